@@ -56,7 +56,7 @@ def change(op: str, before: Any = None, after: Any = None, **source: Any) -> dic
 
 
 def with_schema(payload: Any, fields: Sequence[Mapping[str, Any]] = ORDER_SCHEMA) -> dict[str, Any]:
-    """The same with the schema beside it."""
+    """The same with the schema next to it."""
     row = {"type": "struct", "fields": list(fields), "optional": True, "name": "shop.public.orders.Value"}
     members = [
         {**row, "field": "before"},
@@ -76,7 +76,7 @@ def with_schema(payload: Any, fields: Sequence[Mapping[str, Any]] = ORDER_SCHEMA
 
 
 def flat_with_schema(payload: Any, fields: Sequence[Mapping[str, Any]] = ORDER_SCHEMA) -> dict[str, Any]:
-    """An unwrapped row, or a key, with the schema beside it."""
+    """An unwrapped row, or a key, with the schema next to it."""
     return {"schema": {"type": "struct", "fields": list(fields), "optional": False, "name": "V"}, "payload": payload}
 
 
@@ -167,7 +167,7 @@ def decoded(config: PipelineConfig, records: Sequence[Record | Any], *, is_file:
 
 
 def run(decoder: RecordDecoder, records: Sequence[Record | Any], *, is_file: bool = False) -> Decoded:
-    """What this decoder makes of the records; raises what it tells."""
+    """What this decoder makes of the records; raises the error that its tally reports."""
     batches = list(decoder(iter([raw_batch(records, is_file=is_file)])))
     by_offset: list[list[dict[str, Any]]] = [[] for _ in records]
     tally = Tally()

@@ -26,7 +26,7 @@ BROKEN = [
     ("a raw line break in a value", _envelope(b'{"id":1,"s":"a\nb"}'), NO_JSON),
     ("not UTF-8 in a value", _envelope(b'{"id":1,"s":"\xff"}'), NO_JSON),
     ("not UTF-8 in a field that nothing reads", _envelope(b'{"id":1,"q":"\xff"}'), NO_JSON),
-    ("not UTF-8 beside the row", b'{"after":{"id":1},"op":"c","q":"\xff"}', NO_JSON),
+    ("not UTF-8 next to the row", b'{"after":{"id":1},"op":"c","q":"\xff"}', NO_JSON),
     ("nested too deep", _envelope(b'{"id":1,"s":' + b"[" * 1200 + b"]" * 1200 + b"}"), NO_JSON),
     ("a number beyond a double", _envelope(b'{"id":1,"d":1e400}'), "dead d: the value of field d does not fit DOUBLE"),
     ("half a character", _envelope(b'{"id":1,"s":"\\ud800"}'), "dead s: the value of field s does not fit STRING"),
@@ -91,7 +91,7 @@ def test_a_stream_without_records_gives_nothing_and_one_of_skipped_records_its_t
     assert json.loads(tally.to_pylist()[0]["_raw_value"]) == {"read": 2, "skipped": {"tombstone": 2}, "notes": {}}
 
 
-def test_a_tally_tells_how_large_the_records_were_that_it_read() -> None:
+def test_a_tally_has_the_sizes_of_the_records_that_were_read() -> None:
     decoder = decoder_of(pipeline_of(COLUMNS))
     batches = [raw_batch([b"{}", b"x" * 1000]), raw_batch([b"y" * 400, b"z" * 600]), raw_batch([None])]
     *_, last = decoder(iter(batches))

@@ -101,7 +101,7 @@ ENVELOPE = [
 
 @pytest.fixture(scope="module", params=[1, 30], ids=["few", "many"])
 def envelopes(request: pytest.FixtureRequest) -> tuple[Decoded, int]:
-    """All of them at once: a few take the careful way, of many alike the fast way learns."""
+    """All of them at once: a few take the careful path, of many alike the fast path learns."""
     times = request.param
     config = pipeline_of(on_truncate="skip")
     return decoded(config, [record for _, record, _ in ENVELOPE for _ in range(times)]), times
@@ -184,7 +184,7 @@ def test_the_sequence_of_a_delete_comes_from_the_envelope_or_it_is_dead() -> Non
         change("d", {"id": 1}, lsn=None),
         change("u", ROW, ROW_2, lsn=9),
     ]
-    dead = "dead lsn: the sequence field of a deletion is NULL: it could not be told from the oldest change of its key"
+    dead = "dead lsn: the sequence field of a deletion is NULL: it would be ordered as the oldest change of its key"
     assert decoded(config, records).shown == [
         "+I(1, new, 5)",
         "+I(1, new, None)",

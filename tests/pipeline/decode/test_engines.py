@@ -108,7 +108,7 @@ def test_deletions_that_the_table_ignores_are_skipped() -> None:
     assert found.shown == ["", "+U(1, +U)", "-D(1, -D)"]
 
 
-def test_what_adds_up_takes_back_the_row_before_an_update() -> None:
+def test_what_adds_up_retracts_the_row_before_an_update() -> None:
     columns = {"id": "BIGINT", "n": "INT"}
     options = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
     records = [

@@ -1,4 +1,4 @@
-"""The fast way gives what the careful way gives, on any mixture of records, whatever was learned before."""
+"""The fast path gives what the careful path gives, on any mixture of records, whatever was learned before."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _FITTING: dict[str, list[Any]] = {
     "id": [0, 1, 2, "3"],
     "a": [[], ["x", None], "[]", [TOAST], None],
 }
-"""Forms that fit, so that most records can be read the fast way once it knows them."""
+"""Forms that fit, so that most records take the fast path once it knows them."""
 
 
 @st.composite

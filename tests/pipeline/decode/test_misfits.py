@@ -1,4 +1,4 @@
-"""A value that does not fit costs its own row, and is told by the columns: no record of these goes the careful way."""
+"""A value that does not fit costs its own row, and is found by column: its record does not take the careful path."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _read(records: list[Any], columns: dict[str, str] = COLUMNS, **options: Any)
 
 
 @pytest.mark.parametrize(("name", "value"), MISFITS)
-def test_a_misfit_is_a_dead_letter_of_its_column_without_the_careful_way(name: str, value: Any) -> None:
+def test_a_misfit_is_a_dead_letter_of_its_column_without_the_careful_path(name: str, value: Any) -> None:
     records = [change("c", None, {**GOOD, "id": key}) for key in range(60)]
     for place in range(0, 60, 3):
         records[place] = change("c", None, {**GOOD, "id": place, name: value})
@@ -54,7 +54,7 @@ def test_a_form_that_fits_is_read_by_a_detour() -> None:
     assert [rows[0]["_d1"] for rows in found.rows] == [7 if key % 3 == 0 else 5 for key in range(60)]
 
 
-def test_few_misfits_and_deletions_go_the_careful_way() -> None:
+def test_few_misfits_and_deletions_take_the_careful_path() -> None:
     records = [change("c", None, {**GOOD, "id": key}) for key in range(40)]
     records[3] = change("c", None, {**GOOD, "i": "many"})
     records[5] = change("d", {**GOOD, "total": "much"}, None)
@@ -64,7 +64,7 @@ def test_few_misfits_and_deletions_go_the_careful_way() -> None:
 
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("form", ["debezium-json", "json"])
-def test_misfits_of_all_kinds_among_others_are_what_the_careful_way_makes_of_them(form: str, producer: str) -> None:
+def test_misfits_of_all_kinds_among_others_are_what_the_careful_path_makes_of_them(form: str, producer: str) -> None:
     records: list[Any] = []
     for number in range(400):
         name, value = MISFITS[number % len(MISFITS)]

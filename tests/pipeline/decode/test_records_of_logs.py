@@ -68,10 +68,10 @@ def test_a_pipeline_reads_the_rows_of_the_table(changes: list[Any], expected: li
     ]
     found = [row for outcomes in decoded(config, records).rows for row in outcomes]
     assert [row.get("_reason") for row in found] == [None] * len(expected), found
-    told = []
+    rows_read = []
     for row in found:
         values = dict(zip(COLUMNS, (value for name, value in row.items() if name.startswith("_d")), strict=True))
         if values["clock"] is not None:  # travels as milliseconds: Spark has no such type
             values["clock"] = (dt.datetime.min + dt.timedelta(milliseconds=values["clock"])).time()
-        told.append((KIND_TEXTS[row["_kind"]], values))
-    assert told == expected
+        rows_read.append((KIND_TEXTS[row["_kind"]], values))
+    assert rows_read == expected

@@ -1,4 +1,4 @@
-"""Records of several tables in one topic: passed over, told, or taken on purpose."""
+"""Records of several tables in one topic: skipped, reported, or taken on purpose."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tables(found: Any) -> Mapping[SourceTable, str]:
     return {each.table: each.where for each in found.tally.tables}
 
 
-def test_all_tables_are_told_with_the_place_of_their_first_record() -> None:
+def test_all_tables_are_reported_with_the_place_of_their_first_record() -> None:
     records = [insert(number) for number in range(500)]
     records[70] = insert(70, "users", mail="x")
     found = decoded(pipeline_of(COLUMNS), records)
@@ -40,7 +40,7 @@ def test_all_tables_are_told_with_the_place_of_their_first_record() -> None:
 
 @pytest.mark.parametrize("every", [2, 100])
 @pytest.mark.parametrize("wraps", [False, True])
-def test_other_tables_are_passed_over_whatever_their_records_look_like(every: int, wraps: bool) -> None:
+def test_records_of_other_tables_are_skipped_whatever_they_look_like(every: int, wraps: bool) -> None:
     """A quarter of them with other fields, wrong types, a missing image, truncated; in each of several blocks."""
     odd = [
         insert(1, "users", status=5), insert(1, "users", mail="x"), change("c", None, None, table="users"),
@@ -66,7 +66,7 @@ def test_names_are_texts_or_patterns_and_what_is_left_out_takes_all() -> None:
     ]  # fmt: skip
 
 
-def test_any_takes_all_and_tells_nothing() -> None:
+def test_any_takes_all_and_reports_nothing() -> None:
     found = decoded(pipeline_of(COLUMNS, only="any"), [insert(1), insert(2, "users")])
     assert all(found.rows) and not found.tally.tables
 
@@ -87,7 +87,7 @@ def test_a_schema_that_mariadb_does_not_have_is_empty() -> None:
 
 
 def test_records_that_name_no_table() -> None:
-    """Without `only` they are taken as ever, and tell nothing; with it, nobody can say whether they are wanted."""
+    """Without `only` they are taken, and report no table; with it, it is not known whether they are wanted."""
     bare = [{"op": "c", "after": {"id": number, "status": "new"}} for number in range(100)]
     taken = decoded(pipeline_of(COLUMNS), bare)
     assert all(taken.rows) and not taken.tally.tables

@@ -96,7 +96,7 @@ def test_first_batches_in_every_mode_with_every_limit(tmp_path: Path) -> None:
 
 
 def check_first_batch(folder: Path, isolation: str, mode: str, limit: str, available_now: bool) -> None:
-    """It does not finish twice, and somebody commits whenever Spark asks where to begin."""
+    """It does not finish twice, and a writer commits whenever Spark asks where to begin."""
     table = make(folder, isolation)
     reader = query(table, isolation, mode, **({limit: "1"} if limit else {}))
     begun: dict[int, str] = {}
@@ -212,7 +212,7 @@ def test_a_query_does_not_need_what_it_has_read_to_start_again(log: FakeLog, tmp
 
 @pytest.mark.parametrize("isolation", some_now(ISOLATIONS, stride=4, first=1))
 def test_where_a_first_batch_began_is_not_looked_for_again(log: FakeLog, tmp_path: Path, isolation: str) -> None:
-    """By its time it is found no more, since the snapshot before it has expired."""
+    """It cannot be found by its time, since the snapshot before it has expired."""
     table = make(tmp_path, isolation)
     third = query(table, isolation, "from-timestamp")
     begun = before(table, "from-timestamp")
@@ -239,7 +239,7 @@ def test_another_table_of_the_same_name_is_not_read_in_its_place(log: FakeLog, t
 
 
 @pytest.mark.parametrize("isolation", some_now(ISOLATIONS, stride=4, first=2))
-def test_a_checkpoint_that_expiry_has_overtaken_is_no_matter_of_another_try(
+def test_a_checkpoint_that_expiry_has_overtaken_is_not_tried_again(
     log: FakeLog, tmp_path: Path, isolation: str
 ) -> None:
     table = make(tmp_path, isolation)
@@ -252,7 +252,7 @@ def test_a_checkpoint_that_expiry_has_overtaken_is_no_matter_of_another_try(
 
 
 @pytest.mark.parametrize("isolation", some_now(ISOLATIONS, stride=4, first=3))
-def test_a_table_that_is_dropped_beside_a_live_query_is_told(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+def test_a_table_that_is_dropped_under_a_live_query_is_reported(log: FakeLog, tmp_path: Path, isolation: str) -> None:
     table = make(tmp_path, isolation)
     reader = query(table, isolation)
 

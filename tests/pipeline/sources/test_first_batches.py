@@ -120,14 +120,14 @@ def test_two_sources_are_planned_again_each_from_its_beginning(spark: SparkSessi
     query.fails()
     write(table, "+I 2 c")
     query()
-    told = Counter((row["_ROW_KIND"], row["k"], row["v"]) for row in query.kept)
+    emitted = Counter((row["_ROW_KIND"], row["k"], row["v"]) for row in query.kept)
     updates = {("-U", 2, "a"): 2, ("+U", 2, "c"): 2, ("-U", 1, "a"): 1, ("+U", 1, "b"): 1}
     inserts = {("+I", key, "b" if key == 1 else "a"): 1 for key in range(20)}
-    assert told == Counter({**inserts, **updates})
+    assert emitted == Counter({**inserts, **updates})
 
 
 @pytest.mark.slow
-def test_a_table_dropped_beside_a_live_query_ends_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_dropped_under_a_live_query_ends_it(spark: SparkSession, tmp_path: Path) -> None:
     query = Query(spark, make(tmp_path))
     with pytest.raises(PySparkException) as ended:
         query(lambda: Catalog(str(tmp_path)).drop_table("db.t"), processingTime="0 seconds")

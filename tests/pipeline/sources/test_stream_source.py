@@ -112,8 +112,8 @@ def test_from_a_snapshot_with_ids_filter_and_columns(spark: SparkSession, orders
         "consumer-id": "audit",
     }
     batches = _run(_frame(spark, orders, **options), tmp_path / "checkpoint")
-    told = [change[:2] for batch in batches for change in batch]
-    assert told == [("new", "+I"), ("new", "-U"), ("paid", "+U")]
+    emitted = [change[:2] for batch in batches for change in batch]
+    assert emitted == [("new", "+I"), ("new", "-U"), ("paid", "+U")]
     ids = [change[2] for batch in batches for change in batch]
     assert ids == sorted(ids)
     latest = orders.latest_snapshot()

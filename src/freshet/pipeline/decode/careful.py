@@ -1,18 +1,18 @@
-"""The careful way of a record: read value by value, with every rule in plain Python.
+"""The careful path of a record: read value by value, with every rule in plain Python.
 
-| a change | becomes |
+| a change | outcome |
 |---|---|
 | a deletion or -U that the table ignores | skipped |
 | a deletion, and the table has no primary key | dead letter |
 | an update whose columns add up, `before` not complete | dead letter |
 | a field that nothing reads | noted by name, or the run stops |
 | an unavailable value (TOAST) that `before` has | that value, noted |
-| one that it does not have | the stored value stays; dead letter where a column is computed from it |
+| one that `before` does not have | the stored value is kept; dead letter where a column is computed from it |
 | a value that does not fit its type | dead letter naming the column; in a deletion only where a vital column needs it |
 | another key in `before` | -D of the old key, +I of the new |
 | `before` is complete and the changelog wants it | -U of `before`, +U |
 
-It costs some 40 µs a record; what can be read the fast way is (`fast`), with the same outcomes.
+It costs some 40 µs a record; what can take the fast path does (`fast`), with the same outcomes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a change becomes; the notes are texts."""
+    """The rows that a change becomes; the notes are texts."""
 
     change: Change
     rows: tuple[Row, ...]
@@ -138,7 +138,7 @@ class CarefulReader:
         return names
 
     def rows(self, change: Change) -> Rows | Skipped | Dead | UnknownFields:
-        """The table of the module."""
+        """What becomes of a change; see the table of the module."""
         plan, kind = self._plan, change.kind
         is_retract = kind in (UPDATE_BEFORE, DELETE)
         if plan.ignores_deletes and is_retract:
@@ -179,7 +179,7 @@ class CarefulReader:
         return Rows(change, (Row(split, 0, old), Row(new_kind, 1, new, missing)), notes, key)
 
     def _resolved(self, change: Change) -> _Toast:
-        """The image with what `before` has in place of unavailable values, NULL where it has not."""
+        """The image with what `before` has in place of unavailable values, NULL where it has none."""
         toast = _Toast(change.image)
         if not self._forms or change.kind != UPDATE_AFTER:
             return toast

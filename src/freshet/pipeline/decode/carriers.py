@@ -1,4 +1,4 @@
-"""What carries a column of the table through Spark, as Arrow sees it, and how a task turns it back.
+"""The type in which a column of the table travels through Spark, in Arrow, and its conversion there and back.
 
 | table | Spark's carrier | Arrow from and to Spark | Arrow in storage |
 |---|---|---|---|

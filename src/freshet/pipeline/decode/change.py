@@ -1,4 +1,4 @@
-"""What a record says, read the careful way: a change, or why it is none.
+"""What a record says, as the careful path reads it: a change, or why it is none.
 
 `read_…` of `debezium` and `flat` give one of these for every record. A record that must stop the run raises.
 """
@@ -53,7 +53,7 @@ class Dead:
     reason: str
     column: str | None = None
     source: JsonValue = None
-    """As far as the record could be read, to tell of which table it is."""
+    """Where it could be read: it names the table of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class RawRecord:
 
 
 def parsed(octets: bytes) -> JsonValue:
-    """The JSON value of some bytes; raises `ValueError` where they are none, however deep they are nested."""
+    """The JSON value of some bytes; raises `ValueError` where they are no JSON, or nested too deep."""
     try:
         return parse_json(octets.decode())
     except RecursionError as error:
@@ -84,7 +84,7 @@ def parsed(octets: bytes) -> JsonValue:
 
 
 def key_image(key: bytes | None) -> dict[str, JsonValue] | None:
-    """The fields of a message key, which may stand under `payload` beside a `schema`; None when it is no object."""
+    """The fields of a message key, which may be under `payload` next to a `schema`; None when it is no object."""
     return unwrapped(key_object(key))
 
 

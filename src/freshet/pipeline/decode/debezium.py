@@ -1,4 +1,4 @@
-"""Debezium's change envelope, with or without the `schema` beside it, told apart record by record.
+"""Debezium's change envelope, with or without a `schema` next to it: each record may have either form.
 
 | record | outcome |
 |---|---|

@@ -2,10 +2,10 @@
 
     record batch ─ blocks ─ by schema ─┬─ fast: structs, columns ──────┬─ columns of the table, rules ─ outcomes
                                        └─ careful: one by one ─────────┘
-                            what many careful records have in common is learned: the fast way takes it from then on
+                            what many careful records have in common is learned: the fast path takes it from then on
 
-A record that breaks a rule of its row, or any other, goes the careful way, alone; its fast neighbours do not notice.
-A record that must stop the run, or an error, ends the stream; the tally says why.
+A record that breaks a rule becomes a dead letter or takes the careful path; the others stay on the fast one. A record
+that must stop the run, or an error, ends the stream; the tally says why.
 
 Source: docs/reference/debezium.md.
 """
@@ -63,13 +63,13 @@ class RecordDecoder:
 
     plan: DecodePlan
     is_careful: bool = False
-    """Reads every record the careful way: slow, and the reference for the fast one."""
+    """Reads every record by the careful path: slow, and the reference for the fast one."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes record batches of `raw_records`, gives batches of `outcomes`.
 
-        An error that the same records would meet again is told in the tally, which then ends the stream: Spark would
-        only repeat the task.
+        An error that the same records would raise again is reported in the tally, which then ends the stream: Spark
+        would only repeat the task.
         """
         state = _state_of(self.plan, self.is_careful)
         counts = _Counts()
@@ -84,8 +84,8 @@ class RecordDecoder:
                     return
                 yield from outcomes
         if counts.read:
-            told = Tally(counts.read, counts.skipped, counts.notes, tables=counts.met(self.plan), sizes=counts.sizes)
-            yield state.writer.tally(told)
+            tally = Tally(counts.read, counts.skipped, counts.notes, tables=counts.met(self.plan), sizes=counts.sizes)
+            yield state.writer.tally(tally)
 
 
 @dataclass(slots=True)
@@ -94,11 +94,11 @@ class _Counts:
     skipped: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
     tables: dict[SourceTable, str] = field(default_factory=dict)
-    """Where the first record of each stands."""
+    """The place of the first record of each."""
     sizes: RecordSizes = NOTHING_SEEN
 
     def met(self, plan: DecodePlan) -> tuple[MetTable, ...]:
-        """The tables, where a source may have only one."""
+        """The tables, if the source may have only one."""
         if plan.only is not None:
             return ()
         return tuple(MetTable(plan.source_index, table, where) for table, where in self.tables.items())
@@ -135,7 +135,7 @@ class _State:
         context = self.writer.block(block, first)
         notes: list[Note] = []
         for each in images:
-            # A row that is all that its record becomes is judged here; of two, the careful way says which is to blame.
+            # The only row of a record is checked here; of two rows, the careful path finds the one that is wrong.
             is_alone = not each.subs.any()
             batch, broken = context.rows(each, findings.dead if is_alone else None)
             if not is_alone:
@@ -159,12 +159,12 @@ class _State:
             if len(note.records):
                 counts.notes[note.text] += len(note.records)
 
-    # --- the fast way ------------------------------------------------------------------------------------------------
+    # --- the fast path ------------------------------------------------------------------------------------------------
 
     def _read(
         self, block: Any, values: Any, indexes: RowIndexes, findings: Findings
     ) -> tuple[list[Images], RowIndexes]:
-        """The images that are read the fast way, and the records that are not; learns while there is something."""
+        """The images of the records that take the fast path, and the other records; learns while there is something."""
         if self._is_always_careful or not len(indexes):
             return [], indexes
         for _ in range(_LEARN_ROUNDS):
@@ -216,7 +216,7 @@ class _State:
             able &= ~marked.to_numpy(zero_copy_only=False)
         return np.flatnonzero(able), indexes[~able[indexes]]
 
-    # --- the careful way ---------------------------------------------------------------------------------------------
+    # --- the careful path ---------------------------------------------------------------------------------------------
 
     def _one_by_one(self, block: Any, indexes: RowIndexes, findings: Findings) -> dict[FactsKey, dict[int, Rows]]:
         found: dict[FactsKey, dict[int, Rows]] = {}

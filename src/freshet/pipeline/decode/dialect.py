@@ -31,7 +31,7 @@ PLAIN_TEXT: Final = Dialect(
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What the schema beside a record says of a field: the name of its type ('' if it has none), and the scale."""
+    """What the schema of a record says of a field: the name of its type ('' if it has none), and the scale."""
 
     name: str
     scale: int | None = None

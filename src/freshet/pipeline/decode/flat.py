@@ -4,7 +4,7 @@
 
 In all of them an empty line of a file is skipped.
 
-`debezium-unwrapped` (ExtractNewRecordState), with or without the `schema` beside it:
+`debezium-unwrapped` (ExtractNewRecordState), with or without a `schema` next to it:
 
 | record | outcome |
 |---|---|

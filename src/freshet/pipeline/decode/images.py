@@ -1,6 +1,6 @@
 """Rows on their way from records to outcomes: the inputs of each image of each record, as Arrow arrays.
 
-An update of another key, or one whose row before it is taken back, has two images: sub 0 the old one, sub 1 the new.
+An update of another key, or one whose row before it is retracted, has two images: sub 0 the old one, sub 1 the new.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from freshet.pipeline.decode.source_table import SourceTable
 
 RowIndexes = npt.NDArray[np.int64]
 
+Cause = tuple[str, str | None]
+"""Reason and column of a dead letter."""
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something to be counted by name, and the records (indexes in the block) where it was found."""
+    """A text to be counted, and the records (indexes in the block) that it is about."""
 
     text: str
     records: Sequence[int] | RowIndexes
@@ -48,10 +51,10 @@ class Images:
 
 @dataclass(slots=True)
 class Findings:
-    """What became of the records of one block that are no rows."""
+    """The records of one block that gave no rows, and the tables that its records name."""
 
     skipped: Counter[str] = field(default_factory=Counter)
-    dead: dict[int, tuple[str, str | None]] = field(default_factory=dict)
-    """Index in the block to reason and column."""
+    dead: dict[int, Cause] = field(default_factory=dict)
+    """By index in the block."""
     tables: dict[SourceTable, int] = field(default_factory=dict)
-    """Of the tables that the records name, the index of the first one met."""
+    """For each table that records name, the index of the first record."""

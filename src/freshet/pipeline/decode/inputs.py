@@ -6,7 +6,7 @@
 | `_source.x` that fills a column | `source` | the column's, by the text of the value |
 | `_source.x` that expressions read | `source` | STRING |
 
-Both ways of decoding, the fast and the careful, fill the same inputs.
+The fast and the careful path fill the same inputs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """JSON as the careful path reads it: exact numbers, the last of several members of one name, nothing but strict JSON.
 
-A value is None, a bool, a `str`, a `JsonNumber` (the text of a number as it stands in the record), a list or a dict.
+A value is None, a bool, a `str`, a `JsonNumber` (the text of a number as the record has it), a list or a dict.
 """
 
 from __future__ import annotations

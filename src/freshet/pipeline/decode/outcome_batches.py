@@ -12,7 +12,7 @@ import pyarrow as pa
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.convert.converter import Mask
-from freshet.pipeline.decode.images import Images, RowIndexes
+from freshet.pipeline.decode.images import Cause, Images, RowIndexes
 from freshet.pipeline.decode.outcomes import (
     BUCKET,
     COLUMN,
@@ -46,12 +46,12 @@ SCOPE_PREFIX: Final = "_p"
 OTHER_PREFIX: Final = "_other"
 """Begins the names of the columns that hold what the other row of the same record has; NULL where it is alone.
 
-An expression may fail for one of the two rows of an update. Spark looks at rows one at a time, so that each of the two
-carries what decides over the other one: then both become the same dead letter.
+An expression may fail for one of the two rows of an update. Spark sees one row at a time, so each of the two carries
+the inputs of the other one: then both become the same dead letter.
 """
 
 _HEAD_ONLY: Final = frozenset({"_topic", "_partition", "_offset", "_timestamp"})
-"""Metadata that stands in the head already."""
+"""Metadata that the head has already."""
 
 _HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -133,12 +133,10 @@ class BlockWriter:
     raw: Any
     first: int
 
-    def rows(
-        self, images: Images, dead: MutableMapping[int, tuple[str, str | None]] | None = None
-    ) -> tuple[Any | None, RowIndexes]:
+    def rows(self, images: Images, dead: MutableMapping[int, Cause] | None = None) -> tuple[Any | None, RowIndexes]:
         """The batch of the rows, and the records that break a rule, which are not in it.
 
-        With `dead`, the reasons are put there, those of the row after a change first.
+        With `dead`, the reasons are put there; those of the row after a change come first.
         """
         plan = self.writer.plan
         columns = self._table_columns(images)
@@ -167,7 +165,7 @@ class BlockWriter:
         columns = with_zeros(plan, columns, images.kinds, self.writer.unknown)
         return self._batch(images, columns, kept, chosen), records
 
-    def dead(self, dead: Mapping[int, tuple[str, str | None]]) -> Any:
+    def dead(self, dead: Mapping[int, Cause]) -> Any:
         """The batch of dead letters."""
         indexes = np.fromiter(sorted(dead), np.int64, len(dead))
         found = [dead[index] for index in indexes.tolist()]

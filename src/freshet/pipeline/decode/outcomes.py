@@ -13,9 +13,9 @@
 | `_sub` | int32 | 0 for the first row of a record, 1 for the second | 0 | NULL |
 | `_timestamp` | timestamp[us, UTC] | of the record | of the record | NULL |
 | `_reason` | string | NULL | why, counted by this text | NULL |
-| `_column` | string | NULL | the table column that is to blame, if one is | NULL |
+| `_column` | string | NULL | the table column that the reason is about, if there is one | NULL |
 | `_raw_key`, `_raw_value` | binary | of rows that may yet become dead letters | of the record | value: the tally |
-| `_unavailable` | string | indexes of the columns whose stored value stays, as "3,7" | NULL | NULL |
+| `_unavailable` | string | indexes of the columns whose stored value is kept, as "3,7" | NULL | NULL |
 | `_d0` … | carriers | the table's columns by index; see `carriers` | NULL | NULL |
 
 A row of tag 2 is the second one of a record whose first became a dead letter under `select`: tasks leave it out.
@@ -23,7 +23,8 @@ A row of tag 2 is the second one of a record whose first became a dead letter un
 (source, rank, topic, Kafka partition, offset, sub) is the input order, the most significant first.
 
 A tally is the JSON of a `Tally`: the records that a decoder read, those it skipped by reason, and what else it counted.
-It crosses the shuffle as a row, so it is there exactly once for the rows that are there, whatever was computed twice.
+It crosses the shuffle as a row, so it is there exactly once for the rows that are there, even if Spark computed some of
+them twice.
 Skipped records are no rows: they are in the tally alone. A decoder that cannot go on says why in its tally, so that
 Spark does not try the same records again.
 """
@@ -91,7 +92,7 @@ HEAD_SCHEMA: Final = pa.schema(
 
 
 class MetTable(NamedTuple):
-    """A table that the records of a source name, and where the first of them stands."""
+    """A table that the records of a source name, and the place of the first of them."""
 
     source_index: int
     table: SourceTable
@@ -99,7 +100,7 @@ class MetTable(NamedTuple):
 
     @classmethod
     def of(cls, document: Sequence[Any]) -> MetTable:
-        """What JSON made of it."""
+        """From its form in JSON."""
         source_index, table, where = document
         return cls(source_index, SourceTable(*table), where)
 
@@ -111,13 +112,13 @@ class Tally:
     read: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     notes: Mapping[str, int] = field(default_factory=dict)
-    """What is worth telling beside: unknown fields, TOAST values found in `before` or left NULL."""
+    """Counts that are reported besides: unknown fields, TOAST values found in `before` or left NULL."""
     error: ErrorDocument | None = None
-    """Why the decoder stopped, where another attempt would stop there again; then nothing is committed."""
+    """Why the decoder stopped, if another attempt would stop there again; then nothing is committed."""
     tables: tuple[MetTable, ...] = ()
-    """The tables of the records, where a source may have only one."""
+    """The tables of the records, if the source may have only one."""
     sizes: RecordSizes = NOTHING_SEEN
-    """How large the records were that it read."""
+    """Sizes of the records that it read."""
 
     def encode(self) -> bytes:
         """The value of a tally row."""

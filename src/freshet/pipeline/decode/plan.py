@@ -85,7 +85,7 @@ class ColumnPlan:
 
     @property
     def may_stay(self) -> bool:
-        """True when the stored value is looked up where a change does not carry the column (unchanged TOAST)."""
+        """True when the stored value is looked up for a change that does not carry the column (unchanged TOAST)."""
         return self.only_field is not None and not (self.is_key or self.is_ordering or self.keeps_on_null)
 
 
@@ -134,7 +134,7 @@ class DecodePlan:
 
     @property
     def names_tables(self) -> bool:
-        """True where it matters of which table a record is: one that is passed over, or one too many."""
+        """True where it matters which table a record is of: others are skipped, or refused."""
         return self.is_debezium and not (self.only is not None and self.only.is_any)
 
     @property

@@ -68,7 +68,7 @@ _CONSTANTS: Final = frozenset(
 
 
 def spark_expressions(source: SourceConfig) -> dict[str, str]:
-    """The entries of `select` that are more than a name: whose references Spark's parser must tell."""
+    """The entries of `select` that are more than a name: Spark's parser finds what they refer to."""
     return {column: text for column, text in source.select.items() if plain_reference(text) is None}
 
 

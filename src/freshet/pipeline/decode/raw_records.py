@@ -51,7 +51,7 @@ def each_of(block: Any, indexes: Any) -> Iterator[RawRecord]:
 
 
 def where(block: Any, index: int) -> str:
-    """Where a record of a block stands, for messages."""
+    """The place of a record of a block, for messages."""
     topic = block.column(TOPIC)[index].as_py()
     partition = block.column(KAFKA_PARTITION)[index].as_py()
     offset = block.column(OFFSET)[index].as_py()

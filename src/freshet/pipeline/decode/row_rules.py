@@ -1,18 +1,18 @@
 """What makes a row of the table a dead letter, column by column, over whole columns at once.
 
-| a column is to blame when | +I, +U, -U | -D |
+| a dead letter names a column when | +I, +U, -U | -D |
 |---|---|---|
 | it is a key column and NULL | yes | yes |
 | it is a sequence field and NULL | no: orders before every change that has one | yes: it would be the oldest change |
-| it is NOT NULL and NULL | yes, unless its stored value stays | no: the zero of its type is written |
+| it is NOT NULL and NULL | yes, unless its stored value is kept | no: the zero of its type is written |
 
 | sequence groups that the source fills | +I, +U | -U, -D |
 |---|---|---|
 | all ordering columns of a group are NULL, and another column of it is not | dead: never taken | no |
 | no group has all of its ordering columns | no | dead: it would change nothing |
 
-A deletion is told by its vital columns: the row is going anyway, and losing the deletion over some other value would
-leave it in the table for good.
+A deletion needs its vital columns alone: if it became a dead letter because of another value, its row would stay in the
+table for good.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ from freshet.storage.options import SequenceGroup
 
 KEY_NULL: Final = "NULL in a key column"
 NOT_NULL: Final = "NULL in a NOT NULL column"
-SEQUENCE_NULL: Final = (
-    "the sequence field of a deletion is NULL: it could not be told from the oldest change of its key"
-)
+SEQUENCE_NULL: Final = "the sequence field of a deletion is NULL: it would be ordered as the oldest change of its key"
 
 Kinds = npt.NDArray[np.int8]
 
@@ -59,9 +57,9 @@ def broken_rules(
     kept: Mapping[int, Mask],
     unknown: AbstractSet[int] = frozenset(),
 ) -> Iterator[Broken]:
-    """The rules that rows break, the most telling first.
+    """The rules that rows break, the most specific first.
 
-    `columns` are the table's by index, `kept` says where a column's stored value stays, `unknown` are the indexes of
+    `columns` are the table's by index, `kept` says where a column's stored value is kept, `unknown` are the indexes of
     columns that are not computed yet.
     """
     is_delete: Mask = kinds == DELETE
@@ -109,7 +107,7 @@ def _broken_groups(
 def _has_value(
     group: SequenceGroup, columns: Sequence[Any], indexes: Mapping[str, int], kept: Mapping[int, Mask]
 ) -> Mask:
-    """True where the row has a value for a column of the group, at hand or unavailable."""
+    """True where the row has a value for a column of the group, or an unavailable one."""
     found: Mask = np.zeros(len(columns[0]), bool)
     for name in group.protected:
         index = indexes[name]
@@ -139,7 +137,7 @@ def with_zeros(plan: DecodePlan, columns: Sequence[Any], kinds: Kinds, unknown: 
 
 
 def zero_of(data_type: DataType) -> Any:
-    """The zero of a type as Arrow takes it for the carrier: what a deletion holds where nothing is known."""
+    """The zero of a type as Arrow takes it for the carrier: for columns that the record of a deletion does not have."""
     match data_type:
         case ArrayType() | MapType():
             return []

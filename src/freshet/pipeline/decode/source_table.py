@@ -1,4 +1,4 @@
-"""Of which table a record of Debezium is, as it says itself.
+"""Which table a record of Debezium is of, as the record names it.
 
 | format | db, schema, table |
 |---|---|
@@ -6,10 +6,10 @@
 | debezium-unwrapped | `__source_db`, else `__db`, and so on, where the transformation adds them (`add.fields`) |
 
 MySQL and MariaDB have no schema: it is empty. A record that names no table (a heartbeat, an unwrapped row or tombstone
-without added fields) says nothing.
+without added fields) has none.
 
-`TableSorter` reads no more of a record than this, for topics that do hold records of several tables; of one table, the
-structs of the fast way say it by their type (`fast.structs`).
+`TableSorter` reads only this of a record, for topics that do hold records of several tables; the structs of the fast
+path refuse all but one table by their type (`fast.structs`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from freshet.pipeline.decode.json_value import JsonValue, text_of
 
 PARTS: Final = ("db", "schema", "table")
 ADDED_NAMES: Final = tuple(f"{ADDED_PREFIX}{mark}{part}" for part in PARTS for mark in ("source_", ""))
-"""The fields of an unwrapped row that say it."""
+"""The fields of an unwrapped row that name its table."""
 
 
 class SourceTable(NamedTuple):
@@ -47,11 +47,11 @@ class SourceTable(NamedTuple):
 
 
 UNREAD: Final = SourceTable("", "", "")
-"""Stands for the table of a record that has to be read carefully."""
+"""In place of the table of a record that has to take the careful path."""
 
 
 def table_of(source: JsonValue) -> SourceTable | None:
-    """The table that `source` (or what stands for it in an unwrapped row) names; None where it names none."""
+    """The table that `source` (or the added fields of an unwrapped row) names; None where it names none."""
     if not isinstance(source, dict):
         return None
     db, schema, table = (_writable(text_of(source.get(part))) for part in PARTS)
@@ -76,7 +76,7 @@ class TableSorter:
         self._decode = msgspec.json.Decoder(shape).decode
 
     def tables(self, values: Sequence[bytes]) -> list[SourceTable | None]:
-        """Of each record its table, None where it names none, `UNREAD` where it is to be read carefully."""
+        """Of each record its table, None where it names none, `UNREAD` where it has to take the careful path."""
         return [self._table(value) for value in values]
 
     def _table(self, value: bytes) -> SourceTable | None:

@@ -1,14 +1,14 @@
-"""Which records of a source are taken, by the tables that they name, and how the fast way finds out.
+"""Which records of a source are taken, by the tables that they name, and how the fast path decides it.
 
 | only | a record of another table | one that names none |
 |---|---|---|
-| left out | taken; the tally tells all tables, and the driver refuses a second one (`identity.first_tables`) | taken |
+| left out | taken; the tally names the tables, and the driver refuses a second one (`identity.first_tables`) | taken |
 | {…} | skipped, counted by the table's name | dead letter |
-| any | taken, nothing is told | taken |
+| any | taken, and not in the tally | taken |
 
-Most topics hold one table. Once it is known, the structs of the fast way take no other (`fast.structs`), which costs
-nearly nothing; a record of another table then takes the careful way. Until it is known, and as soon as a share of a
-block is of another one, each record is read twice: its names first (0.6 µs), then the whole, if it is taken.
+Most topics hold one table. Once it is known, the structs of the fast path take no other (`fast.structs`), which costs
+nearly nothing; a record of another table then takes the careful path. Until it is known, and as soon as many records of
+a block are of another one, each record is read twice: its names first (0.6 µs), then the whole, if it is taken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from freshet.pipeline.decode.change import Change, Dead, Reading, Skipped, Truncate
 from freshet.pipeline.decode.fast.schemas_seen import Group
-from freshet.pipeline.decode.fast.structs import Slot, can_tell_table
+from freshet.pipeline.decode.fast.structs import Slot, can_refuse_tables
 from freshet.pipeline.decode.images import Findings, RowIndexes
 from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.plan import DecodePlan
@@ -50,7 +50,7 @@ class TablesMet:
         self._takes = lru_cache(1024)(self._takes_table)
 
     def judged(self, reading: Reading, index: int, findings: Findings) -> Reading:
-        """What becomes of a record that was read carefully, as far as its table decides."""
+        """What a record of the careful path is, once its table is taken into account."""
         if not self._plan.names_tables or isinstance(reading, Skipped):
             return reading
         table = table_of(reading.source)
@@ -62,11 +62,11 @@ class TablesMet:
         _meet(findings, table, index)
         return reading
 
-    # --- the fast way ------------------------------------------------------------------------------------------------
+    # --- the fast path ------------------------------------------------------------------------------------------------
 
     def only_of(self, inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> tuple[SourceTable | None] | None:
-        """The one table that structs may take alone; None where they must not, or cannot, look at it."""
-        if self._one is None or not can_tell_table(self._plan, inputs, kinds):
+        """The one table that structs may take alone; None where they must take all, or cannot refuse others."""
+        if self._one is None or not can_refuse_tables(self._plan, inputs, kinds):
             return None
         return self._one
 
@@ -79,7 +79,7 @@ class TablesMet:
         return not is_refused or any(each.is_member and each.name in PARTS for each in inputs.all)
 
     def sort(self, group: Group, findings: Findings) -> tuple[Group, RowIndexes]:
-        """The records of the group that are taken, and those that are to be read carefully."""
+        """The records of the group that are taken, and those for the careful path."""
         tables = self._sorter.tables(group.values)
         found = set(tables)
         self._seen |= found - {UNREAD}
@@ -98,7 +98,7 @@ class TablesMet:
     def read_alone(
         self, only: tuple[SourceTable | None] | None, indexes: RowIndexes, careful: RowIndexes, findings: Findings
     ) -> None:
-        """Takes note of records that structs of one table were given, but for those that they left."""
+        """Notes the table of the records that structs of one table have read; those in `careful` they have not."""
         if only is None or only[0] is None or len(careful) == len(indexes):
             return
         if len(careful):
@@ -106,7 +106,7 @@ class TablesMet:
         _meet(findings, only[0], int(indexes[0]))
 
     def is_other(self, reading: Reading) -> bool:
-        """True for a record that the structs refuse for its table."""
+        """True for a record that the structs refuse because of its table."""
         if self._one is None or not isinstance(reading, Change | Truncate):
             return False
         return table_of(reading.source) != self._one[0]
@@ -116,7 +116,7 @@ class TablesMet:
         self._one, self._is_mixed = None, True
 
     def decide(self) -> bool:
-        """After a block: true when structs may now take one table alone."""
+        """After a block: true when structs may take one table alone from now on."""
         if self._one is not None or self._is_mixed or not self._seen:
             return False
         if len(self._seen) > 1:

@@ -1,8 +1,8 @@
 """Unchanged TOAST values: the placeholder in each form that it takes, and whether `before` really has the value.
 
 An unavailable value is taken from the row before the change if it is really there: a value no longer than a TOAST
-pointer (18 bytes) was never stored out of line, so it is what Debezium made up for a NOT NULL column that it did not
-know.
+pointer (18 bytes) was never stored out of line, so Debezium made it up for a NOT NULL column whose value it
+did not know.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ With the option `scan.mode` it is a stream: `stream_source`.
 |---|---|
 | `warehouse`, `table` | where the table is; `table` is `database.name` |
 | `filter` | SQL text (`filters/filter_text`): rows for which it is true; files that cannot hold any are not read |
-| `columns` | comma list of the columns to read; Spark does not tell a Python source which columns a query needs |
+| `columns` | comma list of the columns to read; Spark does not let a Python source know which columns a query needs |
 | `scan.snapshot-id`, `scan.tag-name`, `scan.timestamp-millis` | at most one: the snapshot to read, else the latest |
 
 A schema given by `.schema(...)` names the columns to read as well; its types must be those of the table. TIME and
@@ -15,7 +15,7 @@ TIMESTAMP(7-9) are BIGINT, see `arrow_bridge`; the option `filter` compares them
     CREATE TEMPORARY VIEW orders USING freshet OPTIONS (warehouse 'file:///data', table 'shop.orders')
 
 `where` on a frame filters and prunes nothing: Spark 4.2 keeps the filters that a Python source has accepted for the
-next use of the same relation, so that rows would be missing there in silence.
+next use of the same relation, so that rows would silently be missing there.
 
 A frame and a view stay with the snapshot of their first use, whatever is committed later: load the frame again, or
 create the view again, to see newer rows. When that snapshot expires, reading fails and says so; a tag does not expire.
@@ -68,7 +68,7 @@ def register(session: SparkSession) -> None:
 
 
 class FreshetDataSource(DataSource):
-    """What Spark makes of `format("freshet")` and its options."""
+    """The source that Spark makes for `format("freshet")` and its options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         # Spark hands the names over in lower case.
@@ -141,7 +141,7 @@ class FreshetReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of one split, merged, in the carriers that Spark takes.
 
-        Where no split is left Spark asks once all the same, for None.
+        Where no split is left Spark still calls it once, with None.
         """
         if not isinstance(partition, SplitPartition):
             return
@@ -173,7 +173,7 @@ def _fields_as_given(scan: TableScan, schema: spark.StructType) -> tuple[DataFie
                 f"column {field.name!r} of the table is {field.type}, which Spark reads as "
                 f"{own.dataType.simpleString()}, not {given.dataType.simpleString()}"
             )
-    # Spark makes every column of a given schema nullable unless told otherwise; batches must say the same.
+    # Spark makes the columns of a given schema nullable by default; the batches must have the same.
     return tuple(
         replace(field, type=with_nullable(field.type, given.nullable))
         for field, given in zip(scan.fields, schema, strict=True)

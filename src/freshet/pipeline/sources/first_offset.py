@@ -1,16 +1,17 @@
-"""The first offset of a query, as a fact: Spark keeps where each batch ends, and of the first one not where it begins.
+"""The first offset of a query. Spark keeps the end of each batch, and not the beginning of the first one.
 
-It asks a source for its first offset each time that it plans the first batch: for the end, for what lies between, and
-again after a restart, when the table has moved on. What is computed then is another place. So the first offset says
-nothing, the end of the batch that begins there carries where that was, and what Spark gives as its start is ignored:
+It asks a source for its first offset each time that it plans the first batch: for the end, for the partitions, and
+again after a restart, when the table has newer snapshots. What is computed then is another position. So the first
+offset has no position, the end of the first batch carries where the batch began, and the start that Spark gives is
+ignored:
 
 | start of a batch | its end in the checkpoint | it begins |
 |---|---|---|
 | `FIRST` | has `begin` | there |
-| `FIRST` | has none: an earlier version planned it | nobody knows; refused |
+| `FIRST` | has none: an earlier version planned it | at a position that is not known; refused |
 | the end of the batch before, with or without `begin` | has none | at that end |
 
-Only a start that is `FIRST` tells a first batch: it is never in a checkpoint. Source: Spark's `MicroBatchExecution`
+Only the first batch of a query starts at `FIRST`: it is never in a checkpoint. Source: Spark's `MicroBatchExecution`
 (`initialOffset` in `getStartOffset` and in `runBatch`).
 """
 
@@ -31,7 +32,7 @@ BEGIN: Final = "begin"
 def end_offset(start: Mapping[str, Any], begin: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
     """The offset of a batch that goes from one position to another, the first of which Spark calls `start`.
 
-    Where nothing came it is the start, to the letter: Spark takes any other offset for a batch.
+    Where nothing is new it is the start, unchanged: Spark takes any other offset for a batch.
     """
     if start == FIRST:
         return {**end, BEGIN: dict(begin)}
@@ -39,7 +40,7 @@ def end_offset(start: Mapping[str, Any], begin: Mapping[str, Any], end: Mapping[
 
 
 def position_of(offset: Mapping[str, Any]) -> dict[str, Any]:
-    """The position in the changes of a table that an offset stands for."""
+    """The position in the changes of a table that an offset has."""
     return {key: value for key, value in offset.items() if key != BEGIN}
 
 

@@ -1,4 +1,4 @@
-"""Sources: streaming frames of raw records, in one shape whatever they come from.
+"""Sources: streaming frames of raw records, with the same columns for Kafka and for files.
 
 | column | Kafka | files |
 |---|---|---|
@@ -32,7 +32,7 @@ from freshet.pipeline.spark.fetch_sizes import fetch_options
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _BLOCK_BITS: Final = 16
-"""Blocks are told apart by their start in units of 64 KiB."""
+"""Blocks are distinguished by their start in units of 64 KiB."""
 
 POSITION_BITS: Final = 33
 """Width of the row position in Spark's monotonically_increasing_id."""
@@ -41,7 +41,7 @@ POSITION_BITS: Final = 33
 def read_stream(spark: SparkSession, source: SourceConfig, unread: UnreadRecords = NOTHING_KNOWN) -> DataFrame:
     """The records of one source as a streaming frame; `unread` says what it has to read."""
     if source.kafka is not None:
-        # Headers cost the reader for every record, whether they are read or not.
+        # Headers cost time for every record, even if nothing reads them.
         wants_headers = any("_headers" in text for text in source.select.values())
         options = {
             **fetch_options(unread.kafka_partitions, unread.sizes),
@@ -60,7 +60,7 @@ def sets_poll_records(source: SourceConfig) -> bool:
 
 
 def kafka_records(frame: DataFrame) -> DataFrame:
-    """A frame with the columns of Spark's Kafka source, with or without headers, in the common shape."""
+    """A frame of Spark's Kafka source, with or without headers, in the columns of the module."""
     return frame.selectExpr(
         f"key AS {KEY}",
         f"value AS {VALUE}",
@@ -74,7 +74,7 @@ def kafka_records(frame: DataFrame) -> DataFrame:
 
 
 def file_records(frame: DataFrame) -> DataFrame:
-    """A frame of lines read from files, in the common shape."""
+    """A frame of lines read from files, in the columns of the module."""
     block = f"shiftleft(shiftright(_metadata.file_block_start, {_BLOCK_BITS}), {POSITION_BITS})"
     return frame.selectExpr(
         f"CAST(NULL AS BINARY) AS {KEY}",

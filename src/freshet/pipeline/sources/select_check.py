@@ -40,7 +40,7 @@ def select_problems(spark: SparkSession, configs: Sequence[PipelineConfig]) -> l
 
 
 def select_remarks(spark: SparkSession, configs: Sequence[PipelineConfig]) -> list[str]:
-    """Warnings of expressions that fail for some values: such records become dead letters, which may not be meant."""
+    """Warnings of expressions that fail for some values: such records become dead letters."""
     return [
         f"{config.name}: warning: select.{column}: {' or '.join(failures)} makes a record a dead letter; where NULL is "
         "meant, write try_divide, try_add, try_cast or the like"

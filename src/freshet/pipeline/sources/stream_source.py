@@ -14,14 +14,14 @@
 | `upserts` | `true`: a keyed table without a changelog producer, as its rows were written |
 | `maxFilesPerTrigger`, `maxBytesPerTrigger` | of data files, per batch |
 | `maxOffsetsPerTrigger` | of the log, per batch |
-| `maxRowsPerTrigger` | of both; of several limits the smallest wins |
+| `maxRowsPerTrigger` | of both; of several limits the smallest counts |
 
 The offset in Spark's checkpoint is a `StreamPosition`, or with a log a `LogPosition`: the whole state. That of the
-first batch says besides where it began (`first_offset`): it is the same batch however often it is planned. A snapshot
-that is larger than a limit is read in several batches. Rows of one key come in their order: Spark partitions follow the
-snapshots, and all changes of a bucket in a batch lie in one of them.
+first batch also says where it began (`first_offset`): it is the same batch however often it is planned. A snapshot that
+is larger than a limit is read in several batches. Rows of one key come in their order: Spark partitions follow the
+snapshots, and all changes of a bucket in a batch are in one partition.
 
-Spark calls a reader in one Python process for planning, which keeps what it is connected to, and pickles it for those
+Spark calls a reader in one Python process for planning, which keeps its connections, and pickles it for the processes
 that read. A source without `SupportsTriggerAvailableNow` silently leaves rows when limits are given (Spark 4.2.1).
 """
 
@@ -45,7 +45,7 @@ from freshet.pipeline.spark.arrow_bridge import spark_struct
 from freshet.storage.exceptions import OvertakenError
 from freshet.storage.table_engine import StreamLimit
 
-_BESIDE: Final[dict[Any, spark.DataType]] = {pa.string(): spark.StringType(), pa.int64(): spark.LongType()}
+_APPENDED: Final[dict[Any, spark.DataType]] = {pa.string(): spark.StringType(), pa.int64(): spark.LongType()}
 """Types of the columns that come with every change."""
 
 
@@ -65,7 +65,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: Any = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Stands for where the query begins, which the end of its first batch says."""
+        """The same for every query: the end of its first batch carries where the query begins."""
         return dict(FIRST)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -73,13 +73,13 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._limit.is_none else ReadMaxRows(self._limit.rows or 1)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What is committed from now on is left to the next run."""
+        """Later commits are left to the next run."""
         self._until = self._stream.bound()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The end of the next batch. Spark asks when the batch before, up to `start`, is done: the consumer moves on.
+        """The end of the next batch. Spark asks when the batch up to `start` is done: the consumer moves on.
 
-        Of the last batch of a run Spark never says that it is committed.
+        Spark does not report the commit of the last batch of a run.
         """
         begin = self._stream.first() if start == FIRST else self._stream.position(position_of(start))
         self._stream.handed_over(begin)
@@ -96,7 +96,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """What each task reads: changes of a bucket together, in their order.
 
-        After a restart Spark asks for what lies between the last offset and itself.
+        After a restart Spark asks for the partitions between the last offset and itself: none.
         """
         if start == end:
             return []
@@ -122,13 +122,13 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 @contextmanager
 def _kept_in_checkpoint() -> Iterator[None]:
-    """A place that expiry or a rollback has overtaken stays in the checkpoint: no restart gets past it."""
+    """A position that expiry or a rollback has removed stays in the checkpoint: a restart does not help."""
     try:
         yield
     except OvertakenError as error:
         raise InvalidRequestError(
-            f"{error}. Starting the query again meets the same: it takes a new checkpoint, and an empty target where "
-            "rows that come again would be wrong"
+            f"{error}. Starting the query again ends in the same error: it takes a new checkpoint, and an empty target "
+            "where rows that come again would be wrong"
         ) from error
 
 
@@ -137,7 +137,7 @@ def stream_struct(stream: PlannedStream) -> spark.StructType:
     struct = spark_struct(stream.fields)
     for index in range(len(stream.fields), len(stream.schema)):
         field = stream.schema.field(index)
-        struct = struct.add(field.name, _BESIDE[field.type], nullable=field.nullable)
+        struct = struct.add(field.name, _APPENDED[field.type], nullable=field.nullable)
     return struct
 
 

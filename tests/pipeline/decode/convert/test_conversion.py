@@ -172,7 +172,7 @@ def test_every_value_becomes_what_the_declared_type_says(key: tuple[str, Dialect
 
 @pytest.mark.parametrize("key", CASES, ids=[f"{key[0]}-{place}" for place, key in enumerate(CASES)])
 def test_a_column_converts_as_its_values_do(key: tuple[str, Dialect, str | None, str | None]) -> None:
-    """Each kind of value in its conversion, in a column with NULLs; what msgspec refuses goes the careful way."""
+    """Each kind of value in its conversion, in a column with NULLs; what msgspec refuses takes the careful path."""
     converter = _converter(key)
     by_kind: dict[str, list[tuple[str, str | None]]] = {}
     for source, expected in CASES[key]:

@@ -2,7 +2,7 @@
 
 `one` takes a value in every form that the type has. A `FieldConversion` takes a column of values of the JSON types that
 really arrive: it names the type that msgspec reads them into. A value that it does not take is marked, and its record
-goes the careful way, where `one` decides.
+takes the careful path, where `one` decides.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Converter(ABC):
         try:
             return self.one(parse_json(octets.decode()))
         except RecursionError:
-            return LOST  # The careful way decides over the record.
+            return LOST  # The careful path decides what becomes of the record.
 
     def _array(self, converted: Sequence[Any]) -> Converted:
         if LOST not in converted:
@@ -101,7 +101,7 @@ def partly(
 ) -> Converted:
     """A column of texts: those of the pattern by `cast`, which must take all of them, the others by `rest`.
 
-    So a value of another form costs itself and not its column.
+    A value of another form costs itself, and not its whole column.
     """
     plain = pc.match_substring_regex(texts, pattern)
     others = np.flatnonzero(~plain.fill_null(True).to_numpy(zero_copy_only=False))

@@ -11,7 +11,7 @@ A text without a schema is base64 if it looks so: a multiple of four characters 
 number too (`1234`, `1e99`) can be either; the dialect (`decimal.handling.mode`) says which.
 
 Columns of base64 up to 8 bytes are converted with numpy, text by text length: 0.05 µs a value, against 2 µs one by one.
-Columns of numbers as texts are cast by Arrow, 0.3 µs a value with the look whether all of them are.
+Columns of numbers as texts are cast by Arrow: 0.3 µs a value, with the check that all of them are numbers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]{1,4})?")
 _AS_NUMBER: Final = f"^(?:{_NUMBER.pattern})$"
 _BY_ARROW: Final = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9])?$"
-"""Numbers for Arrow's cast, if they are short enough too: beyond 38 digits on the way it wraps around in silence."""
+"""Numbers for Arrow's cast, if they are short enough: with more than 38 digits on the way it wraps around silently."""
 _DIGITS_MAX: Final = 38
 _EXPONENT_MAX: Final = 9
 _EXACT: Final = Context(prec=20_000, Emax=999_999, Emin=-999_999)
@@ -73,7 +73,7 @@ class DecimalConverter(Converter):
         whole = f"[0-9]{{1,{self._precision - self._scale}}}" if self._precision > self._scale else "0"
         point = f"[.][0-9]{{1,{self._scale}}}" if self._scale else "[.]"
         self._fits = f"^-?{whole}(?:{point})?$"
-        """Numbers that need no look: they have no more digits than the type."""
+        """Numbers that need no check: they have no more digits than the type."""
         self._fits_pointed = f"^-?{whole}{point}$"
         """The same with a point, which base64 never has."""
 
@@ -152,7 +152,7 @@ class DecimalConverter(Converter):
         return partly(values, texts, self._fits, self._cast_fitting, self._convert_raw)
 
     def _is_pointed(self, texts: Any, values: Sequence[str | None]) -> bool:
-        """True where all are numbers with a point that fit: a look for base64 would cost as much as all the rest."""
+        """True where all are numbers with a point that fit: a search for base64 would cost as much as all the rest."""
         if self._fact is not None or "." not in (next(filter(None, values), None) or ""):
             return False
         return pc.all(pc.match_substring_regex(texts, self._fits_pointed)).as_py() is not False

@@ -17,7 +17,7 @@
 
 Refused: dates outside years 1-9999 (1677-2262 for TIMESTAMP(7-9)), times outside one day, anything finer than the
 declared precision; TIME finer than milliseconds, because the format stores those. A text of digits is no number: "2024"
-is a year to whoever wrote it, not a count of days. A text without a zone is in UTC.
+is more likely a year than a count of days. A text without a zone is in UTC.
 
 Source: Debezium's PostgreSQL and MySQL connector documentation, temporal types.
 """

@@ -1,1 +1,1 @@
-"""The fast way: records into structs by msgspec, one decode each, and structs into columns by Arrow and numpy."""
+"""The fast path: records into structs by msgspec, one decode each, and structs into columns by Arrow and numpy."""

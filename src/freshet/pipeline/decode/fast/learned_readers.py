@@ -23,16 +23,16 @@ from freshet.pipeline.decode.source_table import ADDED_NAMES
 from freshet.pipeline.decode.tables_met import TablesMet
 
 _SAMPLE: Final = 64
-"""Careful records that are looked at for what they have in common."""
+"""Careful records of a block that are examined for what they have in common."""
 _CAREFUL_FEW: Final = 8
-"""So many careful records of a block are no reason to look."""
+"""Up to so many careful records, none are examined."""
 _LEARN_SHARE: Final = 0.02
-"""Share of a block that must have something in common before the fast way takes it."""
+"""Share of a block that must have something in common before the fast path takes it."""
 _DETOUR_SHARE: Final = 0.25
-"""The same for records that are read by a detour: that costs a second decode, where a field that the fast way takes in
+"""The same for records that are read by a detour: that costs a second decode, where a field that the fast path takes in
 every form costs each of its values."""
 _UNKNOWN_MAX: Final = 500
-"""Names of unknown fields that the fast way takes."""
+"""Names of unknown fields that the fast path takes."""
 _NEVER_LEARNED: Final = frozenset({"event_count", "data_collections", "databaseName", "ts_ms", "schema", "payload"})
 """Names by which flat records are known to be no rows."""
 
@@ -72,7 +72,7 @@ class LearnedReaders:
         )
 
     def _learn_from(self, block: Any, careful: RowIndexes, count: int, share: float) -> bool:
-        """Looks at some of these records; `share` is that of a block of so many records which makes many."""
+        """Examines some of these records; a form that `share` of the block has is learned."""
         if len(careful) <= max(_CAREFUL_FEW, count * share):
             return False
         sample = careful[:: max(1, len(careful) // _SAMPLE)][:_SAMPLE]
@@ -85,7 +85,7 @@ class LearnedReaders:
             if self._tables.is_other(reading):
                 others += 1
                 continue
-            # What becomes a dead letter takes the careful way in any case.
+            # What becomes a dead letter takes the careful path in any case.
             if not isinstance(reading, Change) or isinstance(self._careful.rows(reading), Dead | UnknownFields):
                 continue
             kinds.update(self._kinds_in(reading))

@@ -1,17 +1,16 @@
-"""Values that their conversion did not take, judged cell by cell: only the row of such a cell pays for it.
+"""Values that their field conversion did not take, checked cell by cell: only the row of such a cell pays for it.
 
-| where it is found | what is done |
+| found when | what is done |
 |---|---|
 | msgspec refuses a field of the row | the records refused for it are read again, that field kept raw (*a detour*) |
-| the conversion of a column marks a cell | the cell is judged by its converter's `one` |
-| `one` does not take it either | dead letter naming the column, as the careful way would have it |
-| `one` takes it | the record goes the careful way |
+| the conversion of a column marks a cell | the cell is checked by its converter's `one` |
+| `one` does not take it either | dead letter naming the column, as the careful path would have it |
+| `one` takes it | the record takes the careful path |
 
-Of several such cells in a row the first counts, as in the careful way. Deletions, for which values that are not vital
-may be lost, and rows that are to be judged by more than their values go the careful way.
+Of several such cells in a row the first counts, as in the careful path. Deletions, for which values that are not vital
+may be lost, and rows whose outcome depends on more than their values take the careful path.
 
-Measured, ten columns: such a record costs 12 to 20 µs more than a good one, 55 µs by the careful way; and one text that
-is no DECIMAL no longer sends its whole column through `one`.
+Measured, ten columns: such a record costs 12 to 20 µs more than a good one, and 55 µs by the careful path.
 """
 
 from __future__ import annotations
@@ -25,11 +24,9 @@ import numpy as np
 
 from freshet.pipeline.decode.convert.converter import LOST, Converter, Mask
 from freshet.pipeline.decode.fast.structs import Slot
+from freshet.pipeline.decode.images import Cause
 from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.json_value import JsonNumber, parse_json
-
-Blame = tuple[str, str | None]
-"""Reason and column of a dead letter."""
 
 _PATH_MARK: Final = " - at `"
 
@@ -43,20 +40,20 @@ class Cells:
     lost: Mask
 
 
-def judged(inputs: Inputs, found: Sequence[Cells], among: Mask) -> dict[int, Blame]:
-    """The rows that are dead letters, and whom to blame; of rows not `among` nothing is said, nor of undecided ones."""
-    blamed: dict[int, Blame] = {}
+def causes_of(inputs: Inputs, found: Sequence[Cells], among: Mask) -> dict[int, Cause]:
+    """The rows that are dead letters, with reason and column; rows not `among`, and undecided ones, are left out."""
+    causes: dict[int, Cause] = {}
     undecided: set[int] = set()
     for cells in found:
         each = inputs.all[cells.index]
         for row in np.flatnonzero(cells.lost & among).tolist():
-            if row in blamed or row in undecided:
+            if row in causes or row in undecided:
                 continue
             if _is_lost(each.converter, cells.values[row]):
-                blamed[row] = (each.reason, each.column)
+                causes[row] = (each.reason, each.column)
             else:
                 undecided.add(row)
-    return blamed
+    return causes
 
 
 def paths_of(slots: Sequence[Slot], *, is_flat: bool) -> Mapping[str, Slot]:
@@ -66,7 +63,7 @@ def paths_of(slots: Sequence[Slot], *, is_flat: bool) -> Mapping[str, Slot]:
 
 
 def refused_path(error: Exception) -> str | None:
-    """Where the value stands that msgspec refused; None where it is no matter of a value."""
+    """The path of the value that msgspec refused; None for errors that are not about a value."""
     if not isinstance(error, msgspec.ValidationError):
         return None
     _, _, path = str(error).rpartition(_PATH_MARK)
@@ -74,7 +71,7 @@ def refused_path(error: Exception) -> str | None:
 
 
 def _is_lost(converter: Converter, value: Any) -> bool:
-    """True when no form of the type takes the value; false also where that cannot be told from what was decoded."""
+    """True when no form of the type takes the value; false also where what was decoded does not decide it."""
     if isinstance(value, msgspec.Raw):
         try:
             return converter.one(parse_json(bytes(value).decode())) is LOST

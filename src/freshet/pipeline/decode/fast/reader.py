@@ -1,8 +1,7 @@
-"""Reads records the fast way, and says which are left to the careful one.
+"""Reads records by the fast path, and says which are left to the careful one.
 
-What is not plain is left to it, record by record: no JSON, a type that the field's conversion does not take, a field
-that is not known yet, no change, another key in `before`, an unavailable value that `before` has, a value that does not
-fit.
+These are left, record by record: no JSON, a type that the field's conversion does not take, a field that is not known
+yet, no change, another key in `before`, an unavailable value that `before` has, a value that does not fit.
 
 Measured (ten columns, 587-byte envelopes, a core that was not quiet): 4.7 µs of CPU per record all in, half of it
 msgspec, the rest the transposition of structs into columns and their Arrow arrays. Python's collector must be off
@@ -24,10 +23,10 @@ from freshet.pipeline.decode.change import DELETE, UPDATE_AFTER, UPDATE_BEFORE
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.fast.changes import ChangeReader, Changes
 from freshet.pipeline.decode.fast.columns import ColumnReader, Columns, without_unset
-from freshet.pipeline.decode.fast.misfits import Blame, Cells, judged, paths_of
+from freshet.pipeline.decode.fast.misfits import Cells, causes_of, paths_of
 from freshet.pipeline.decode.fast.structs import Slot, build_structs, slots_of
 from freshet.pipeline.decode.fast.unavailable import UnavailableValues
-from freshet.pipeline.decode.images import Images, Note, RowIndexes
+from freshet.pipeline.decode.images import Cause, Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.json_value import ALL_KINDS
 from freshet.pipeline.decode.plan import DecodePlan
@@ -36,7 +35,7 @@ from freshet.pipeline.decode.source_table import SourceTable
 _NO_PLACES: Final = np.zeros(0, np.int64)
 
 _DETOUR_LEAST: Final = 16
-"""Fewer records of a block take the careful way: the columns of a detour cost as much as these."""
+"""Fewer records of a block take the careful path: the columns of a detour cost as much as these."""
 _DETOUR_DEPTH: Final = 2
 """Fields of one record that may be refused."""
 _DETOURS_MAX: Final = 16
@@ -45,7 +44,7 @@ _DETOURS_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class FastRead:
-    """What was read: images, indexes that take the careful way, how many were skipped by reason, and dead letters.
+    """What was read: images, indexes that take the careful path, how many were skipped by reason, and dead letters.
 
     `detoured` are the indexes of records that were read by a detour, and fit.
     """
@@ -53,7 +52,7 @@ class FastRead:
     images: tuple[Images, ...]
     careful: RowIndexes
     skipped: Mapping[str, int]
-    dead: Mapping[int, Blame]
+    dead: Mapping[int, Cause]
     detoured: RowIndexes
 
 
@@ -69,7 +68,7 @@ class FastReader:
         detour_depth: int = _DETOUR_DEPTH,
         only: tuple[SourceTable | None] | None = None,
     ) -> None:
-        """With `only`, records of any other table are left to the careful way."""
+        """With `only`, records of any other table are left to the careful path."""
         self._plan, self._inputs = plan, inputs
         self.only = only
         self._kinds, self._unknown, self._detour_depth = dict(kinds), list(unknown), detour_depth
@@ -93,7 +92,7 @@ class FastReader:
         if odd.any() or ignored.any():
             found.keep(~odd & ~ignored)
         images: list[Images] = []
-        dead: dict[int, Blame] = {}
+        dead: dict[int, Cause] = {}
         detoured: list[RowIndexes] = []
         if len(found.indexes):
             of_all, bad = self._images(found, dead)
@@ -128,7 +127,7 @@ class FastReader:
         return refused
 
     def _detour(self, slot: Slot, count: int) -> FastReader | None:
-        """The reader that keeps one more field raw; None where the careful way costs less, or there are too many."""
+        """The reader that keeps one more field raw; None where the careful path costs less, or there are too many."""
         found = self._detours.get(slot)
         if count < _DETOUR_LEAST or (found is None and len(self._detours) >= _DETOURS_MAX):
             return None
@@ -140,8 +139,8 @@ class FastReader:
 
     # --- images ------------------------------------------------------------------------------------------------------
 
-    def _images(self, found: Changes, dead: dict[int, Blame]) -> tuple[Images | None, Mask]:
-        """The images, and the records among them that have none; those that are judged already are put into `dead`."""
+    def _images(self, found: Changes, dead: dict[int, Cause]) -> tuple[Images | None, Mask]:
+        """The images, and the records among them that have none; those that are dead letters are put into `dead`."""
         count = len(found.indexes)
         bad = np.zeros(count, bool)
         columns = self._columns.read(found)
@@ -167,7 +166,7 @@ class FastReader:
         return replace(images, notes=[*notes, *self._left_notes(images)]), bad
 
     def _splits(self, found: Changes, bad: Mask) -> RowIndexes:
-        """Updates with a complete row before them; others whose `before` lacks something take the careful way."""
+        """Updates with a complete row before them; others whose `before` lacks something take the careful path."""
         befores = found.befores
         assert befores is not None
         updates = np.flatnonzero(found.kinds == UPDATE_AFTER)
@@ -176,7 +175,7 @@ class FastReader:
         return indexes
 
     def _arrays(
-        self, found: Changes, columns: Columns, bad: Mask, dead: dict[int, Blame]
+        self, found: Changes, columns: Columns, bad: Mask, dead: dict[int, Cause]
     ) -> tuple[list[Any], dict[int, Mask]]:
         """The array of each input, and in which rows its value is unavailable; rows that do not convert are `bad`."""
         arrays, lost = self._columns.converted(columns)
@@ -188,9 +187,9 @@ class FastReader:
                 lost += [Cells(index, columns[index], mask)] if mask is not None else []
             lost.sort(key=lambda cells: cells.index)
         if lost:
-            may_be_judged = ~bad & (found.kinds != DELETE)
-            for row, blame in judged(self._inputs, lost, may_be_judged).items():
-                dead[int(found.indexes[row])] = blame
+            may_be_dead = ~bad & (found.kinds != DELETE)
+            for row, cause in causes_of(self._inputs, lost, may_be_dead).items():
+                dead[int(found.indexes[row])] = cause
             bad |= np.logical_or.reduce([each.lost for each in lost])
         return arrays, missing
 

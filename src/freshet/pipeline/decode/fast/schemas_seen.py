@@ -1,8 +1,8 @@
-"""The schemas that stand before payloads: `{"schema":…,"payload":` is cut off by its bytes, and read once.
+"""The schemas in front of payloads: `{"schema":…,"payload":` is cut off by its bytes, and read once.
 
 A schema of forty fields is five times as long as the row behind it, and the same in every record. What is cut off is
 compared byte by byte with what was read before; what is left, without the last brace, must be one JSON value, or the
-record takes the careful way.
+record takes the careful path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey
 
 SCHEMAS_MAX: Final = 64
-"""More than this many different ones, and the others take the careful way."""
+"""Records of further ones take the careful path."""
 
 
 class _Wrapped(msgspec.Struct):
@@ -30,7 +30,7 @@ _DECODE: Final = msgspec.json.Decoder(_Wrapped).decode
 
 
 def schema_prefix(value: bytes) -> bytes | None:
-    """What stands before the payload; None where it is not in the form that converters write."""
+    """What is in front of the payload; None where it is not in the form that converters write."""
     try:
         wrapped = _DECODE(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -62,7 +62,7 @@ class SchemasSeen:
         return True
 
     def groups(self, values: Any, indexes: RowIndexes) -> list[Group]:
-        """The values (a binary array without NULLs) by what stands before them; those without a schema last."""
+        """The values (a binary array without NULLs) by the schema in front of them; those without one last."""
         found: list[Group] = []
         for prefix, facts in self.facts.items():
             if not len(indexes):

@@ -1,4 +1,4 @@
-"""The msgspec types of the fast way, made from what arrives: a record as structs, a field in the type of its conversion
+"""The msgspec types of the fast path: a record as structs, each field in the type of its conversion
 (`convert.converter.FieldConversion`).
 
 Fields that nothing reads become members of the struct once they are known by name, so that a struct can refuse the ones
@@ -6,7 +6,7 @@ that are not. A missing field has its conversion's default; where the rows befor
 because there missing is not NULL.
 
 The envelope of one table has its names as the only values that `source` may have: a record of another table is refused,
-and one that fits has cost no look at its names (0.07 µs a record, a column of names 0.3).
+for one that fits its names need not be read (0.07 µs a record; a column of names costs 0.3).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def conversions_of(inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> tupl
     )
 
 
-def can_tell_table(plan: DecodePlan, inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> bool:
+def can_refuse_tables(plan: DecodePlan, inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> bool:
     """Whether structs can refuse records of other tables: they read `source` as a struct, and its names as texts."""
     if plan.format != "debezium-json" or any(each.name == "_source" for each in plan.scope):
         return False
@@ -149,7 +149,7 @@ def _slot_type(conversion: FieldConversion, *, marks_missing: bool) -> tuple[Any
 
 
 def _marks(only: tuple[SourceTable | None] | None) -> dict[str, tuple[Any, Any]]:
-    """The members of `source` that tell its table, with the values that they may have."""
+    """The members of `source` that name its table, with the values that they may have."""
     if only is None:
         return {}
     (table,) = only

@@ -1,4 +1,4 @@
-"""Unavailable values (unchanged TOAST) in columns: which rows have the placeholder, and which of them can stay fast."""
+"""Unavailable values (unchanged TOAST) in columns: which rows have the placeholder, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class UnavailableValues:
         }
 
     def take_out(self, changes: Changes, columns: Columns, arrays: Sequence[Any], bad: Mask) -> dict[int, Mask]:
-        """NULL in place of unavailable values that stay as stored; those that `before` has take the careful way.
+        """NULL in place of unavailable values that are kept as stored; those that `before` has take the careful path.
 
         Columns of which something is missing are changed, and must be converted again.
         """

@@ -1,14 +1,14 @@
 """The expressions of `select`: what they read, and their casts turned into casts that are tried.
 
-A cast (`CAST(x AS t)`, `x::t`, `int(x)` and its like) becomes TRY_CAST, and beside the expression stands a condition
-that is true when some cast gave NULL for a value that was not NULL: that makes a dead letter naming the column. What is
+A cast (`CAST(x AS t)`, `x::t`, `int(x)` and its like) becomes TRY_CAST, and the expression gets a condition that
+is true when some cast gave NULL for a value that was not NULL: that makes a dead letter naming the column. What is
 caught and what is not:
 
 | in the expression | a value that cannot be cast |
 |---|---|
 | a cast anywhere it is evaluated, also within another cast | dead letter |
 | a cast in a branch of CASE, IF, COALESCE, NVL, AND, OR that is not taken | nothing |
-| `try_cast`, `try_to_…` | NULL: whoever writes it wants that |
+| `try_cast`, `try_to_…` | NULL, as written |
 | a cast inside a lambda (`transform(a, x -> CAST(x AS INT))`), an implicit cast | dead letter, by `tried` |
 | anything else that fails (division by zero, overflow, `to_date` of nonsense) | dead letter, by `tried` |
 

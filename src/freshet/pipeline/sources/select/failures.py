@@ -1,4 +1,4 @@
-"""What of an expression may fail while it is computed, told from Spark's analysed tree, under ANSI rules.
+"""What may fail while an expression is computed, by Spark's analysed tree, under ANSI rules.
 
 Only what is known never to fail is left out: texts, comparisons, conditions, casts that lose nothing, arithmetic of
 floating point, of decimals whose result has room, and everything tried (`try_…`). A function that is not known here

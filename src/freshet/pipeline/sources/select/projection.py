@@ -112,7 +112,7 @@ class _Projection:
         scope = _scope(self._plan, lambda name: kept(OTHER_PREFIX + name), lambda name: kept(name))
         frame = self._judged(frame.select(*others, *scope), self._cases.of(OTHER), OTHER)
         own, other, is_second = F.col(SELF.error), F.col(OTHER.error), kept(SUB) > 0
-        # The row after a change is blamed first, by both; one record is one dead letter.
+        # Both rows have the reason of the row after the change, if it has one: one record is one dead letter.
         error = F.when(is_second, F.coalesce(own, other)).otherwise(F.coalesce(other, own))
         judged = f"{PREFIX}judged"
         return frame.select("*", error.alias(judged)).select(*self._outcome(F.col(judged), cases))
