@@ -4,7 +4,7 @@
     ├── InvalidRequestError       fix the call; nothing was started, nothing was written
     │   └── ConfigurationError    fix the pipeline file; carries every problem with file and line
     └── PipelineFailedError       it ran and stopped; `kind` is that of what made it fail
-        └── StoppedByRecordError  a record says what cannot be applied; told by workers, raised by the driver
+        └── StoppedByRecordError  a record says what cannot be applied; found by workers, raised by the driver
 
 Each has a `kind`, which says what to do and which exit code it is (`error_kind`). Errors of `storage` pass through
 unchanged: their class says what to do already. Facts are attributes, the message is for people.
@@ -114,7 +114,7 @@ class PipelineFailedError(PipelineError):
 
 
 class StoppedByRecordError(PipelineFailedError):
-    """A record that must stop the run. Raised in workers, told to the driver and raised again there."""
+    """A record that must stop the run. Raised in workers, reported to the driver and raised again there."""
 
     kind = ErrorKind.INVALID_REQUEST
 
@@ -126,11 +126,11 @@ class StoppedByRecordError(PipelineFailedError):
 def brief_reason(error: BaseException) -> str:
     """What an error says, without the query plan and the Java trace that Spark adds to its own.
 
-    Where a Python worker failed, its last exception is what happened: it stands at the end of a long text.
+    Where a Python worker failed, its last exception is what happened: it is at the end of a long text.
     """
-    told = missing_file(str(error)) or missing_file_system(str(error)) or want_of_memory(str(error))
-    if told is not None:
-        return told
+    known = missing_file(str(error)) or missing_file_system(str(error)) or want_of_memory(str(error))
+    if known is not None:
+        return known
     raised = worker_exception(str(error))
     if raised is not None:
         return raised.partition(": ")[2] if _OURS.match(raised) else f"a Python worker failed: {raised}"

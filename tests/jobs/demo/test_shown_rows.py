@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.jobs.demo.reader import SEEN_COLUMN
-from freshet.jobs.demo.shown_rows import ShownRowsError, Wave, folded, latencies, told_twice
+from freshet.jobs.demo.shown_rows import ShownRowsError, Wave, emitted_twice, folded, latencies
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 
 
@@ -41,7 +41,7 @@ def test_what_is_taken_back_folds_away() -> None:
         pytest.param("+I 1 10 | +U 1 11", id="an update without the row before it"),
     ],
 )
-def test_rows_that_do_not_fit_are_told(text: str) -> None:
+def test_rows_that_do_not_fit_are_reported(text: str) -> None:
     with pytest.raises(ShownRowsError, match="comes upon"):
         folded(_shown(text), "order_id")
 
@@ -53,7 +53,7 @@ def test_latencies_count_from_the_wave_that_sent_a_change() -> None:
     assert seconds.tolist() == [1.0, 2.5, 3.5]
 
 
-def test_orders_that_were_told_twice() -> None:
+def test_orders_that_were_emitted_twice() -> None:
     speculative = _shown("+I 1 10 | +I 2 20 | -D 2 20 | +I 2 21 | +I 3 30 | -D 3 30")
     committed = _shown("+I 1 10 | +I 2 21")
-    assert told_twice(speculative, committed, "order_id") == [2, 3]
+    assert emitted_twice(speculative, committed, "order_id") == [2, 3]

@@ -1,4 +1,4 @@
-"""Where a demo writes: into a folder of its own, never over what somebody else has put there."""
+"""Where a demo writes: into a folder of its own, never over what another has put there."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ def main() -> None:
     )  # fmt: skip
     arriving = many_records(rounds) if kind == "many" else records(rounds, kind)
     start = _peak()
-    told = [batch.column(0)[0].as_py() for batch in task(decoder(arriving))]
+    results = [batch.column(0)[0].as_py() for batch in task(decoder(arriving))]
     peak = _peak()
-    result = sum_results(told)
+    result = sum_results(results)
     Committer(table.store, "p").commit(0, result.messages[0])
     print(start, peak, result.applied, result.dead_count)
 

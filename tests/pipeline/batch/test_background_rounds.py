@@ -1,4 +1,4 @@
-"""Rounds beside a stream on the driver: units in a thread, errors told, a clean end. Spark is played by the thread."""
+"""Compaction rounds of a stream on the driver: units in a thread, errors, a clean end. The thread plays Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kit.spark import inside_query
 
 OPTIONS = {"bucket": "1", "changelog-producer": "lookup"}
 BATCHES_MAX = 200
-"""By then a unit was told, on any machine: fourteen are enough where a unit lasts no longer than some batches."""
+"""By then a unit was reported, on any machine: fourteen are enough where a unit lasts no longer than some batches."""
 
 
 class PlayedSpark:
@@ -92,30 +92,32 @@ def batch(table: Table, rounds: BackgroundRounds, number: int, played: PlayedSpa
 def wait_for(rounds: BackgroundRounds, is_there: Callable[[BackgroundReport], bool]) -> BackgroundReport:
     pause = threading.Event()
     for _ in range(15_000):
-        told = rounds.report()
-        if is_there(told):
-            return told
+        report = rounds.report()
+        if is_there(report):
+            return report
         pause.wait(0.02)
     raise AssertionError("the rounds did not get there")
 
 
-def test_units_run_beside_and_are_told_once(table: Table, rounds: BackgroundRounds, played: PlayedSpark) -> None:
+def test_units_run_in_the_background_and_are_reported_once(
+    table: Table, rounds: BackgroundRounds, played: PlayedSpark
+) -> None:
     for number in range(4):
         batch(table, rounds, number, played)
-    told = wait_for(rounds, lambda report: report.units > 0)
-    assert told.input_bytes > 0
-    assert told.failure is None
+    report = wait_for(rounds, lambda report: report.units > 0)
+    assert report.input_bytes > 0
+    assert report.failure is None
     rounds.close()
     later = rounds.report()
     made = [snapshot for snapshot in table.snapshots() if snapshot.commit_user == "stream-compact"]
     assert {snapshot.commit_kind for snapshot in made} == {"COMPACT"}
-    assert told.units + later.units == len(made), "one or more, by how far the batches were when the first began"
+    assert report.units + later.units == len(made), "one or more, by how far the batches were when the first began"
     assert played.properties["spark.scheduler.pool"] == "freshet-compaction"
     assert rounds.report().units == 0
     assert sorted(table.scan().to_arrow()["k"].to_pylist()) == [0, 1, 2, 3, 4]
 
 
-def test_an_error_is_told_and_batches_compact_until_a_unit_succeeds(
+def test_an_error_is_reported_and_batches_compact_until_a_unit_succeeds(
     table: Table, rounds: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_rounds, "RETRY_S", 0.05)
@@ -131,8 +133,8 @@ def test_an_error_is_told_and_batches_compact_until_a_unit_succeeds(
     for number in range(4):
         batch(table, rounds, number, played)
     written.set()
-    told = wait_for(rounds, lambda report: report.failure is not None)
-    assert "No space left on device" in (told.failure or "")
+    report = wait_for(rounds, lambda report: report.failure is not None)
+    assert "No space left on device" in (report.failure or "")
     with rounds.batch(table) as limit:
         assert limit is None, "the batch compacts as it would without rounds"
     broken.clear()
@@ -228,9 +230,9 @@ def test_a_table_that_is_altered_so_that_it_cannot_be(
     newer = table.alter(SetOption("num-levels", "4"))
     for number in range(1, 5):
         batch(newer, rounds, number, played)
-    told = wait_for(rounds, lambda report: report.failure is not None)
-    assert "4 levels" in (told.failure or "")
-    assert told.units == 0
+    report = wait_for(rounds, lambda report: report.failure is not None)
+    assert "4 levels" in (report.failure or "")
+    assert report.units == 0
     with rounds.batch(newer) as limit:
         assert limit is None
 

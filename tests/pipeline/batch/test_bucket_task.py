@@ -48,9 +48,9 @@ def test_an_error_that_would_come_again_is_a_result(
 
     monkeypatch.setattr(BucketTask, "_write", fail)
     rows = outcome_table(keyed.schema, [data(1, 1, "a"), tally(1)])
-    told = [batch.column(0)[0].as_py() for batch in _task(keyed)(iter(rows.to_batches()))]
+    results = [batch.column(0)[0].as_py() for batch in _task(keyed)(iter(rows.to_batches()))]
     with pytest.raises(PipelineFailedError, match=f"would fail again: {type(error).__name__}"):
-        sum_results(told)
+        sum_results(results)
 
 
 @pytest.mark.parametrize("error", [OSError("no space"), MemoryError(), RetryableError("later")])
@@ -92,25 +92,25 @@ def test_a_row_goes_to_the_bucket_that_its_partition_has_for_it(
     task = replace(_task(table), bucket_count=routed, pin=BatchPin(0, table.schema.id, None, 1))
     keys = range(20) if routed is None else [0]
     rows = outcome_table(table.schema, [*(data(key, key, "new") for key in keys), tally(20)], bucket_count=routed or 1)
-    told = [batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))]
+    results = [batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))]
     if routed is None:
-        Committer(table.store, "stream").commit(0, sum_results(told).messages[0])
+        Committer(table.store, "stream").commit(0, sum_results(results).messages[0])
         assert {entry.total_buckets for entry in table.files()} == {files}
         assert table.scan().to_arrow()["v"].to_pylist() == ["new"] * 20
     else:
         message = f"has {files} buckets, and rows for it were routed to {routed}.*Start the stream again"
         with pytest.raises(InvalidRequestError, match=message):
-            sum_results(told)
+            sum_results(results)
 
 
 def test_rows_of_a_task_are_newer_than_those_committed_since_the_driver_looked(keyed: Table) -> None:
-    """The driver saw the empty table; another writer was quicker, with more rows than the task has."""
+    """The driver saw the empty table; another writer was faster, with more rows than the task has."""
     with keyed.writer("other") as writer:
         writer.write(pa.table({"k": [1, 1, 1, 2], "v": ["x", "y", "z", "other"]}))
         writer.commit()
     rows = outcome_table(keyed.schema, [data(1, 1, "task"), tally(1)])
-    told = [batch.column(0)[0].as_py() for batch in _task(keyed)(iter(rows.to_batches()))]
-    Committer(keyed.store, "stream").commit(0, sum_results(told).messages[0])
+    results = [batch.column(0)[0].as_py() for batch in _task(keyed)(iter(rows.to_batches()))]
+    Committer(keyed.store, "stream").commit(0, sum_results(results).messages[0])
     assert sorted(map(tuple, (row.values() for row in keyed.scan().to_arrow().to_pylist()))) == [
         (1, "task"),
         (2, "other"),
@@ -127,8 +127,8 @@ def test_so_are_those_that_are_logged_as_they_are_written(tmp_path: Path, produc
             writer.commit()
         pin = BatchPin(0, 0, None, None, log=TaskLog(driver.identity, driver.epoch, 0))
         rows = outcome_table(table.schema, [data(1, 1, "task"), tally(1)])
-        told = [batch.column(0)[0].as_py() for batch in replace(_task(table), pin=pin)(iter(rows.to_batches()))]
-        table.engine.committer("stream", log=driver.identity).commit(0, sum_results(told).messages[0])
+        results = [batch.column(0)[0].as_py() for batch in replace(_task(table), pin=pin)(iter(rows.to_batches()))]
+        table.engine.committer("stream", log=driver.identity).commit(0, sum_results(results).messages[0])
         table.without_log().compact()
         assert {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()} == {1: "task", 2: "other"}
 
@@ -139,38 +139,38 @@ def test_a_worker_that_had_a_table_open_does_not_take_the_next_one_of_the_name_f
         table = catalog.create_table("db.k", schema=columns, primary_keys=["k"], options={"bucket": "1"})
         rows = outcome_table(table.schema, [data(1, 1, "task"), tally(1)])
         task = replace(_task(table), columns=tuple(columns), pin=BatchPin(0, 0, table.schema.time_ms, None))
-        told = [batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))]
-        Committer(table.store, "stream").commit(0, sum_results(told).messages[0])
+        results = [batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))]
+        Committer(table.store, "stream").commit(0, sum_results(results).messages[0])
         assert [tuple(row.values()) for row in table.scan().to_arrow().to_pylist()] == [(1, "task")]
         catalog.drop_table("db.k")
     catalog.create_table("db.k", schema={"k": "BIGINT", "v": "STRING"}, primary_keys=["k"], options={"bucket": "1"})
     late = replace(task, pin=BatchPin(0, 0, 1, None))
-    told = [batch.column(0)[0].as_py() for batch in late(iter(rows.to_batches()))]
+    results = [batch.column(0)[0].as_py() for batch in late(iter(rows.to_batches()))]
     with pytest.raises(ConflictError, match="dropped and created again"):
-        sum_results(told)
+        sum_results(results)
 
 
 def test_what_stopped_a_decoder_is_raised_by_the_driver_as_what_it_is(keyed: Table) -> None:
-    """Told in the tally: an exception in the decoding stage would make Spark try the same records four times."""
+    """Reported in the tally: an exception in the decoding stage would make Spark try the same records four times."""
     records = [change("c", None, {"k": 1, "v": "a", "new": 5})]
     decoder = decoder_of(pipeline_of({"k": "BIGINT", "v": "STRING"}, primary_key=["k"], on_unknown_field="fail"))
     outcomes = decoder(iter([raw_batch(records)]))
-    told = [batch.column(0)[0].as_py() for batch in _task(keyed)(outcomes)]
+    results = [batch.column(0)[0].as_py() for batch in _task(keyed)(outcomes)]
     with pytest.raises(StoppedByRecordError) as caught:
-        sum_results(told)
+        sum_results(results)
     assert "unknown field new" in caught.value.message
 
 
 def test_an_error_of_a_decoder_that_would_come_again_is_a_result(keyed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
-        raise KeyError("no such lane")
+        raise KeyError("no such field")
 
     monkeypatch.setattr(FastReader, "read", fail)
     decoder = decoder_of(pipeline_of({"k": "BIGINT", "v": "STRING"}, primary_key=["k"]))
     outcomes = decoder(iter([raw_batch([change("c", None, {"k": 1, "v": "a"})])]))
-    told = [batch.column(0)[0].as_py() for batch in _task(keyed)(outcomes)]
-    with pytest.raises(PipelineFailedError, match="would fail again: KeyError: 'no such lane'"):
-        sum_results(told)
+    results = [batch.column(0)[0].as_py() for batch in _task(keyed)(outcomes)]
+    with pytest.raises(PipelineFailedError, match="would fail again: KeyError: 'no such field'"):
+        sum_results(results)
 
 
 def test_an_error_of_what_a_decoder_reads_is_raised(keyed: Table) -> None:

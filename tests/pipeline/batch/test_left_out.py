@@ -47,8 +47,8 @@ def test_a_run_says_what_its_file_leaves_out(spark: SparkSession, tmp_path: Path
         "s.t", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": "1"}
     )
     table = table.alter(AddColumn("note", "STRING"), AddColumn("more", "INT"))
-    (told,) = run("b.json", '{"id": 2, "note": "y", "other": 1}\n{"id": 3}\n')
-    assert told.startswith("orders: warning: records carry a field note, and the table has a column of that name")
+    (warning,) = run("b.json", '{"id": 2, "note": "y", "other": 1}\n{"id": 3}\n')
+    assert warning.startswith("orders: warning: records carry a field note, and the table has a column of that name")
     path.write_text(path.read_text().replace("{id: BIGINT}", "{id: BIGINT, note: STRING}"))
     assert run("c.json", '{"id": 4, "note": "z"}\n') == []
     rows = {row["id"]: row["note"] for row in table.scan().to_arrow().to_pylist()}

@@ -106,7 +106,7 @@ def test_a_batch_that_is_replayed_is_silent(
 def test_rows_that_another_writer_overtook_are_logged_as_another_attempt(
     spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another writer commits between the tasks of a batch and its commit: the batch is numbered and logged anew."""
+    """Another writer commits between the tasks of a batch and its commit: the batch is numbered and logged again."""
     _run(spark, tmp_path, [("+I", key, "a") for key in range(10)])
     readers = _readers(table)
     found = {isolation: folded(reader()) for isolation, reader in readers.items()}

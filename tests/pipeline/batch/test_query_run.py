@@ -164,7 +164,7 @@ def test_tables_without_rows_of_a_batch_are_not_committed(query: Query) -> None:
     assert query.jobs == [3]
 
 
-def test_that_a_batch_is_missing_is_told_by_a_table_that_holds_all() -> None:
+def test_only_a_table_of_all_batches_shows_that_one_is_missing() -> None:
     commits: list[Any] = [None, None]
     with pytest.raises(ValueError, match="no table of several holds all"):
         QueryRun(commits, TwoTableJob(commits), "user", writes_all_batches=True)

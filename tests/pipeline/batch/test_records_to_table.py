@@ -51,8 +51,8 @@ def test_files_become_a_table(spark: SparkSession, tmp_path: Path) -> None:
     _write(
         tmp_path / "in" / "a.json", [*(json.dumps(each) for each in LATER), "{broken", json.dumps({"ts_ms": 1})], 2000
     )
-    told: list[Progress] = []
-    Runner(spark, [config], on_progress=told.append).run()
+    progress: list[Progress] = []
+    Runner(spark, [config], on_progress=progress.append).run()
     catalog = Catalog(config.table.warehouse)
     table = catalog.table("shop.orders").scan().to_arrow().sort_by("id")
     rows = table.drop_columns(["seen"]).to_pylist()
@@ -66,7 +66,7 @@ def test_files_become_a_table(spark: SparkSession, tmp_path: Path) -> None:
     )
     assert [column for _, column, _ in dead] == ["doc", None]
     assert dead[1][2] == "the value is not JSON of the form expected"
-    result = told[0].report.result
+    result = progress[0].report.result
     assert (result.record_count, result.applied, result.dead_count, dict(result.skipped)) == (
         9 + 2, 6, 2, {"heartbeat": 1, "blank line": 2}
     )  # fmt: skip
@@ -94,9 +94,9 @@ def test_a_second_table_stops_the_run_in_whichever_batch_it_comes(spark: SparkSe
     _write(tmp_path / "in" / "b.json", [json.dumps(each) for each in users], 2000)
     with pytest.raises(PipelineFailedError) as caught:
         Runner(spark, [config]).run()
-    told = str(caught.value)
-    assert "two tables: shop.public.orders (until now) and shop.public.users (at " in told and "b.json" in told
-    assert "only: {db: shop, schema: public, table: orders}" in told and "only: any" in told
+    text = str(caught.value)
+    assert "two tables: shop.public.orders (until now) and shop.public.users (at " in text and "b.json" in text
+    assert "only: {db: shop, schema: public, table: orders}" in text and "only: any" in text
     assert table.latest_snapshot() == before
     assert catalog.table("shop.orders_dead_letters").latest_snapshot() is None
 

@@ -1,4 +1,4 @@
-"""A batch whose rows another writer has overtaken before its commit: its files are numbered anew by a Spark job."""
+"""A batch whose rows another writer has overtaken before its commit: its files are numbered again by a Spark job."""
 
 from __future__ import annotations
 

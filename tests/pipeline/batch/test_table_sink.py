@@ -188,9 +188,9 @@ def test_a_replay_that_nothing_proves_is_a_warning(
     sink(spark.range(10), 0)
     assert not caplog.records
     sink(spark.range(10, 20), 0)
-    (told,) = caplog.records
-    assert told.levelname == "WARNING"
-    assert "batch 0 of 'orders' was committed before" in told.getMessage()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "batch 0 of 'orders' was committed before" in record.getMessage()
 
 
 def test_one_job_where_adaptive_execution_is_on(spark: SparkSession, tmp_path: Path, query: Any) -> None:
@@ -228,7 +228,7 @@ def test_an_empty_batch_is_committed_too(spark: SparkSession, tmp_path: Path, qu
 def test_every_second_batch_compacts_buckets_that_it_did_not_write(
     spark: SparkSession, tmp_path: Path, query: Any
 ) -> None:
-    """The changelog of full compactions tells all rows, whichever batch wrote their buckets last."""
+    """The changelog of full compactions has all rows, whichever batch wrote their buckets last."""
     options = {"bucket": "4", "changelog-producer": "full-compaction", "full-compaction.delta-commits": "2"}
     table = _create(tmp_path, {"id": "BIGINT", "v": "BIGINT"}, options=options)
     sink = _sink(tmp_path, [])
@@ -236,9 +236,11 @@ def test_every_second_batch_compacts_buckets_that_it_did_not_write(
     assert {entry.file.level for entry in table.files()} == {0}
     sink(spark.range(1).selectExpr("id", "1L AS v"), 2)
     assert {entry.file.level for entry in table.files()} == {5}
-    told = table.changelog().to_arrow()
-    assert told["_ROW_KIND"].to_pylist() == ["+I"] * 20
-    assert dict(zip(told["id"].to_pylist(), told["v"].to_pylist(), strict=True)) == {k: int(k == 0) for k in range(20)}
+    changes = table.changelog().to_arrow()
+    assert changes["_ROW_KIND"].to_pylist() == ["+I"] * 20
+    assert dict(zip(changes["id"].to_pylist(), changes["v"].to_pylist(), strict=True)) == {
+        k: int(k == 0) for k in range(20)
+    }
     sink(spark.range(0).selectExpr("id", "1L AS v"), 3)
     sink(spark.range(5, 6).selectExpr("id", "7L AS v"), 4)
     last = table.changelog(from_snapshot=table.snapshots()[-1].id).to_arrow().to_pylist()
@@ -430,7 +432,7 @@ def test_another_change_of_the_schema_stops_decoded_rows(spark: SparkSession, tm
 def test_records_that_do_not_add_up_are_not_committed(spark: SparkSession, tmp_path: Path, query: Any) -> None:
     table = _create(tmp_path, {"id": "BIGINT"})
     rows = [data(1, 1), data(2, 2), tally(3)]
-    with pytest.raises(PipelineFailedError, match="3 records entered, but the tasks tell of 2 applied"):
+    with pytest.raises(PipelineFailedError, match="3 records entered, but the tasks report 2 applied"):
         _sink(tmp_path, [])(outcome_frame(spark, table.schema, rows, bucket_count=2), 0)
     assert table.snapshots() == []
 

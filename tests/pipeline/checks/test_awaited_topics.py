@@ -61,7 +61,9 @@ def test_topics_that_are_there_are_not_waited_for(config: PipelineConfig, monkey
     assert wait_for_topics([config], wait_s=0, say=said.append, stop=threading.Event()) and not said
 
 
-def test_waiting_is_told_every_ten_seconds_and_its_end(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_is_reported_every_ten_seconds_and_its_end(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answering(monkeypatch, *["a"] * 13, "ab")
     said: list[str] = []
     assert wait_for_topics([config], wait_s=300, say=said.append, stop=threading.Event(), look_s=0, clock=Seconds())
@@ -69,7 +71,7 @@ def test_waiting_is_told_every_ten_seconds_and_its_end(config: PipelineConfig, m
     assert 1 < len(said) - 1 < 5 and said[-1] == "all topics are there"
 
 
-def test_who_has_waited_long_enough_is_told_what_to_do(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_enough_wait_ends_with_what_to_do(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, "")
     with pytest.raises(
         RetryableError, match=r"no topic a at h:1 \(orders\), b at h:1 \(orders\) after 20 s; nothing was"

@@ -62,7 +62,7 @@ def test_who_waits_can_be_stopped(config: PipelineConfig, monkeypatch: pytest.Mo
     assert not wait_for_brokers([config], say=lambda text: stop.set(), stop=stop, pause_s=0)
 
 
-def test_a_cluster_that_goes_away_and_comes_back_is_told(
+def test_a_cluster_that_goes_away_and_comes_back_is_reported(
     config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, None, "gone", "gone", None)
@@ -83,7 +83,9 @@ def test_a_cluster_that_goes_away_and_comes_back_is_told(
 
 
 @pytest.mark.parametrize("text", [TEXT, TEXT.replace("subscribe: b", 'subscribePattern: "[ab]"')])
-def test_a_topic_that_was_made_anew_while_a_pipeline_runs_is_told(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_was_created_again_while_a_pipeline_runs_is_reported(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config, problems = parse_pipeline(text, "p.yaml", {})
     assert config is not None, problems
     answers = iter([{"a": "1"}, {"a": "1", "b": "7"}, {"b": "7"}])
@@ -100,18 +102,18 @@ def test_a_topic_that_was_made_anew_while_a_pipeline_runs_is_told(text: str, mon
             return next(answers, {"a": "1", "b": "8"})
 
     monkeypatch.setattr(kafka_reach, "KafkaCluster", Cluster)
-    told: list[tuple[str, list[str]]] = []
+    reported: list[tuple[str, list[str]]] = []
     stopped = threading.Event()
 
     def on_renewed(found: PipelineConfig, topics: list[str]) -> None:
-        told.append((found.name, topics))
+        reported.append((found.name, topics))
         stopped.set()
 
     with watched_brokers(
         [config], say=lambda _: None, every_s=0.001, topic_ids={"orders": {"a": "1"}}, on_renewed=on_renewed
     ):
         assert stopped.wait(300)
-    assert told[0] == ("orders", ["b"])
+    assert reported[0] == ("orders", ["b"])
 
 
 @pytest.mark.parametrize(

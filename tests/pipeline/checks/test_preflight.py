@@ -229,18 +229,18 @@ def test_a_checkpoint_that_was_deleted_is_found(folder: Path) -> None:
     assert "the checkpoint belongs to query second" in problem
 
 
-def test_options_of_the_file_that_the_table_does_not_have_are_told(folder: Path) -> None:
+def test_options_of_the_file_that_the_table_does_not_have_are_reported(folder: Path) -> None:
     open_or_create(configured(folder).table)
     assert warnings_before_start(configured(folder)) == []
     changed = configured(
         folder, ("bucket: 1", "bucket: 1, num-sorted-run.stop-trigger: 9, kafka.sasl.password: hunter2")
     )
-    told = warnings_before_start(changed)
-    assert [text.partition(" is not set there")[0].rpartition(" ")[2] for text in told] == [
+    found = warnings_before_start(changed)
+    assert [text.partition(" is not set there")[0].rpartition(" ")[2] for text in found] == [
         "num-sorted-run.stop-trigger", "kafka.sasl.password",
     ]  # fmt: skip
-    assert told[0].endswith("shop.orders --set num-sorted-run.stop-trigger=9")
-    assert "hunter2" not in told[1]
+    assert found[0].endswith("shop.orders --set num-sorted-run.stop-trigger=9")
+    assert "hunter2" not in found[1]
 
 
 def test_a_damaged_table_is_no_mistake_of_the_file(tmp_path: Path) -> None:

@@ -59,11 +59,11 @@ def test_the_command_that_mends_it_can_be_pasted(tmp_path: Path) -> None:
     given = {"warehouse": f"{tmp_path}/my w", "name": "shop.new orders"}
     open_or_create(_config(tmp_path, **given))
     more = {"id": "BIGINT", "total": "DECIMAL(10,2)", "day": "DATE", "more": "INT"}
-    told = check_table(_config(tmp_path, **given, columns=more))
-    assert any(f"freshet alter '{tmp_path}/my w' 'shop.new orders' --add 'more INT'" in text for text in told)
+    differences = check_table(_config(tmp_path, **given, columns=more))
+    assert any(f"freshet alter '{tmp_path}/my w' 'shop.new orders' --add 'more INT'" in text for text in differences)
 
 
-def test_a_table_that_cannot_be_created_is_told_by_the_check(tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_created_is_reported_by_the_check(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="bucket"):
         check_table(_config(tmp_path, options={}))
     assert list(tmp_path.iterdir()) == []

@@ -95,7 +95,7 @@ def test_mistakes_are_named(folder: Path, old: str, new: str, message: str) -> N
     ("options", "reason"),
     [
         ("{bucket: 1}", None),
-        ("{bucket: 1, sequence.field: v}", "may win over the one that stands"),
+        ("{bucket: 1, sequence.field: v}", "may win over the current one"),
         ("{bucket: 1, ignore-delete: true}", "ignore-delete keeps them"),
         ("{bucket: 1, merge-engine: partial-update}", "merge-engine=partial-update does not undo them"),
         ("{bucket: 1, merge-engine: aggregation}", "merge-engine=aggregation does not undo them"),

@@ -101,9 +101,9 @@ def test_check_without_spark_says_so(freshet: Freshet, folder: Path) -> None:
 def test_check_as_json(freshet: Freshet, folder: Path) -> None:
     path = written(folder, ("bucket: 1", "bucket: 1, write-only: true, changelog-producer: lookup"))
     called = freshet.good("check", "--no-spark", "--json", path)
-    (told,) = called.facts["pipelines"]
-    assert (called.facts["problems"], told["pipeline"], told["table"]) == ([], "orders", "shop.orders")
-    assert "write-only=true never does" in told["warnings"][0]
+    (fact,) = called.facts["pipelines"]
+    assert (called.facts["problems"], fact["pipeline"], fact["table"]) == ([], "orders", "shop.orders")
+    assert "write-only=true never does" in fact["warnings"][0]
     missing = freshet("check", "--no-spark", "--json", written(folder, ("FOLDER/in", "FOLDER/missing")))
     assert missing.code == 2
     (problem,) = missing.facts["problems"]
@@ -214,10 +214,12 @@ def test_a_column_that_the_file_leaves_out_though_records_carry_it(
     assert "warning" not in freshet.good("check", "--no-spark", path).err
     (folder / "in" / "b.json").write_text('{"id": 1, "total": 2}\nno json\n\n{"id": 2, "note": "x"}\n')
     called = freshet.good("check", "--no-spark", "--json", path)
-    (told,) = called.facts["pipelines"][0]["warnings"]
-    assert told.startswith("records carry a field note, and the table has a column of that name, which this pipeline")
-    assert "table.columns" in told
-    assert f"orders: warning: {told}" in called.err
+    (warning,) = called.facts["pipelines"][0]["warnings"]
+    assert warning.startswith(
+        "records carry a field note, and the table has a column of that name, which this pipeline"
+    )
+    assert "table.columns" in warning
+    assert f"orders: warning: {warning}" in called.err
     filled = written(folder, *changes, ("total: INT}", "total: INT, note: STRING}"))
     assert "warning" not in freshet.good("check", "--no-spark", filled).err
 
@@ -258,10 +260,10 @@ def test_a_changelog_that_nobody_makes_is_reported(freshet: Freshet, folder: Pat
         writer.commit(1)
     assert text in check_text(freshet, folder, "bucket: 1")
     table.compact()
-    assert text not in check_text(freshet, folder, "bucket: 1"), "somebody compacts"
+    assert text not in check_text(freshet, folder, "bucket: 1"), "another process compacts"
 
 
-def test_an_input_changelog_fed_without_the_rows_before_is_told(freshet: Freshet, folder: Path) -> None:
+def test_an_input_changelog_fed_without_the_rows_before_is_reported(freshet: Freshet, folder: Path) -> None:
     text = "do not carry the row before a change"
     options = "bucket: 1, changelog-producer: input"
     assert f"json {text}" in check_text(freshet, folder, options)

@@ -166,9 +166,9 @@ def test_a_corrupt_table_is_exit_code_65(tmp_path: Path, table: Table) -> None:
     assert ran.stderr.startswith("freshet: CorruptDataError: ")
     assert "snapshot-2" in ran.stderr
     assert "Traceback" not in ran.stderr
-    told = json.loads(ran.stdout)
-    assert (told["kind"], told["retryable"], told["exit_code"]) == ("CorruptDataError", False, 65)
-    assert "snapshot-2" in told["error"]
+    facts = json.loads(ran.stdout)
+    assert (facts["kind"], facts["retryable"], facts["exit_code"]) == ("CorruptDataError", False, 65)
+    assert "snapshot-2" in facts["error"]
 
 
 def test_check_names_the_line_and_the_nearest_key(freshet: Freshet, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_checkpoints_belong_to_one_table(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_deleted_checkpoint_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_a_deleted_checkpoint_is_reported_with_the_remedy(tmp_path: Path) -> None:
     path = _pipeline(tmp_path)
     _input(tmp_path, {"id": 1, "total": 1})
     assert _freshet("run", path).returncode == 0
@@ -299,8 +299,8 @@ def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
     (Path(table.location) / "snapshot" / "snapshot-1").write_text("{")
     damaged = run("--progress", "json")
     assert damaged.returncode == 65, damaged.stderr[-3000:]
-    told = json.loads(damaged.stdout.splitlines()[-1])
-    assert (told["kind"], told["retryable"]) == ("CorruptDataError", False)
+    facts = json.loads(damaged.stdout.splitlines()[-1])
+    assert (facts["kind"], facts["retryable"]) == ("CorruptDataError", False)
 
 
 def test_paragraphs_of_the_help_are_as_wide_as_the_terminal(freshet: Freshet, monkeypatch: pytest.MonkeyPatch) -> None:

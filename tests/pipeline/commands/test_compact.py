@@ -119,11 +119,11 @@ def test_the_facts_have_their_old_names_too(freshet: Freshet, tmp_path: Path) ->
 def test_a_dropped_compaction_counts_its_bucket_once(tmp_path: Path) -> None:
     table = a_table(tmp_path)
 
-    def quicker(done: object) -> None:
+    def faster(done: object) -> None:
         if getattr(done, "buckets_done", 0) == 1:
             Table.open(table.location).compact(partition={"dt": "2026-11-21"})
 
-    result = table.compact(partition={"dt": "2026-11-21", "hh": "1"}, progress=quicker)
+    result = table.compact(partition={"dt": "2026-11-21", "hh": "1"}, progress=faster)
     assert len(result.aborted_compactions) > 1
     assert result.buckets_aborted == 1
 

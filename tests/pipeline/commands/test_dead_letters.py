@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from freshet import Catalog, Table
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.table_setup import open_or_create
-from freshet.pipeline.commands.replaying import Replay, SplitReader, carry_out, plan_replay
+from freshet.pipeline.commands.replaying import Replay, SplitReader, plan_replay, run_replay
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipeline
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, StoppedByRecordError
 from freshet.storage.commit.committer import Committer
@@ -125,7 +125,9 @@ def test_what_was_replayed_leaves_the_table_and_the_others_stay(config: Pipeline
     assert dead.latest_snapshot() == before, "removed once"
 
 
-def test_letters_that_cannot_be_told_from_replayed_ones_are_refused(config: PipelineConfig, dead: Table) -> None:
+def test_letters_that_cannot_be_distinguished_from_replayed_ones_are_refused(
+    config: PipelineConfig, dead: Table
+) -> None:
     add(dead, 1, letter(1, b"a"))
     replay = plan_replay(config, everything=False)
     assert replay is not None
@@ -150,7 +152,7 @@ def test_records_of_no_source_are_refused(config: PipelineConfig, dead: Table, t
     replay = plan_replay(two, everything=False)
     assert replay is not None
     with pytest.raises(ConfigurationError, match="1 dead letters are of elsewhere"):
-        carry_out(None, two, replay)  # type: ignore[arg-type]
+        run_replay(None, two, replay)  # type: ignore[arg-type]
 
 
 def test_the_driver_holds_no_record(config: PipelineConfig, dead: Table) -> None:
@@ -173,19 +175,19 @@ def test_mended_records_become_rows_once(config: PipelineConfig, dead: Table, sp
     add(dead, 1, letter(1, b'{"id": 1, "total": 5}'), letter(2, b'{"id": "x"}'))
     replay = plan_replay(config, everything=False)
     assert replay is not None
-    report = carry_out(spark, config, replay)
+    report = run_replay(spark, config, replay)
     assert (report.read_count, report.result.applied, report.result.dead_count) == (2, 1, 1)
     rows = Catalog(config.table.warehouse).table("shop.orders").scan().to_arrow().to_pylist()
     assert rows == [{"id": 1, "total": 5}]
     (again,) = dead.scan().to_arrow().to_pylist()
     assert (again["pipeline"], again["raw_value"]) == ("orders", b'{"id": "x"}')
     assert again["reason"] != "bad", "the reason of the replay"
-    assert carry_out(spark, config, replay).is_replay
+    assert run_replay(spark, config, replay).is_replay
     for _ in range(3):
         once_more = plan_replay(config, everything=False)
         assert once_more is not None
         assert values_of(once_more) == [b'{"id": "x"}']
-        assert carry_out(spark, config, once_more).result.dead_count == 1
+        assert run_replay(spark, config, once_more).result.dead_count == 1
         assert letters(dead) == [("orders", b'{"id": "x"}')], "stored once, however often it fails"
 
 
@@ -217,7 +219,7 @@ def test_sources_that_share_a_topic_each_take_the_letters_of_their_table(
     for read in (4, 2):
         replay = plan_replay(two, everything=False)
         assert replay is not None
-        report = carry_out(spark, two, replay)
+        report = run_replay(spark, two, replay)
         assert (report.read_count, report.result.dead_count) == (read, 2)
         rows = Catalog(two.table.warehouse).table("shop.orders").scan().to_arrow().sort_by("id").to_pylist()
         assert rows == [{"id": 1, "total": 5}, {"id": 2, "total": 600}]
@@ -236,13 +238,13 @@ def test_a_replay_is_held_to_the_table_of_its_pipeline(
     replay = plan_replay(load_pipeline(path, {}), everything=False)
     assert replay is not None
     with pytest.raises(StoppedByRecordError, match=r"shop.public.orders \(until now\) and shop.public.payments"):
-        carry_out(spark, load_pipeline(path, {}), replay)
+        run_replay(spark, load_pipeline(path, {}), replay)
     assert table.scan().count() == 0 and dead.scan().count() == 1
     add(dead, 2, letter(2, envelope(2, 6, "orders")))
     path.write_text(path.read_text().replace("debezium-json", "debezium-json\n    only: {table: orders}"))
     replay = plan_replay(load_pipeline(path, {}), everything=False)
     assert replay is not None
-    assert carry_out(spark, load_pipeline(path, {}), replay).result.skipped_count == 1
+    assert run_replay(spark, load_pipeline(path, {}), replay).result.skipped_count == 1
     assert table.scan().to_arrow().to_pylist() == [{"id": 2, "total": 6}]
 
 
@@ -272,7 +274,7 @@ def test_a_table_with_a_log_takes_a_replay_from_its_files(tmp_path: Path, spark:
         add(dead, 1, letter(1, b'{"id": 2, "total": 7}'))
         replay = plan_replay(logged, everything=False)
         assert replay is not None
-        assert carry_out(spark, logged, replay).result.applied == 1
+        assert run_replay(spark, logged, replay).result.applied == 1
         for stream in streams:
             resumed = table.stream(isolation="committed", log_state=stream.state, max_wait_s=0.0)
             rows = [row for batch in resumed for row in batch.to_pylist()]

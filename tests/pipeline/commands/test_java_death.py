@@ -66,8 +66,8 @@ def test_a_process_that_was_killed_is_worth_another_try(tmp_path: Path) -> None:
     assert "raise spark.driver.memory" in err
     assert "Traceback" not in err
     assert "Connection refused" not in err
-    told = json.loads(out.splitlines()[-1])
-    assert (told["kind"], told["retryable"], told["exit_code"]) == ("RetryableError", True, 75)
+    facts = json.loads(out.splitlines()[-1])
+    assert (facts["kind"], facts["retryable"], facts["exit_code"]) == ("RetryableError", True, 75)
     assert Catalog(tmp_path / "w").table("s.t").scan().count() == 1
 
 

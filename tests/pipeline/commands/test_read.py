@@ -19,7 +19,7 @@ from tests.pipeline.commands.kit import Freshet
 
 @pytest.fixture
 def place(tmp_path: Path) -> tuple[Path, str]:
-    """Two commits: 60 rows, then one of them anew."""
+    """Two commits: 60 rows, then one of them again."""
     table = Catalog(tmp_path / "w").create_table(
         "shop.orders",
         schema={
@@ -137,7 +137,7 @@ def test_what_json_has_no_number_for_is_not_null(freshet: Freshet, tmp_path: Pat
 
 
 def test_dates_that_no_calendar_of_python_has(freshet: Freshet, tmp_path: Path) -> None:
-    """Their text, among values that are told as always."""
+    """Their text, among values that are shown as always."""
     table = Catalog(tmp_path / "w").create_table(
         "db.t",
         schema={

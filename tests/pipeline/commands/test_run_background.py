@@ -45,9 +45,9 @@ def test_a_run_compacts_in_the_background_and_ends_cleanly(tmp_path: Path) -> No
     command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(tmp_path / "p.yaml")]
     run = subprocess.run([*command, "--progress", "json"], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stderr
-    told = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
-    assert len(told) == BATCHES
-    assert [batch["background"]["failure"] for batch in told] == [None] * BATCHES, run.stderr
+    batches = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    assert len(batches) == BATCHES
+    assert [batch["background"]["failure"] for batch in batches] == [None] * BATCHES, run.stderr
     table = Catalog(tmp_path / "warehouse").table("shop.t")
     kinds = [(snapshot.commit_user, str(snapshot.commit_kind)) for snapshot in table.snapshots()]
     assert ("stream-compact", "COMPACT") in kinds

@@ -64,7 +64,7 @@ def test_a_folder_that_is_no_warehouse(freshet: Freshet, tmp_path: Path) -> None
     assert (called.facts, "no databases" in called.err) == ([], True)
 
 
-def test_columns_stand_below_each_other_whatever_the_script(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+def test_columns_are_below_each_other_whatever_the_script(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     """Characters that take two columns of a terminal count two."""
     Catalog(tmp_path / "w").create_table("shop.注文", schema={"text": "STRING"})
     lines = freshet.good("tables", tmp_path / "w").out.splitlines()
@@ -159,7 +159,7 @@ def test_describe_is_for_terminals_of_100_columns(freshet: Freshet, tmp_path: Pa
 
 
 @pytest.mark.parametrize("position", [0, 1, 3])
-def test_debug_works_wherever_it_stands(freshet: Freshet, tmp_path: Path, position: int) -> None:
+def test_debug_works_anywhere_in_the_call(freshet: Freshet, tmp_path: Path, position: int) -> None:
     call: list[object] = ["describe", tmp_path, "shop.nothing"]
     call.insert(position, "--debug")
     called = freshet(*call)

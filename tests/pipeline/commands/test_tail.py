@@ -45,7 +45,7 @@ def test_a_table_without_a_log_says_so(freshet: Freshet, tmp_path: Path) -> None
     assert called.code == 2 and "has no log; set log.system=kafka" in called.err
 
 
-def test_where_it_cannot_begin_is_told_in_the_words_of_the_command(
+def test_where_it_cannot_begin_is_reported_in_the_words_of_the_command(
     freshet: Freshet, log: FakeLog, tmp_path: Path
 ) -> None:
     table = make_logged(tmp_path)

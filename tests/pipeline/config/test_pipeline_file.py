@@ -224,7 +224,7 @@ def test_words_that_yaml_1_1_takes_for_booleans_are_text(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("written", ["010", "1_000", "1.10", "1:30", "2024-01-01", "0x10", "1e3", "+5", "12"])
-def test_option_values_are_the_text_that_stands_there(written: str, tmp_path: Path) -> None:
+def test_option_values_are_the_text_as_written(written: str, tmp_path: Path) -> None:
     text = GOOD.replace("spark.sql.shuffle.partitions: 4", f"spark.app.note: {written}")
     assert revealed(read(text, tmp_path).spark)["spark.app.note"] == written
 
@@ -305,12 +305,12 @@ def test_folders_that_must_lie_apart_and_values_of_files(files: str, expected: s
 
 
 @pytest.mark.parametrize("path", ["/tmp", "/tmp/freshet/in", "/tmp/*.json", "/tmp/freshet/in-*/x", "/tmp/freshet[1]"])
-def test_folders_that_lie_beside_one_another_are_taken(path: str) -> None:
+def test_folders_that_lie_next_to_each_other_are_taken(path: str) -> None:
     start, end = GOOD.index("  - kafka:"), GOOD.index("    format: debezium-json")
     assert problems(f'{GOOD[:start]}  - files: {{path: "{path}"}}\n{GOOD[end:]}') == []
 
 
-def test_options_of_a_files_source_stand_beside_its_path() -> None:
+def test_options_of_a_files_source_are_next_to_its_path() -> None:
     start, end = GOOD.index("  - kafka:"), GOOD.index("    format:")
     text = GOOD[:start] + "  - files: {path: /in, maxFilesPerTrigger: 2}\n" + GOOD[end:]
     config, found = parse_pipeline(text, "p.yaml", ENV)

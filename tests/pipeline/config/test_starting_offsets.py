@@ -50,8 +50,8 @@ def test_times_have_to_be_matched_unless_the_end_will_do() -> None:
     start = start_of(by_time)
     assert start is not None and start.times(set(BOUNDS)) == {("a", 0): 5, ("a", 1): 6}
     assert not problems(by_time, {("a", 0): 4, ("a", 1): 0})
-    (told,) = problems(by_time, {("a", 0): 4, ("a", 1): -1})
-    assert told.startswith("no record of topic a partition 1 is as late") and "Strategy: latest" in told
+    (text,) = problems(by_time, {("a", 0): 4, ("a", 1): -1})
+    assert text.startswith("no record of topic a partition 1 is as late") and "Strategy: latest" in text
     assert not problems({**by_time, "startingOffsetsByTimestampStrategy": "latest"}, {("a", 1): -1})
     assert problems({"startingOffsetsByTimestamp": '{"a": {"0": 5}}'}, {("a", 0): 4})[0].startswith("lacks topic a")
 

@@ -1,4 +1,4 @@
-"""What is told of an error that Spark has wrapped in a query plan, a Java trace and a worker's trace."""
+"""What is said of an error that Spark has wrapped in a query plan, a Java trace and a worker's trace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_last_exception_of_a_worker_is_the_message() -> None:
     )
 
 
-def test_a_message_of_several_lines_is_told_whole() -> None:
+def test_a_message_of_several_lines_is_kept_whole() -> None:
     text = 'x\nTraceback (most recent call last):\n  File "a.py", line 1\n    f()\nValueError: one\ntwo\n\tat java'
     assert brief_reason(RuntimeError(text)) == "a Python worker failed: ValueError: one\ntwo"
 

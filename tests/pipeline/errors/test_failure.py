@@ -36,8 +36,8 @@ class LocalError(log_errors.LogUnavailableError):
         self.broker = object()
 
 
-def told(error: Exception) -> Exception:
-    """What the driver raises of an error that a worker told as a result."""
+def as_raised(error: Exception) -> Exception:
+    """What the driver raises of an error that a worker reported as a result."""
     (row,) = encode_error(error).column(0).to_pylist()
     with pytest.raises(exceptions.StorageError) as raised:
         sum_results([row])
@@ -60,7 +60,7 @@ def test_every_class_keeps_its_kind_as_a_result_and_as_a_trace(error_class: type
     kind = kind_of(error)
     assert kind is not ErrorKind.INTERNAL
     assert kind in [each.__name__ for each in error_class.__mro__]
-    arrived = told(error)
+    arrived = as_raised(error)
     assert type(arrived) is error_class
     assert (str(arrived), kind_of(arrived)) == (str(error), kind)
     assert kind_of_foreign(traced(error)) is kind
@@ -69,12 +69,12 @@ def test_every_class_keeps_its_kind_as_a_result_and_as_a_trace(error_class: type
 
 def test_a_class_that_the_driver_knows_nothing_of_arrives_as_the_nearest_that_it_knows() -> None:
     error = LocalError("kafka-1", port=9092)
-    assert type(told(error)) is LocalError
+    assert type(as_raised(error)) is LocalError
 
     class HiddenError(LocalError):
         pass
 
-    arrived = told(HiddenError("kafka-1", port=9092))
+    arrived = as_raised(HiddenError("kafka-1", port=9092))
     assert type(arrived) is LocalError
     assert vars(arrived)["port"] == 9092
     assert (str(arrived), kind_of(arrived)) == ("no answer from kafka-1", ErrorKind.RETRYABLE)
@@ -88,7 +88,7 @@ def test_a_class_that_the_driver_knows_nothing_of_arrives_as_the_nearest_that_it
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), ErrorKind.RETRYABLE),
         (TimeoutError("no answer"), ErrorKind.RETRYABLE),
         (OSError(errno.EIO, "Input/output error"), ErrorKind.INTERNAL),
-        (KeyError("lane"), ErrorKind.INTERNAL),
+        (KeyError("field"), ErrorKind.INTERNAL),
         (PipelineFailedError("RetryableError: full", kind=ErrorKind.RETRYABLE), ErrorKind.RETRYABLE),
         (StoppedByRecordError("unknown field"), ErrorKind.INVALID_REQUEST),
         (ConfigurationError("no such key"), ErrorKind.INVALID_REQUEST),

@@ -1,4 +1,4 @@
-"""Failures that Spark tells in its own words: the file that is gone, the checkpoint whose disk is full."""
+"""Failures that Spark reports in its own words: the file that is gone, the checkpoint whose disk is full."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def fill_up(path: Path) -> None:
     ],
 )
 def test_a_file_that_is_gone_is_named(text: str) -> None:
-    told = brief_reason(RuntimeError(text))
-    assert "/data/a b.json was there when a batch was planned and is gone now" in told
-    assert "ignoreMissingFiles" in told
+    reason = brief_reason(RuntimeError(text))
+    assert "/data/a b.json was there when a batch was planned and is gone now" in reason
+    assert "ignoreMissingFiles" in reason
 
 
 def test_a_full_disk_between_batches_is_the_checkpoint_s() -> None:
-    told = full_checkpoint("org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat", "/c")
-    assert told is not None
-    assert told.startswith("checkpoint /c cannot be written: No space left on device. Make room on its disk")
+    reason = full_checkpoint("org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat", "/c")
+    assert reason is not None
+    assert reason.startswith("checkpoint /c cannot be written: No space left on device. Make room on its disk")
     assert full_checkpoint("java.io.IOException: Connection reset", "/c") is None
 
 
@@ -131,9 +131,9 @@ def test_a_full_disk_of_the_checkpoint_is_named_and_the_run_goes_on_after_it(
     ],
 )
 def test_a_scheme_that_spark_does_not_know_names_the_path_and_the_jar(said: str, expected: str) -> None:
-    told = brief_reason(RuntimeError(said))
-    assert expected in told
-    assert "spark.jars" in told
+    reason = brief_reason(RuntimeError(said))
+    assert expected in reason
+    assert "spark.jars" in reason
 
 
 def test_other_texts_name_no_file_system() -> None:

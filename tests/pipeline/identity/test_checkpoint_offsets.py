@@ -52,7 +52,7 @@ def test_where_nothing_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("has_batches", [False, True])
 def test_offsets_that_cannot_be_are_named_with_the_remedy(has_batches: bool) -> None:
     found = CheckpointOffsets({A0: 99, A1: 1}, {A0: 99, ("b", 0): 4}, has_batches=has_batches)
-    (told,) = checkpoint_offset_problems(found, {A0: 5, A1: 1}, checkpoint="/c")
-    assert "topic a partition 0 at offset 99, which ends at 5; topic b partition 0 at offset 4, which is not" in told
-    assert ("give the pipeline another name" if has_batches else "delete the folder /c and start again") in told
+    (text,) = checkpoint_offset_problems(found, {A0: 5, A1: 1}, checkpoint="/c")
+    assert "topic a partition 0 at offset 99, which ends at 5; topic b partition 0 at offset 4, which is not" in text
+    assert ("give the pipeline another name" if has_batches else "delete the folder /c and start again") in text
     assert not list(checkpoint_offset_problems(found, {A0: 99, A1: 1, ("b", 0): 4}, checkpoint="/c"))

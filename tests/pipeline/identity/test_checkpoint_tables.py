@@ -16,7 +16,7 @@ from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
 
 
 def created(folder: Path, name: str = "db.t", column: str = "id") -> Table:
-    """The table, made anew where it is there."""
+    """The table, created again where it is there."""
     catalog = Catalog(folder / "warehouse")
     if catalog.has_table(name):
         before = catalog.table(name).engine.created_ms()
@@ -40,7 +40,9 @@ def test_only_batches_that_were_committed_are_missed(tmp_path: Path) -> None:
     table = created(tmp_path)
     for checkpoint in (str(tmp_path), tmp_path.as_uri()):
         first = CheckpointTables(checkpoint)
-        first.refuse_recreated(table, 7)  # a table that a query takes up later, or a checkpoint of an earlier version
+        first.refuse_recreated(
+            table, 7
+        )  # a table that a query writes from some batch on, or a checkpoint of an earlier version
         first.note(table)
         CheckpointTables(checkpoint).refuse_recreated(table, 8)
     CheckpointTables(str(tmp_path)).note(other := created(tmp_path, "db.other"))

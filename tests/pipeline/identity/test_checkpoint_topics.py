@@ -15,14 +15,14 @@ from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_topics import TOPICS_FILE, claim_topics
 from freshet.storage.catalog import Catalog
 
-TOPIC = "made-anew"
+TOPIC = "made-again"
 
 
 def held(folder: Path) -> object:
     return json.loads((folder / TOPICS_FILE).read_text())
 
 
-def test_ids_are_remembered_and_new_topics_come_beside_them(tmp_path: Path) -> None:
+def test_ids_are_remembered_and_new_topics_are_added(tmp_path: Path) -> None:
     claim_topics(str(tmp_path), {"a": "1"})
     claim_topics(tmp_path.as_uri(), {"a": "1", "b": "2"})
     claim_topics(str(tmp_path), {"b": "2"})
@@ -45,7 +45,7 @@ def test_another_id_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     assert held(tmp_path) == {"a": "1", "b": "2"}
 
 
-def test_a_damaged_file_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / TOPICS_FILE).write_text("{")
     with pytest.raises(ConfigurationError, match="cannot be read.*remove that file"):
         claim_topics(str(tmp_path), {"a": "1"})
@@ -54,12 +54,12 @@ def test_a_damaged_file_is_told_with_the_remedy(tmp_path: Path) -> None:
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_run_does_not_skip_the_records_of_a_topic_made_anew(tmp_path: Path, kafka_broker: ForeignBroker) -> None:
+def test_a_run_does_not_skip_the_records_of_a_topic_made_again(tmp_path: Path, kafka_broker: ForeignBroker) -> None:
     """At the old offsets the first records of the new topic would be missing, with exit code 0."""
     file = tmp_path / "p.yaml"
     file.write_text(
         f"""
-name: anew
+name: again
 sources:
   - kafka:
       kafka.bootstrap.servers: "{kafka_broker.bootstrap_servers}"
@@ -103,13 +103,13 @@ checkpoint: "{tmp_path}/c"
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_topic_made_anew_while_a_pipeline_runs_stops_it(tmp_path: Path, kafka_broker: ForeignBroker) -> None:
+def test_a_topic_made_again_while_a_pipeline_runs_stops_it(tmp_path: Path, kafka_broker: ForeignBroker) -> None:
     """Spark itself says nothing here: with failOnDataLoss false it goes on with what it finds."""
-    topic = "made-anew-meanwhile"
+    topic = "made-again-meanwhile"
     file = tmp_path / "p.yaml"
     file.write_text(
         f"""
-name: anew
+name: again
 sources:
   - kafka:
       kafka.bootstrap.servers: "{kafka_broker.bootstrap_servers}"
@@ -142,5 +142,5 @@ checkpoint: "{tmp_path}/c"
             running.kill()
     text = "".join(said)
     assert running.returncode == 65, text
-    assert f"pipeline 'anew': while it ran topic {topic} was deleted and created again" in text
+    assert f"pipeline 'again': while it ran topic {topic} was deleted and created again" in text
     assert "Traceback" not in text

@@ -31,10 +31,10 @@ def test_the_second_one_is_refused_with_both_names_and_what_to_do(known: dict[in
     met = [MetTable(0, USERS, "t partition 0 offset 9"), MetTable(0, ORDERS, "t partition 0 offset 5")]
     with pytest.raises(StoppedByRecordError) as caught:
         after_batch(known, met)
-    told = str(caught.value)
-    assert "sources[0]" in told and "shop.public.orders" in told
-    assert "shop.public.users (at t partition 0 offset 9)" in told
-    assert ("(until now)" in told) == bool(known)
+    text = str(caught.value)
+    assert "sources[0]" in text and "shop.public.orders" in text
+    assert "shop.public.users (at t partition 0 offset 9)" in text
+    assert ("(until now)" in text) == bool(known)
 
 
 @pytest.mark.parametrize("table", [ORDERS, SHIPS, SourceTable("1", "a.b", "or(ders"), SourceTable("ü", "it's", "true")])

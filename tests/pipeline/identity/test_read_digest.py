@@ -1,4 +1,4 @@
-"""Batches are told apart by what they read: offsets, and the files that a bare number stands for."""
+"""Batches are distinguished by what they read: offsets, and the files of a bare number."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_offsets_decide_and_the_order_of_keys_does_not() -> None:
     assert digest_of([SourceRange("3", "not json")]).text == "offsets 3 to not json"
 
 
-def test_positions_in_a_table_decide_whole_and_are_told_in_brief() -> None:
+def test_positions_in_a_table_decide_whole_and_are_shown_in_brief() -> None:
     start = LogPosition(ReaderState(4, "t", "id", "u", 0, 2, 1, {0: 5, 1: 7}, {0: 5, 1: 7}))
     run = Run(Attempt(1, 1), 7, 9, 3, b"12345678")
     shown = replace(start.state, positions={0: 5, 1: 9}, open_batch=3, open_buckets={(b"", 1): OpenBucket(run)})
@@ -125,7 +125,7 @@ def test_a_checkpoint_restored_from_a_backup(
     _restore(tmp_path)
     assert _run(spark, tmp_path, reports).failure is None
     assert reports[-1].is_replay
-    assert not [told for told in caplog.messages if "committed before" in told], "it is proven to be the same batch"
+    assert not [text for text in caplog.messages if "committed before" in text], "it is proven to be the same batch"
 
     _restore(tmp_path)
     _write(tmp_path / "in", "c.json", [3], 3000)

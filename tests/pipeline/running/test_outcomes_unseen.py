@@ -54,7 +54,7 @@ def test_bytes_of_a_decimal_mean_what_the_schema_says_or_else_the_table() -> Non
     assert _one(with_schema(payload, SCALED), columns=columns) == "+I(1, 12.3456)"
 
 
-def test_made_up_values_before_a_change_are_not_told_from_real_ones() -> None:
+def test_made_up_values_before_a_change_look_like_real_ones() -> None:
     columns = {"id": "BIGINT", "status": "STRING"}
     made_up = {"id": 1, "status": ""}
     assert _one(change("d", made_up), columns=columns) == "-D(1, )"

@@ -1,4 +1,4 @@
-"""What is told of a micro-batch: both sides brought together, and the lag."""
+"""What is reported of a micro-batch: both sides brought together, and the lag."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def _spark_progress(batch_id: int, *, end: object, latest: object) -> dict[str, 
     }
 
 
-def test_a_batch_is_told_when_both_sides_have_spoken() -> None:
-    told: list[Progress] = []
-    hub = ProgressHub(told.append)
+def test_a_batch_is_reported_when_both_sides_have_spoken() -> None:
+    seen: list[Progress] = []
+    hub = ProgressHub(seen.append)
     hub.add_spark_progress(_spark_progress(6, end=None, latest=None))
     hub.add_report(REPORT)
-    assert told == []
+    assert seen == []
     hub.add_spark_progress(_spark_progress(7, end={"t": {"0": 5, "1": 5}}, latest={"t": {"0": 9, "1": 6}}))
-    assert [(each.report, each.records_per_s, each.lag, each.batch_ms) for each in told] == [(REPORT, 2000.0, 5, 500.0)]
+    assert [(each.report, each.records_per_s, each.lag, each.batch_ms) for each in seen] == [(REPORT, 2000.0, 5, 500.0)]
 
 
 def test_lag_counts_new_kafka_partitions_from_their_begin_and_leaves_other_sources_out() -> None:
@@ -48,7 +48,7 @@ def test_lag_counts_new_kafka_partitions_from_their_begin_and_leaves_other_sourc
     assert lag_of({}) is None
 
 
-def test_an_idle_query_is_told_by_its_name() -> None:
+def test_an_idle_query_is_reported_by_its_name() -> None:
     idle: list[str] = []
     hub = ProgressHub(lambda progress: None, idle.append)
     hub.add_idle("unknown")
@@ -58,12 +58,12 @@ def test_an_idle_query_is_told_by_its_name() -> None:
 
 
 def test_what_tasks_tell_of_merging_is_added_up() -> None:
-    told = [encode_result(TaskResult(keys_merged=number, keys_in_python=1)) for number in (10, 20)]
-    total = sum_results([batch.column(0)[0].as_py() for batch in told])
+    results = [encode_result(TaskResult(keys_merged=number, keys_in_python=1)) for number in (10, 20)]
+    total = sum_results([batch.column(0)[0].as_py() for batch in results])
     assert (total.keys_merged, total.keys_in_python) == (30, 2)
 
 
 def test_what_tasks_tell_of_lookups_is_added_up() -> None:
-    told = [encode_result(TaskResult(lookups=counts)) for counts in ({"keys": 2}, {"keys": 3, "by_store": 1}, {})]
-    total = sum_results([batch.column(0)[0].as_py() for batch in told])
+    results = [encode_result(TaskResult(lookups=counts)) for counts in ({"keys": 2}, {"keys": 3, "by_store": 1}, {})]
+    total = sum_results([batch.column(0)[0].as_py() for batch in results])
     assert total.lookups == {"keys": 5, "by_store": 1}

@@ -49,15 +49,15 @@ def test_the_line_says_what_merging_cost() -> None:
     assert "merged" not in progress_line(PROGRESS)
 
 
-def test_columns_that_the_file_leaves_out_are_told_once_each() -> None:
+def test_columns_that_the_file_leaves_out_are_reported_once_each() -> None:
     said: list[str] = []
     remarks: list[str] = []
     taking = reporter(said, remarks, as_json=True)
     for columns in ((), ("more",), ("more", "other"), ("more",)):
         taking.take(replace(PROGRESS, report=replace(REPORT, left_out=columns)))
-    told = [remark for remark in remarks if "warning" in remark]
-    assert [remark.partition("carry a field ")[2].split(",")[0] for remark in told] == ["more", "other"]
-    assert "table.columns" in told[0]
+    warned = [remark for remark in remarks if "warning" in remark]
+    assert [remark.partition("carry a field ")[2].split(",")[0] for remark in warned] == ["more", "other"]
+    assert "table.columns" in warned[0]
     assert [json.loads(line)["left_out_columns"] for line in said] == [[], ["more"], ["more", "other"], ["more"]]
 
 
@@ -88,20 +88,20 @@ def reporter(said: list[str], remarks: list[str], *, as_json: bool = False) -> P
 def test_dead_letters_are_named_when_a_reason_is_new_and_then_now_and_again() -> None:
     said: list[str] = []
     remarks: list[str] = []
-    told = reporter(said, remarks)
-    told.take(PROGRESS)
+    taking = reporter(said, remarks)
+    taking.take(PROGRESS)
     assert remarks == [
         "orders: dead letters so far, in shop.orders_dead_letters: 60 × bad, 4 × worse",
         "orders: also seen so far: 12 × unknown field more",
     ]
     remarks.clear()
     for _ in range(SUMMARY_EVERY - 2):
-        told.take(PROGRESS)
+        taking.take(PROGRESS)
     assert remarks == []
-    told.take(PROGRESS)
+    taking.take(PROGRESS)
     assert remarks[0].endswith(f"{60 * SUMMARY_EVERY:,} × bad, {4 * SUMMARY_EVERY:,} × worse")
     remarks.clear()
-    told.take(replace(PROGRESS, report=replace(REPORT, result=TaskResult(applied=1, dead={"worst": 1}))))
+    taking.take(replace(PROGRESS, report=replace(REPORT, result=TaskResult(applied=1, dead={"worst": 1}))))
     assert remarks == [
         f"orders: dead letters so far, in shop.orders_dead_letters: {60 * SUMMARY_EVERY:,} × bad, "
         f"{4 * SUMMARY_EVERY:,} × worse, 1 × worst"
@@ -111,20 +111,20 @@ def test_dead_letters_are_named_when_a_reason_is_new_and_then_now_and_again() ->
 
 def test_nothing_more_is_said_where_nothing_is_wrong() -> None:
     remarks: list[str] = []
-    told = reporter([], remarks)
+    taking = reporter([], remarks)
     for _ in range(2 * SUMMARY_EVERY):
-        told.take(replace(PROGRESS, report=replace(REPORT, result=TaskResult(applied=5))))
+        taking.take(replace(PROGRESS, report=replace(REPORT, result=TaskResult(applied=5))))
     assert remarks == []
 
 
 def test_waiting_is_said_once_until_the_next_batch() -> None:
     remarks: list[str] = []
-    told = reporter([], remarks)
-    told.idle("orders")
-    told.idle("orders")
+    taking = reporter([], remarks)
+    taking.idle("orders")
+    taking.idle("orders")
     assert remarks == ["orders: waiting for new records"]
-    told.take(replace(PROGRESS, report=replace(REPORT, result=TaskResult(applied=5))))
-    told.idle("orders")
+    taking.take(replace(PROGRESS, report=replace(REPORT, result=TaskResult(applied=5))))
+    taking.idle("orders")
     assert remarks == ["orders: waiting for new records"] * 2
 
 

@@ -1,4 +1,4 @@
-"""Pipelines that fail beside others: what may pass is tried again, anything else ends all or, if asked, only itself."""
+"""Pipelines that fail while others run: what may pass is tried again, else all end or, if asked, only that one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def pipelines(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return Pipelines(spark, tmp_path, monkeypatch)
 
 
-def test_waits_grow_and_a_good_while_begins_anew() -> None:
+def test_waits_grow_and_a_good_while_begins_again() -> None:
     rule = RestartRule()
     waits = [rule.next(number, ran_s=1.0) for number in range(6)]
     assert [each and each.wait_s for each in waits] == [2, 4, 8, 16, 32, None]
@@ -127,7 +127,7 @@ def test_any_other_cause_ends_all(pipelines: Pipelines) -> None:
 
 
 @pytest.mark.spark
-def test_with_keep_going_the_other_lives_and_the_dead_one_is_told_of(pipelines: Pipelines) -> None:
+def test_with_keep_going_the_other_lives_and_the_dead_one_is_reported(pipelines: Pipelines) -> None:
     pipelines.errors = [CorruptDataError("torn", path="/t/f")]
     lines: list[str] = []
     reporter = ProgressReporter(lines.append, lambda text: None, dead_letter_tables={}, as_json=True)
@@ -139,8 +139,8 @@ def test_with_keep_going_the_other_lives_and_the_dead_one_is_told_of(pipelines: 
     with pytest.raises(PipelineFailedError, match="torn") as failed:
         pipelines.runner(b=FOREVER, restarts=QUICK, keep_going=True, on_state=take).run()
     assert failed.value.exit_code == 65
-    (told,) = map(json.loads, lines)
-    assert told | {"error": ""} == {
+    (facts,) = map(json.loads, lines)
+    assert facts | {"error": ""} == {
         "pipeline": "a",
         "state": "failed",
         "batch": 0,
@@ -149,7 +149,7 @@ def test_with_keep_going_the_other_lives_and_the_dead_one_is_told_of(pipelines: 
         "error": "",
         "restart": None,
     }
-    assert "torn" in told["error"]
+    assert "torn" in facts["error"]
     assert not any(text.startswith("b: ") and "Error" in text for text in pipelines.said)
 
 

@@ -71,9 +71,9 @@ def _write(path: Path, *records: Any) -> None:
 
 
 def _run(spark: SparkSession, config: PipelineConfig) -> list[Progress]:
-    told: list[Progress] = []
-    Runner(spark, [config], on_progress=told.append).run()
-    return told
+    progress: list[Progress] = []
+    Runner(spark, [config], on_progress=progress.append).run()
+    return progress
 
 
 def _rows(config: PipelineConfig) -> dict[int, tuple[Any, ...]]:
@@ -192,7 +192,7 @@ def test_sums_follow_updates_moves_and_deletions(spark: SparkSession, tmp_path: 
         change("d", order(3, "bob", 7)),
         change("u", None, order(1, "ada", 99)),
     )
-    (told,) = _run(spark, config)
+    (progress,) = _run(spark, config)
     table = Catalog(config.table.warehouse).table("shop.sums").scan().to_arrow().to_pylist()
     assert {row["customer"]: (row["total"], row["orders"]) for row in table} == {"ada": (12, 1), "bob": (6, 1)}
-    assert (told.report.result.applied, told.report.result.dead_count) == (3, 1)
+    assert (progress.report.result.applied, progress.report.result.dead_count) == (3, 1)

@@ -65,10 +65,10 @@ def _session(log: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_session_reads_its_classes_from_the_archive(own_cache: Path, tmp_path: Path) -> None:
-    told: list[str] = []
-    prepare_machine(told.append)
-    prepare_machine(told.append)
-    assert len(told) == 1, "made once, found then"
+    said: list[str] = []
+    prepare_machine(said.append)
+    prepare_machine(said.append)
+    assert len(said) == 1, "made once, found then"
     assert [path.name for path in archive_file().parent.iterdir() if path.name != ".lock"] == [archive_file().name]
     done = _session(tmp_path / "loaded")
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr

@@ -75,7 +75,7 @@ def test_options_of_the_user_come_after_ours(given: str, is_ours: bool) -> None:
 
 @pytest.mark.spark
 def test_the_jvm_of_a_session_has_one(spark: SparkSession) -> None:
-    """And PySpark does not tell it where each function was called from."""
+    """And PySpark does not hand it where each function was called from."""
     factory = spark._jvm.java.lang.management.ManagementFactory  # type: ignore[union-attr]
     assert "PS MarkSweep" in [each.getName() for each in factory.getGarbageCollectorMXBeans()]
     assert not is_debugging_enabled()

@@ -2,7 +2,7 @@
 
     1. broker and topics
     2. one query with three sources: the streams are sent in waves, after each the wide rows are shown as they grow
-    3. three queries, write-only, beside a compaction job, over the same topics into a table of their own
+    3. three queries, write-only, with a compaction job, over the same topics into a table of their own
     4. both tables are read by Freshet and by Apache Paimon (JVM) and compared with each other and with the truth
 
 `--variant one` or `--variant several` leaves out the other (several is then sent the waves). Exit code 1 on any

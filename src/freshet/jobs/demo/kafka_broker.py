@@ -75,7 +75,7 @@ broker.heartbeat.interval.ms=500
 
 
 class ForeignBroker:
-    """A broker that somebody else runs; it can be used, not killed."""
+    """A broker that another program runs; it can be used, not killed."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers

@@ -42,7 +42,7 @@ KILLS_MAX: Final = 3
 NEWS_EVERY_S: Final = 2.0
 RUN_LIMIT_S: Final = 900.0
 CATCH_UP_LIMIT_S: Final = 120.0
-"""How long readers may take for what is committed; what they have not shown by then is told as a difference."""
+"""How long readers may take for what is committed; what they have not shown by then is a difference."""
 
 MOMENT_S: Final = 1.5
 
@@ -223,7 +223,7 @@ class Live:
         return all(self._newest.get(isolation, 0) > after_lsn for isolation in ISOLATIONS)
 
     def _read(self) -> Counter[str]:
-        """Records in the tables, by pipeline, as the checkpoints tell."""
+        """Records in the tables, by pipeline, as the checkpoints say."""
         return Counter({name: self._read_by(name, topic) for name, topic in PIPELINES.items()})
 
     def _read_by(self, pipeline: str, topic: str) -> int:

@@ -31,7 +31,7 @@ SEEN_COLUMN: Final = "_SEEN_US"
 
 
 def main(warehouse: str, isolation: str, out: Path) -> None:
-    """Reads until it is told to end."""
+    """Reads until it is asked to end."""
     signal.signal(signal.SIGTERM, _interrupted)
     batches: list[pa.RecordBatch] = []
     schema = pa.schema([])

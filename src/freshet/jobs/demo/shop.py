@@ -6,7 +6,7 @@
 | an order's status changes; its long note does not | `u`, the note as "unavailable" (TOAST) |
 | an order is deleted | `d` and a tombstone |
 | an order gets another number | `d`, tombstone, `c` under the new key, the same lsn |
-| two changes of one order arrive the wrong way round | the later one first; the lsn tells |
+| two changes of one order arrive the wrong way round | the later one first; the lsn orders them |
 | a record is sent again after a restart of the connector | the same record twice |
 | a record is broken | no JSON, a total that is no number, a key that is missing |
 

@@ -26,7 +26,7 @@ from freshet.jobs.demo.live import ISOLATIONS, DemoError, Live, Outcome
 from freshet.jobs.demo.paimon_reader import read_by_paimon
 from freshet.jobs.demo.reader import SEEN_COLUMN, TABLE
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
-from freshet.jobs.demo.shown_rows import ShownRowsError, folded, latencies, shown_rows, told_twice
+from freshet.jobs.demo.shown_rows import ShownRowsError, emitted_twice, folded, latencies, shown_rows
 from freshet.jobs.demo.stage import PIPELINES, headline, play
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
@@ -71,7 +71,7 @@ def _play(output: Path) -> int:
 
 
 def _print_totals(outcome: Outcome) -> None:
-    """Records read = applied + dead letters + skipped, for each pipeline, as the batches told."""
+    """Records read = applied + dead letters + skipped, for each pipeline, as the batches reported."""
     for name, totals in outcome.totals.items():
         parts = " + ".join(f"{count:,} {what}" for what, count in totals.items() if what != "records read")
         print(f"  {name}: {totals['records read']:,} records read = {parts}")
@@ -101,7 +101,7 @@ def _show_readers(shown: Mapping[str, pa.Table], outcome: Outcome, catalog: Cata
         return agreed
     taken_back = (speculative.num_rows - committed.num_rows) // 2
     print(f"  the speculative reader was shown {taken_back:,} changes that were then taken back")
-    for key in told_twice(speculative, committed, "order_id")[:1]:
+    for key in emitted_twice(speculative, committed, "order_id")[:1]:
         for isolation in ISOLATIONS:
             print(f"    order {key}, {isolation}")
             _print_changes(shown[isolation], key)
@@ -153,21 +153,21 @@ def _show(catalog: Catalog, shop: Shop) -> bool:
 
 
 def _show_changelog(table: Table, theirs: pa.Table) -> bool:
-    """Prints what became of one order, step by step, as both readers tell it; True when they tell the same of all."""
+    """Prints what became of one order, step by step, as both readers show it; True when they show the same of all."""
     headline("5. the changelog of the orders, read by Freshet and by Apache Paimon ($audit_log)")
     ours = table.changelog().to_arrow()
     theirs = theirs.select(ours.column_names).cast(ours.schema)
     order = [(name, "ascending") for name in (SNAPSHOT_ID_COLUMN, "order_id", "changed", ROW_KIND_COLUMN)]
     is_equal = theirs.sort_by(order).equals(ours.sort_by(order))
     counts = pc.value_counts(ours["order_id"]).to_pylist()
-    told = max(counts, key=lambda each: (each["counts"] <= CHANGES_SHOWN_MAX, each["counts"], -each["values"]))
+    shown = max(counts, key=lambda each: (each["counts"] <= CHANGES_SHOWN_MAX, each["counts"], -each["values"]))
     print(
         f"  {ours.num_rows:,} changes by Freshet, {theirs.num_rows:,} by Apache Paimon: "
-        f"{'equal' if is_equal else 'DIFFERENT'}; of order {told['values']}:"
+        f"{'equal' if is_equal else 'DIFFERENT'}; of order {shown['values']}:"
     )
     for reader, changes in (("Freshet", ours), ("Apache Paimon", theirs)):
         print(f"    {reader}")
-        for change in changes.filter(pc.equal(changes["order_id"], told["values"])).to_pylist():
+        for change in changes.filter(pc.equal(changes["order_id"], shown["values"])).to_pylist():
             row = f"{change['status']:<10} {change['total']:>10} {change['ordered']:%Y-%m-%d}"
             print(f"      snapshot {change[SNAPSHOT_ID_COLUMN]:>3}  {change[ROW_KIND_COLUMN]}  {row}")
     return is_equal

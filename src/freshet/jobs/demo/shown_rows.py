@@ -58,7 +58,7 @@ def latencies(shown: pa.Table, waves: Sequence[Wave]) -> Any:
     return sent, (new[SEEN_COLUMN].to_numpy() - sent) / 1e6
 
 
-def told_twice(speculative: pa.Table, committed: pa.Table, key: str) -> list[Any]:
+def emitted_twice(speculative: pa.Table, committed: pa.Table, key: str) -> list[Any]:
     """Keys of which the speculative reader was shown more than became of them; those of which nothing became come last,
     before that those with the fewest rows first."""
     more, counts = (_row_counts(each, key) for each in (speculative, committed))

@@ -9,7 +9,7 @@
 The limit in bytes costs 10 % of the processor time of small records, nested columns the square of a batch's rows
 (`batch_settings`), and nothing that shows where a batch has few rows. A batch exceeds it by one row at most.
 
-Seen are the records of the last batches, and before the first one those that somebody has looked at.
+Seen are the records of the last batches, and before the first one those of a look at the topics.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ArrowBatches:
 
     @contextmanager
     def in_force(self, spark: SparkSession) -> Iterator[None]:
-        """The limits hold for what is planned inside; the session's own number of rows stands where it is lower."""
+        """The limits hold for what is planned inside; the session's own number of rows counts where it is lower."""
         self._rows_allowed = records_allowed(spark)
         limits = self.limits()
         with batch_settings(spark, rows=limits.rows, size_bytes=limits.size_bytes):

@@ -1,5 +1,5 @@
-"""Rounds of compaction beside a streaming query, in its own Spark application: a thread of the driver takes units, a
-Spark task carries each out, the thread commits it.
+"""Background compaction of a streaming query, in its own Spark application: a thread of the driver takes compaction
+units, a Spark task runs each, the thread commits it. A compaction round is all units that are due.
 
     batches      with rounds.batch(table) as limit: …        the limit goes to the tasks that write
                  rounds.after_batch(spark, buckets)          starts the thread, or wakes it
@@ -10,9 +10,9 @@ leaves the compactions to its batches. The commit user is that of the stream and
 
 | a unit | then |
 |---|---|
-| does not fit on the table any more | it gives way, its files are removed, the bucket is looked at again |
-| fails | nothing of it is committed, the error is told with each batch until a unit succeeds |
-| runs when the query is stopped | `close` waits for it, `STOP_WAIT_S` at most; then its job is cancelled |
+| whose inputs another commit has changed | is dropped, its files are removed, the bucket is looked at again |
+| that fails | is not committed; each batch reports the error until a unit succeeds |
+| that runs when the query is stopped | `close` waits for it, `STOP_WAIT_S` at most; then its job is cancelled |
 
 While units fail, batches compact as if there were no rounds; the thread tries again after `RETRY_S`, then after twice
 as long each time.
@@ -64,7 +64,7 @@ ONE_CORE: Final = "the application has one core; batches compact the table thems
 
 @dataclass(frozen=True, slots=True)
 class BackgroundReport:
-    """What the rounds did since the batch before. `failure` is why they do not go on at the moment."""
+    """What background compaction did since the batch before. `failure` is why it does not go on at the moment."""
 
     units: int = 0
     aborted: int = 0
@@ -73,7 +73,7 @@ class BackgroundReport:
 
 
 def joined_report(reports: Iterable[BackgroundReport]) -> BackgroundReport | None:
-    """What was done beside all tables of a query; None where there is nothing beside any."""
+    """What was done for all tables of a query; None where none has background compaction."""
     found = list(reports)
     if not found:
         return None
@@ -97,11 +97,11 @@ class UnitTask:
 
 
 class BackgroundRounds:
-    """The rounds beside one query into one table; batches come from one thread."""
+    """The compaction rounds of one query into one table; batches come from one thread."""
 
     def __init__(self, table: Table, commit_user: str, *, budget_ms: int) -> None:
         """Raises `InvalidRequestError` where the compactions of this table must stay in its batches."""
-        self._beside = table.engine.background_compaction(commit_user + USER_SUFFIX)
+        self._compaction = table.engine.background_compaction(commit_user + USER_SUFFIX)
         self._table = table
         self._name = commit_user
         self._budget_ms = budget_ms
@@ -120,23 +120,23 @@ class BackgroundRounds:
         """Belongs around a batch, from the choice of its base snapshot to its commit; None: compact as always."""
         if table.schema.id != self._table.schema.id:
             self._follow(table)
-        with self._beside.batch(self._budget_ms) as limit:
+        with self._compaction.batch(self._budget_ms) as limit:
             yield limit if self._is_possible and self._failure is None else None
 
     def _follow(self, table: Table) -> None:
         """Goes on with the table as it was altered; where that does not let it, the batches go on alone."""
         try:
-            beside = table.engine.background_compaction(self._name + USER_SUFFIX)
+            compaction = table.engine.background_compaction(self._name + USER_SUFFIX)
         except InvalidRequestError as error:
             self._is_possible = False
             self._fail(str(error))
         else:
             self._is_possible = True
-            self._beside, self._table = beside, table
+            self._compaction, self._table = compaction, table
 
     def after_batch(self, spark: SparkSession, buckets: Iterable[tuple[bytes, int]]) -> None:
         """The batch has put files into these buckets."""
-        self._beside.note(buckets)
+        self._compaction.note(buckets)
         self._context = spark.sparkContext
         if not self._is_possible:
             return
@@ -154,9 +154,9 @@ class BackgroundRounds:
     def report(self) -> BackgroundReport:
         """What was done since this was last asked."""
         with self._lock:
-            told = BackgroundReport(self._units, self._aborted, self._input_bytes, self._failure)
+            report = BackgroundReport(self._units, self._aborted, self._input_bytes, self._failure)
             self._units = self._aborted = self._input_bytes = 0
-        return told
+        return report
 
     def close(self) -> None:
         """Ends the rounds: waits for the unit that runs, then cancels it; nothing is left running."""
@@ -198,7 +198,7 @@ class BackgroundRounds:
         """Units until none is due; why it ended before."""
         while not self._stop.is_set():
             try:
-                unit = self._beside.next_unit()
+                unit = self._compaction.next_unit()
                 if unit is None:
                     break
                 self._do(context, unit)
@@ -210,12 +210,12 @@ class BackgroundRounds:
     def _do(self, context: SparkContext, unit: BackgroundUnit) -> None:
         is_done = False
         try:
-            result = self._beside.commit(unit, self._run_unit(context, unit))
+            result = self._compaction.commit(unit, self._run_unit(context, unit))
             is_done = True
         finally:
-            self._beside.release(unit)
+            self._compaction.release(unit)
             if not is_done:
-                self._beside.note([unit.bucket_id])
+                self._compaction.note([unit.bucket_id])
         with self._lock:
             self._units += len(result.snapshots)
             self._aborted += bool(result.aborted_compactions)

@@ -23,8 +23,8 @@ PROPERTY: Final = "freshet.batch"
 class BatchPin:
     """The number of the batch, the schema that it is written to a table in, and the snapshot it was begun on.
 
-    `limit` is how much its tasks compact where larger rounds run beside the stream, `log` what they need to log changes
-    where the table has a log.
+    `limit` is how much its tasks compact where larger compactions run in the background, `log` what they need to log
+    changes where the table has a log.
     """
 
     micro_batch_id: int
@@ -45,7 +45,7 @@ def hand_over(pins: Mapping[int, BatchPin], context: SparkContext) -> None:
 
 def task_log(pin: BatchPin) -> TaskLog | None:
     """The log for the attempt of the task that runs. Spark gives no number of an attempt twice in an application, and
-    a later attempt has a larger one; the epoch tells applications apart."""
+    a later attempt has a larger one; the epoch distinguishes applications."""
     if pin.log is None:
         return None
     context = TaskContext.get()

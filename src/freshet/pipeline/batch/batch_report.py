@@ -22,8 +22,8 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What became of one micro-batch, over all its tables. `times_ms` are the driver's steps; those of the tasks stand
-    in `result`.
+    """What became of one micro-batch, over all its tables. `times_ms` are the driver's steps; those of the tasks are in
+    `result`.
 
     `snapshot_ids` are the new snapshots; none when the batch was committed already (`is_replay`).
     """

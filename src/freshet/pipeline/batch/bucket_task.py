@@ -4,12 +4,12 @@
     2. take the gathered rows in input order, in slices where they are many, and fill in unavailable values
     3. turn carriers back into the table's types; split by (table partition, bucket)
     4. write level 0 of each bucket and compact as the table's options say
-    5. tell the driver, which alone commits
+    5. report to the driver, which alone commits
 
 A task may run twice, even at the same time (retry, speculation, a driver that was declared dead): file names are
-random and nothing is visible before the commit, so the loser leaves files that nobody names.
+random and nothing is visible before the commit, so the loser leaves files that no snapshot names.
 
-An error that the same rows would meet again is told as a result, whatever its class: Spark would only repeat the task.
+An error that the same rows would meet again is a result, whatever its class: Spark would only repeat the task.
 What a second attempt may get over (the disk, memory) is raised.
 
 Workers live for many batches: the table, with its cache of manifests, is kept per process and handed the base
@@ -121,7 +121,7 @@ class BucketTask:
                 counts.add_ignored(data.num_rows - written)
                 clock.lap("write")
             # Another writer may have committed since the driver looked: our rows are numbered after its rows. Not with
-            # a log and lookups: all attempts at a batch tell what their rows replace upon one snapshot.
+            # a log and lookups: all attempts at a batch emit what their rows replace upon one snapshot.
             if log is None or not table.options.needs_lookup:
                 writer.rebase(table.latest_snapshot())
             messages = writer.prepare_commit(pin.micro_batch_id, limit=pin.limit)
@@ -203,13 +203,13 @@ class _Arrived:
         self._dead_writer.write(dead)
 
     def only_counted(self) -> TaskResult:
-        """What is told of a batch that the table holds already, so that its records are accounted for."""
+        """The result for a batch that the table holds already, so that its records are accounted for."""
         for rows in self.gathered.slices(self.order_columns):
             self.counts.add_data(rows, restored=0)
         return self.result()
 
     def result(self, **written: Any) -> TaskResult:
-        """What became of the records; `written` is what else the task tells."""
+        """What became of the records; `written` is what else the task reports."""
         counts = self.counts
         return TaskResult(
             row_count=self.gathered.row_count,
@@ -229,7 +229,7 @@ class _Arrived:
         return () if self._dead_writer is None else self._dead_writer.finish()
 
     def close(self) -> None:
-        """Removes what is not told to the driver."""
+        """Removes what is not reported to the driver."""
         self.gathered.close()
         if self._dead_writer is not None:
             self._dead_writer.close()

@@ -1,4 +1,4 @@
-"""What is told when a batch has more dead letters than `max_dead_letters` allows.
+"""What the error says when a batch has more dead letters than `max_dead_letters` allows.
 
 A topic in another format than the file says gives nothing but dead letters: without a limit all of it would be copied
 into the dead-letter table. A batch over the limit is not committed at all, and neither are its dead letters.
@@ -21,7 +21,7 @@ _SAMPLE_COLUMNS: Final = (*ORDER_COLUMNS, REASON, COLUMN)
 
 
 def limit_text(limit: MaxDeadLetters) -> str:
-    """The limit as it stands in a pipeline file."""
+    """The limit as it is written in a pipeline file."""
     count = "" if limit.count is None else f", count: {limit.count}"
     return f"max_dead_letters: {{share: {limit.share:g}{count}}}"
 

@@ -27,8 +27,8 @@ _MARK: Final = re.compile(r"-poll\d+$")
 
 
 def follow_sizes(query: ActiveQuery, sizes: RecordSizes) -> None:
-    """The next batch of a query polls as these sizes ask for. Of several sources none gets more than it has: nobody
-    knows which of them has the large records."""
+    """The next batch of a query polls as these sizes ask for. Of several sources none gets more than it has: which
+    of them has the large records is not known."""
     try:
         sources = query.kafka_parameters()
         for parameters in sources:

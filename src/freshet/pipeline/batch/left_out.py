@@ -1,7 +1,7 @@
 """Columns that a table has, that the pipeline file leaves out, and of whose name records carry a field.
 
-Somebody has added the column for that field, with `freshet alter`, and the file does not say so: the column is NULL in
-all rows of the pipeline. Unknown fields are counted by name where records are decoded; that is what tells.
+The column was added for that field, with `freshet alter`, and the file does not name it: it is NULL in all rows of the
+pipeline. That is known because decoders count unknown fields by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def left_out_columns(table: TableSchema, decoded: TableSchema) -> tuple[str, ...
 
 
 def carried_columns(columns: Sequence[str], notes: Mapping[str, int]) -> tuple[str, ...]:
-    """Those of the columns whose name a field of some record has, as the notes of the decoder tell."""
+    """Those of the columns whose name a field of some record has, by the notes of the decoder."""
     return tuple(name for name in columns if UNKNOWN_NOTE + shown_name(name) in notes)
 
 

@@ -133,7 +133,7 @@ class QueryRun:
         return rows
 
     def close(self) -> None:
-        """Ends what runs beside the batches."""
+        """Ends what runs in the background."""
         for table in self._tables:
             table.close()
 
@@ -211,7 +211,7 @@ class QueryRun:
     def _collect(
         self, frame: DataFrame, pins: Mapping[int, BatchPin], run: _ActiveRun | None
     ) -> tuple[list[bytes], int]:
-        """What the tasks tell, and how many tasks there are at most."""
+        """The results of the tasks, and how many tasks there are at most."""
         if self._planned_tasks is not None:
             if run is None:
                 raise InvalidRequestError("a frame of with_tasks runs in a streaming query; this batch belongs to none")
@@ -247,7 +247,7 @@ class QueryRun:
         if broken or result.read_count != result.record_count:
             where = f"; rows of Spark partitions {broken} are missing or there twice" if broken else ""
             raise PipelineFailedError(
-                f"{result.read_count} records entered, but the tasks tell of {result.applied} applied, "
+                f"{result.read_count} records entered, but the tasks report {result.applied} applied, "
                 f"{result.dead_count} dead-lettered and {result.skipped_count} skipped{where}; nothing was committed. "
                 "Either the source gave other rows when Spark computed a part of the batch again, or this is a bug of "
                 "Freshet: please report it with the log of the run",

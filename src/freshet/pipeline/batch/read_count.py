@@ -1,9 +1,9 @@
-"""How many records entered a micro-batch, told by the rows that crossed the shuffle.
+"""How many records entered a micro-batch, counted by the rows that crossed the shuffle.
 
-What is counted beside the rows (an accumulator, an `Observation`) counts again where Spark computes a map task anew.
+An accumulator or an `Observation` counts again where Spark computes a map task again.
 What crosses with the rows is there exactly as often as they are:
 
-| frame | what tells |
+| frame | what counts |
 |---|---|
 | outcomes | tally rows: each decoder says how many records it read and how many of them it skipped |
 | any other | the position of each row in its Spark partition: those of a partition must be 0, 1, 2 … once each |
@@ -25,7 +25,7 @@ from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode.outcomes import RAW_VALUE, SUB, TAG, TAG_TALLY, Tally
 
 POSITION_BITS: Final = 33
-"""Width of the position in Spark's monotonically_increasing_id; the Spark partition stands above it."""
+"""Width of the position in Spark's monotonically_increasing_id; the Spark partition is above it."""
 
 
 class PositionSums(NamedTuple):
@@ -108,7 +108,7 @@ class ReadCount:
 
 
 def without_tallies(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Tally]]:
-    """The batch without its tally rows, and what they tell."""
+    """The batch without its tally rows, and what they say."""
     is_tally: Any = pc.equal(batch.column(TAG), TAG_TALLY)
     if not pc.any(is_tally).as_py():
         return batch, []

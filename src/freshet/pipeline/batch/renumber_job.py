@@ -1,6 +1,6 @@
-"""Numbers rows of a batch anew whose files lost a claim to another writer's rows: a Spark job over the files.
+"""Numbers rows of a batch again whose files lost a claim to another writer's rows: a Spark job over the files.
 
-The one job of a batch has written them; meanwhile somebody else has committed rows of the same buckets with numbers as
+The one job of a batch has written them; meanwhile another writer has committed rows of the same buckets with numbers as
 high. The frame is not computed again: each task takes the messages of some buckets, reads the files that they name and
 writes them with larger numbers, compacts and logs them, and returns messages in their place. The identity of the batch
 stays what it is.

@@ -175,7 +175,7 @@ def _check_names(given: Sequence[str], schema: TableSchema) -> None:
 
 
 def _carried(column: Column, found: spark.DataType, field: DataField) -> Column:
-    """The column in the carrier of its table type; its default stands where it is NULL, as the writer has it."""
+    """The column in the carrier of its table type; where it is NULL its default, as the writer has it."""
     carried = _in_carrier(column, found, field)
     if field.default_value is None:
         return carried

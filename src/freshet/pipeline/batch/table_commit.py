@@ -1,10 +1,10 @@
-"""One table of a streaming query, on the driver: what batches are written upon, their commit, compaction beside them.
+"""One table of a streaming query, on the driver: what batches are written upon, their commit, background compaction.
 
     pin      the base snapshot and the schema for the tasks of a batch
     commit   the rows, APPEND and then COMPACT; an empty batch is committed too. Files whose numbers lost the claim to
              another writer are written again by a job of their own (`renumber_job`). Where
              `full-compaction.delta-commits` has this batch compact the table, the driver compacts the buckets that no
-             task wrote. Then the log is told, or what is committed is published
+             task wrote. Then the log gets the commit, or what is committed is published
 
 What a batch read, and whether it may be committed, the query knows (`query_run`).
 """
@@ -139,18 +139,18 @@ class TableCommit:
         return carried_columns(left_out_columns(self.table.schema, self.decoded), notes)
 
     def last_commit_of(self, commit_user: str) -> CommitTrace | None:
-        """The last commit that somebody made."""
+        """The last commit of this user."""
         return self.table.engine.committer(commit_user).last_commit()
 
     def after_batch(self, spark: SparkSession, messages: Sequence[CommitMessage]) -> BackgroundReport | None:
-        """The batch is over: compaction beside the stream goes on. Gives what it did, None where there is none."""
+        """The batch is over: background compaction goes on. Gives what it did, None where there is none."""
         if self._rounds is None:
             return None
         self._rounds.after_batch(spark, {message.bucket_id for message in messages})
         return self._rounds.report()
 
     def close(self) -> None:
-        """Ends what runs beside the batches."""
+        """Ends what runs in the background."""
         for each in (self._rounds, self._log, self._publisher):
             if each is not None:
                 each.close()

@@ -8,8 +8,8 @@ has no type for TIME and for timestamps finer than microseconds: see `arrow_brid
 finer than the table's are rounded down.
 
 Spark replays a batch after a crash with the same query id and batch id; both are taken from the properties that Spark
-sets on the thread of the query. A call outside of a query is refused: nothing would tell the frame of another day from
-a replay.
+sets on the thread of the query. A call outside of a query is refused: the frame of another day could not be
+distinguished from a replay.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TableSink:
         return self._writer.with_tasks(frame)
 
     def close(self) -> None:
-        """Ends what runs beside the batches; rounds of compaction end by themselves too, once nothing is due."""
+        """Ends what runs in the background; compaction ends by itself too, once nothing is due."""
         self._writer.close()
 
     def __call__(self, frame: DataFrame, micro_batch_id: int) -> None:
@@ -72,7 +72,7 @@ class TableSink:
             text = brief_reason(error)
             if WORKER_FAILURE.search(text):
                 text += other_python_hint(frame.sparkSession)
-            # The kind stands in the text too: nothing else of the error reaches who asks Spark's query for it.
+            # The kind is in the text too: Spark's query gives its caller nothing else of the error.
             kind = kind_of(error)
             raise PipelineFailedError(f"{kind}: {text}", micro_batch_id=micro_batch_id, kind=kind) from None
 
@@ -110,7 +110,7 @@ def table_sink(
     `dead_letters` names a table for frames of outcomes (`decode.outcomes`), which is created if need be;
     `max_dead_letters` says how many of them stop the stream. `options` override the table's own for this stream.
     `tasks_max` bounds the tasks of a batch, by default `spark.sql.shuffle.partitions`. `compaction` says whether
-    larger compactions run beside the stream (`CompactionConfig`). `on_report` is called on the driver after each batch.
+    larger compactions run in the background (`CompactionConfig`). `on_report` is called on the driver after each batch.
     """
     if not isinstance(commit_user, str) or not commit_user.strip():
         raise InvalidRequestError("commit_user must be text and not blank: it is the identity of the stream")

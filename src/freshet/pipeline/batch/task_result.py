@@ -1,9 +1,9 @@
-"""What one task tells the driver: commit messages, counts and times, as one JSON document.
+"""What one task reports to the driver: commit messages, counts and times, as one JSON document.
 
-A task that ran twice tells twice, but Spark hands the driver only the result of the attempt that won; the files of the
-other are named by nobody. An error that a second attempt would meet again (bad rows, an unreadable file) is told like
-a result (`repeating_errors`), so that the driver can raise it as what it is; any other ends the attempt and Spark may
-try again.
+A task that ran twice reports twice, but Spark hands the driver only the result of the attempt that won; no message
+names the files of the other. An error that a second attempt would meet again (bad rows, an unreadable file) is a result
+too (`repeating_errors`), so that the driver can raise it as what it is; any other ends the attempt and Spark may try
+again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TaskResult:
     first_dead: tuple[Mapping[str, Any], ...] = ()
     """The first dead letters in input order: the columns of the order, reason and column."""
     read: ReadCount = field(default_factory=ReadCount)
-    """What the rows tell of the records that entered."""
+    """What is known by the rows of the records that entered."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     restored: int = 0
     """Rows whose unavailable values were filled in from the table."""
@@ -59,7 +59,7 @@ class TaskResult:
     lookups: Mapping[str, int] = field(default_factory=dict)
     """How stored rows were looked up by key: the counters of `storage.lookup.lookup_metrics`."""
     waited_buckets: int = 0
-    """Buckets with so many sorted runs that the batch had to compact them, though rounds beside it should have."""
+    """Buckets with so many sorted runs that the batch had to compact them, though background compaction should have."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -79,7 +79,7 @@ class TaskResult:
 
     @property
     def record_count(self) -> int:
-        """Records told about, whatever became of them."""
+        """Records reported, whatever became of them."""
         return self.applied + self.dead_count + self.skipped_count
 
 
@@ -108,7 +108,7 @@ def encode_error(error: Exception) -> pa.RecordBatch:
 
 
 def sum_results(rows: Sequence[bytes]) -> TaskResult:
-    """Adds up what the tasks told; raises the first error among it."""
+    """Adds up what the tasks reported; raises the first error among it."""
     documents = [orjson.loads(row) for row in rows]
     for document in documents:
         if "error" in document:

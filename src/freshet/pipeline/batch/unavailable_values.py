@@ -8,7 +8,7 @@ For each row that lacks a value, in input order, per key:
 | else the row stored in the table at the base snapshot | its value |
 | deleted, or not stored, or NULL | the row is a dead letter naming the column |
 
-A value that PostgreSQL keeps out of line is never NULL, so a NULL that is stored stands for one that never came.
+A value that PostgreSQL keeps out of line is never NULL, so a NULL that is stored is one that never came.
 
 Where rows have an order of their own (`sequence.field`, or a sequence group of a partial-update table, each with a
 state of its own) the state is the row that wins by it, not the one that came last:
@@ -16,7 +16,7 @@ state of its own) the state is the row that wins by it, not the one that came la
 | the row, seen from the state | outcome |
 |---|---|
 | all ordering columns of the group are NULL | it is not about this group |
-| it orders before the state (a late record or deletion) | the state stays; the value stays NULL, nobody takes it |
+| it orders before the state (a late record or deletion) | the state stays; the value stays NULL and is not used |
 | it orders at or after the state | as above, and it is the new state |
 
 Only the keys concerned are looked at, row by row; the rest of the batch is not touched. A retract row needs no values.

@@ -12,6 +12,6 @@ TABLES_MAX: Final = 16
 
 @lru_cache(TABLES_MAX)
 def open_worker_table(handle: TableHandle) -> Table:
-    """The table of a handle. A Python worker lives longer than a query: the time of the schema in the handle tells a
-    table that is open here from a later one of its name."""
+    """The table of a handle. A Python worker lives longer than a query: by the time of its schema the handle
+    distinguishes a table that is open here from a later one of its name."""
     return Table.of(handle)

@@ -1,7 +1,7 @@
 """Waiting for topics that are not there yet: a run does before it makes anything, and gives up after a while.
 
-Spark ends a query whose topic is not there. Who starts a pipeline before its connector has made the topic needs a run
-that waits; who has mistyped the name sees it in the first line. A pattern may match nothing: Spark looks again.
+Spark ends a query whose topic is not there. A pipeline that is started before its connector has made the topic needs a
+run that waits; a mistyped name is in the first line. A pattern may match nothing: Spark looks again.
 """
 
 from __future__ import annotations

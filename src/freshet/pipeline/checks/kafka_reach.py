@@ -3,7 +3,7 @@
 Spark's source keeps silent about brokers that it cannot reach, and gives up after minutes. A run therefore waits until
 each cluster has answered once, and afterwards says when one stops and when it is back.
 
-A cluster that only the Java client can be told how to reach (a JKS key store, Kerberos) is not asked.
+A cluster that only the Java client can reach (a JKS key store, Kerberos) is not asked.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def wait_for_brokers(
 def topic_ids(configs: Sequence[PipelineConfig], *, say: Callable[[str], None]) -> dict[str, dict[str, str]]:
     """By pipeline, the ids of the topics that its sources read; says which of those that they name are not there.
 
-    Topics of two clusters that have one name are left out: their ids could not be told apart.
+    Topics of two clusters that have one name are left out: their ids could not be distinguished.
     """
     clients: list[tuple[Brokers, KafkaCluster]] = []
     found: dict[str, dict[str, str]] = {}
@@ -212,7 +212,7 @@ def watched_brokers(
 
 
 def _topics_at(config: PipelineConfig, brokers: Brokers, answer: ClusterAnswer) -> set[str]:
-    """The topics that a pipeline reads at one cluster and names at no other: their ids could not be told apart."""
+    """The topics that a pipeline reads at one cluster and names at no other: their ids could not be distinguished."""
     here: set[str] = set()
     elsewhere: set[str] = set()
     for source in config.sources:

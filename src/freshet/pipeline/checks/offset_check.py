@@ -41,7 +41,7 @@ def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterato
     client = KafkaCluster(brokers.settings)
     answer = client.ask(ASK_S)
     if answer.failure or subscribed_topics(source) - answer.topics:
-        return  # others tell
+        return  # reported elsewhere
     key_path: KeyPath = ("sources", index, "kafka")
     options = revealed(source.kafka or {})
     lowered = {key.lower(): (key, value) for key, value in options.items()}

@@ -3,10 +3,10 @@
     files.path is there  ·  tables that are read are there and fit  ·  the table is as the file says
     ·  the checkpoint is this pipeline's, or new and writable
     ·  the dead-letter table is one  ·  neither table holds commits of an earlier query of this name
-    ·  nobody else writes the log of the table
+    ·  no other pipeline writes the log of the table
 
-An earlier query: who removes table and checkpoint to start over and keeps the dead letters would run until the first
-dead letter, and then be refused for ever.
+An earlier query: with table and checkpoint removed to start over, and the dead letters kept, a pipeline would run until
+the first dead letter, and then be refused for ever.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def problems_before_start(config: PipelineConfig) -> list[Problem]:
 def warnings_before_start(config: PipelineConfig) -> list[str]:
     """What a run should say before it starts, by the file and by the table, where it is there; nothing here stops it.
 
-    A table that cannot be looked at is a problem, which others tell.
+    A table that cannot be looked at is a problem, reported elsewhere.
     """
     try:
         known = with_table_options(config)
@@ -154,7 +154,7 @@ def _earlier_query(config: PipelineConfig, table: Table, key_path: KeyPath, reme
 
 
 def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Problem]:
-    """Whether somebody else writes the log of the table."""
+    """Whether another user writes the log of the table."""
     try:
         user = table.with_options(dict(config.table.write_options)).engine.log.user()
     except (StorageError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What fields the records of a pipeline carry, told by a few of them; needs no Spark and writes nothing.
+"""What fields the records of a pipeline carry, by a sample of them; needs no Spark and writes nothing.
 
 Of files the first lines of the newest, of Kafka the last records of each partition. What the decoder notes of them
 (`left_out`) is what a run would note.

@@ -27,9 +27,9 @@ class UnreadRecords:
     """What no finished batch of a source has read, as far as its cluster could be asked."""
 
     kafka_partitions: int = 0
-    """Of all of its topics; 0 where nobody knows, and of files."""
+    """Of all of its topics; 0 where it is not known, and of files."""
     sizes: RecordSizes = NOTHING_SEEN
-    """Nothing seen where nobody knows, of topics without records and of files."""
+    """Nothing seen where it is not known, of topics without records and of files."""
 
 
 NOTHING_KNOWN: Final = UnreadRecords()
@@ -45,7 +45,7 @@ def unread_records(source: SourceConfig, checkpoint: str) -> UnreadRecords:
 
 
 def finished_offsets(checkpoint: str) -> dict[TopicPartition, int]:
-    """Where the last finished batch ended, as far as the checkpoint tells; of a topic that two sources read, the
+    """Where the last finished batch ended, as far as the checkpoint says; of a topic that two sources read, the
     earlier place."""
     folder = local_folder(checkpoint)
     if folder is None:
@@ -60,7 +60,7 @@ def finished_offsets(checkpoint: str) -> dict[TopicPartition, int]:
                     place = TopicPartition(topic, int(number))
                     found[place] = min(end, found.get(place, end))
     except (OSError, ValueError, TypeError):
-        return {}  # none yet, or not readable: what that means is said by whoever needs it
+        return {}  # none yet, or not readable: checks of the checkpoint report it
     return found
 
 

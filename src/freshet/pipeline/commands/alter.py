@@ -108,7 +108,7 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 
 def _column(text: str, option: str) -> tuple[str, str]:
-    """A column's name and its type; the name ends at the first blank, or stands in back quotes."""
+    """A column's name and its type; the name ends at the first blank, or is in back quotes."""
     stripped = text.strip()
     if stripped.startswith("`"):
         name, _, written = stripped[1:].partition("`")

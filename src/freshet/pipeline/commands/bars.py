@@ -35,11 +35,11 @@ def bar(what: str) -> Iterator[Callable[[float, float], None]]:
     """A bar that is moved by calls with (done, planned), from any thread."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        told = [time.monotonic()]
+        printed_s = [time.monotonic()]
 
         def line(done: float, planned: float) -> None:
-            if planned and time.monotonic() - told[0] >= LINE_EVERY_S:
-                told[0] = time.monotonic()
+            if planned and time.monotonic() - printed_s[0] >= LINE_EVERY_S:
+                printed_s[0] = time.monotonic()
                 complain(f"{what}: {100 * done / planned:.0f} %")
 
         yield line

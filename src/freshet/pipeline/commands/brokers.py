@@ -81,7 +81,7 @@ def log_problems(configs: Sequence[PipelineConfig], *, asks_for_silence: bool = 
     fit or are another's. A topic that is not there yet is none: the writer makes it. The configurations have the
     options of their tables, where these are there (`with_table_options`).
 
-    Without `asks_for_silence` brokers that do not answer are no problem: whoever opens the log finds them away.
+    Without `asks_for_silence` brokers that do not answer are no problem: opening the log reports that they are away.
     """
     problems = []
     for config in configs:

@@ -11,7 +11,7 @@
 | 0 | done; also: asked to stop, and stopped after the batch that ran |
 | 2 | the configuration or the call is wrong; nothing was started, nothing was written |
 | 65 | data or table damaged, or a record or an input that cannot be taken: a restart meets it again |
-| 75 | worth another try: brokers or store away, disk full, somebody else was faster |
+| 75 | worth another try: brokers or store away, disk full, another writer was faster |
 | 1 | anything else |
 
 An error is one message that names its kind (`error_kind`) and says what to do; `--debug`, anywhere in the call, adds
@@ -82,7 +82,7 @@ for _panel, _commands in PANELS.items():
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option(DEBUG, help="Show tracebacks of errors; may stand anywhere.")] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show tracebacks of errors; may be anywhere in the call.")] = False,
     show_version: Annotated[
         bool,
         typer.Option(
@@ -111,7 +111,7 @@ def main() -> None:
     is_debug = DEBUG in arguments
     try:
         sys.exit(_call([argument for argument in arguments if argument != DEBUG]))
-    except BrokenPipeError:  # whoever read our output has seen enough, as `head` has
+    except BrokenPipeError:  # the reader of our output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_DONE)
     except Exception as error:  # noqa: BLE001 - each ends as a message and an exit code

@@ -1,8 +1,8 @@
 """freshet compact: a table, some partitions of it, or all tables of a database; once, or again and again until it is
 stopped.
 
-Of a database one table after the other is compacted. One that cannot be compacted is told, the others go on, and the
-exit code says that something failed.
+Of a database one table after the other is compacted. One that cannot be compacted is reported, the others go on, and
+the exit code says that something failed.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _once(asked: _Asked) -> None:
     failed: dict[str, ErrorKind] = {}
     for name in asked.tables():
         try:
-            _tell(_round(asked, name), name, asked, quiet=False)
+            _report(_round(asked, name), name, asked, quiet=False)
         except StorageError as error:
             if not asked.is_database:
                 raise
@@ -162,32 +162,32 @@ def _once(asked: _Asked) -> None:
 
 def _again_and_again(asked: _Asked, pause_s: float) -> None:
     stop = threading.Event()
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     met: AbstractContextManager[None] = nullcontext()  # what is wrong in the first round was wrong in the call
     with when_asked_to_stop(stop.set):
         while not stop.is_set():
             with met:
                 for name in asked.tables():
                     if not stop.is_set():
-                        _one_more(asked, name, told)
+                        _one_more(asked, name, reported)
             met = while_running()
             stop.wait(pause_s)
 
 
-def _one_more(asked: _Asked, name: str, told: dict[str, str]) -> None:
-    """`told` are the errors of tables of a database that were told: each is told once, until a round succeeds."""
+def _one_more(asked: _Asked, name: str, reported: dict[str, str]) -> None:
+    """`reported` are errors of tables of a database: each is reported once, until a round succeeds."""
     try:
-        _tell(_round(asked, name), name, asked, quiet=True)
+        _report(_round(asked, name), name, asked, quiet=True)
     except (ConflictError, RetryableError) as error:
         complain(f"this round was dropped, another writer was faster; the next one tries again: {error}")
     except StorageError as error:
         if not asked.is_database:
             raise
-        if told.get(name) != str(error):
+        if reported.get(name) != str(error):
             complain(f"{name} is not compacted: {error}")
-        told[name] = str(error)
+        reported[name] = str(error)
     else:
-        told.pop(name, None)
+        reported.pop(name, None)
 
 
 def _round(asked: _Asked, name: str) -> CompactionResult:
@@ -212,7 +212,7 @@ def _round(asked: _Asked, name: str) -> CompactionResult:
         )
 
 
-def _tell(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) -> None:
+def _report(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) -> None:
     """What a round did; a job that goes on for days says nothing of rounds that did nothing."""
     ids = [snapshot.id for snapshot in result.snapshots]
     if not (ids or result.buckets_left) and quiet:

@@ -118,7 +118,7 @@ def _folder(warehouse: str) -> str:
 
 
 def _dead_letter_table(warehouse: str, name: str) -> Table:
-    """The table of this name if it holds dead letters, else the one beside it that a pipeline uses by default."""
+    """The table of this name if it holds dead letters, else the one that a pipeline into it uses by default."""
     opened = open_table(warehouse, name)
     if set(NEEDED) <= set(opened.schema.column_names):
         return opened

@@ -88,7 +88,7 @@ def _check(options: Mapping[str, str], into: str | None) -> None:
 def _writer(
     frame: DataFrame, warehouse: str, to: str, path: str | None, into: str | None, name: str
 ) -> tuple[Any, Any]:
-    """The writer of the stream, and what ends what runs beside it."""
+    """The writer of the stream, and a function that ends what runs in its background."""
     if to == "table":
         sink = table_sink(warehouse, into or "", commit_user=name)
         return frame.writeStream.queryName(name).foreachBatch(sink), sink.close

@@ -174,7 +174,7 @@ def _known(config: PipelineConfig) -> PipelineConfig:
     try:
         return with_table_options(config)
     except (StorageError, OSError):
-        return config  # others tell
+        return config  # reported elsewhere
 
 
 def _kafka_records(source: SourceConfig) -> Records | None:

@@ -1,6 +1,6 @@
 """Which source of a pipeline takes a dead letter again, where several read its topic.
 
-A letter holds its topic, not its source. Sources that share a topic tell its tables apart by `only`: a record goes to
+A letter holds its topic, not its source. Sources that share a topic distinguish its tables by `only`: a record goes to
 the first of them that takes the table it names, and to the first of them all where none does. So it goes to one alone,
 and a letter that fails again is there once.
 """

@@ -3,9 +3,9 @@
     replay of snapshot S ─ commits, 1. dead letters that failed again, 2. rows ─ 3. removes the files live at S
 
 A replay takes all letters of its pipeline that are live at S, so afterwards each of them is a row, or skipped, or a
-dead letter again with its new reason. Files that hold letters of other pipelines too are written anew with those. Where
-the process dies between 2 and 3, the next replay does 3 first. Snapshots from before still show what was removed, until
-they expire.
+dead letter again with its new reason. Files that hold letters of other pipelines too are written again with those.
+Where the process dies between 2 and 3, the next replay does 3 first. Snapshots from before still show what was removed,
+until they expire.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from freshet.storage.table_engine import CommitMessage, Split
 def remove_replayed(dead: Table, snapshot_id: int, pipelines: Sequence[str], *, user: str, query_id: str) -> None:
     """Removes the letters of these pipelines that were live at a snapshot; does nothing where that was done before.
 
-    Raises `InvalidRequestError` where they cannot be told from later ones any more.
+    Raises `InvalidRequestError` where they cannot be distinguished from later ones any more.
     """
     committer = dead.engine.committer(user, query_id)
     if committer.has_committed(snapshot_id).is_committed:
@@ -37,7 +37,7 @@ def remove_replayed(dead: Table, snapshot_id: int, pipelines: Sequence[str], *, 
     if not taken.keys() <= live:
         raise InvalidRequestError(
             f"table {dead.name} was compacted or rewritten since the last replay, so the dead letters that are new "
-            "cannot be told from those replayed already; --all takes all of them"
+            "cannot be distinguished from those replayed already; --all takes all of them"
         )
     with closing(dead.engine.task_writer(base_snapshot_id=None)) as writer:
         gone: list[Any] = []
@@ -84,5 +84,5 @@ def _files_at(dead: Table, snapshot_id: int) -> dict[str, Any]:
     except NotFoundError as error:
         raise InvalidRequestError(
             f"table {dead.name}: snapshot {snapshot_id}, up to which the last replay went, has expired, so the dead "
-            "letters that are new cannot be told from those replayed already; --all takes all of them"
+            "letters that are new cannot be distinguished from those replayed already; --all takes all of them"
         ) from error

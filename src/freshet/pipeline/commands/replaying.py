@@ -107,16 +107,16 @@ class SplitReader:
 def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchReport | None:
     """Tries the dead letters of a pipeline again; None where there are none.
 
-    With `everything` also those of which it cannot be told whether an earlier replay has taken them.
+    With `everything` also those of which it is not known whether an earlier replay has taken them.
     """
     replay = plan_replay(config, everything=everything)
     if replay is None:
         return None
     with session_of_a_command(f"{config.name} replay", settings=spark_settings([config])) as spark:
-        return carry_out(spark, config, replay)
+        return run_replay(spark, config, replay)
 
 
-def carry_out(spark: SparkSession, config: PipelineConfig, replay: Replay) -> BatchReport:
+def run_replay(spark: SparkSession, config: PipelineConfig, replay: Replay) -> BatchReport:
     """Puts the records through the pipeline and commits what becomes of them."""
     catalog = Catalog(config.table.warehouse)
     shared = shared_topics(config)
@@ -144,7 +144,7 @@ def carry_out(spark: SparkSession, config: PipelineConfig, replay: Replay) -> Ba
 
 
 def plan_replay(config: PipelineConfig, *, everything: bool) -> Replay | None:
-    """The records to try again; None where there are none. Raises `InvalidRequestError` where it cannot be told."""
+    """The records to try again; None where there are none. Raises `InvalidRequestError` where they are not known."""
     refuse_other_table(config.table)
     catalog = Catalog(config.table.warehouse)
     table = _unlogged(config, catalog.table(config.table.name))
@@ -181,7 +181,7 @@ def _remove(config: PipelineConfig, dead: Table, snapshot_id: int) -> None:
 
 
 def _names(config: PipelineConfig) -> tuple[str, str]:
-    """Under which names the letters of a pipeline stand; the second was written by earlier versions."""
+    """The names under which the letters of a pipeline are stored; the second was written by earlier versions."""
     return config.name, f"{config.name}{REPLAY_SUFFIX}"
 
 

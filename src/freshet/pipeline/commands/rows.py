@@ -53,7 +53,7 @@ def check_output(output: str) -> None:
 
 
 def rows_wanted(output: str, limit: int | None) -> int | None:
-    """Rows to read; of a table one more than are shown, which tells whether there are more."""
+    """Rows to read; of a table one more than are shown, to know whether there are more."""
     if output != "table":
         return limit
     return (ROWS_SHOWN if limit is None else limit) + 1

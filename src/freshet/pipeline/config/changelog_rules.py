@@ -1,10 +1,10 @@
-"""What a pipeline's table tells its readers of changes, and would not tell them without anybody saying so.
+"""Warnings about the changelog that a pipeline's table emits: which changes its readers do not get.
 
 | `changelog-producer` | fed by | its readers get |
 |---|---|---|
 | input | json, debezium-unwrapped | rows as they were written: no -U, each update looks like another insert or +U |
 | input | debezium-json, row-kind | what the records say |
-| lookup, full-compaction | any, with write-only | nothing until somebody else compacts |
+| lookup, full-compaction | any, with write-only | nothing until another process compacts |
 
 `storage.options.risky` knows what a table's options lead to by themselves.
 """
@@ -21,7 +21,7 @@ _WITHOUT_BEFORE = ("json", "debezium-unwrapped")
 
 
 def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) -> Iterator[str]:
-    """Sentences for a run to say before it starts; `is_compacted` where somebody is known to compact the table."""
+    """Warnings for the start of a run; `is_compacted` where the table is known to be compacted by another process."""
     table = config.table
     try:
         options = table.written_options

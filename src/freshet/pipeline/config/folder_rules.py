@@ -36,7 +36,7 @@ def entangled_folders(config: PipelineConfig) -> Iterator[Problem]:
             continue
         key_path = ("sources", index, "files")
         path = _local(source.files.path)
-        # Spark reads the files of the folder itself; what a pattern may match beside it is not known.
+        # Spark reads the files of the folder itself; what else a pattern may match is not known.
         is_pattern = glob.has_magic(source.files.path)
         is_deep = source.files.options.get(_RECURSIVE, "").lower() == "true" and not is_pattern
         touches = _touch if is_deep else _is_in

@@ -6,7 +6,7 @@
       ├── max_dead_letters: MaxDeadLetters ── share, count
       └── compaction: CompactionConfig ── background, batch_budget
 
-Defaults stand here and nowhere else; `config.pipeline_file` reads the files and reports what is wrong. A value whose
+Defaults are here and nowhere else; `config.pipeline_file` reads the files and reports what is wrong. A value whose
 key names a secret (`storage.options.secrets`), or which has one in it, is a `SecretStr`: every output of a model masks
 it, `revealed` alone gives the texts. The options of the table that is written hide theirs wherever they are shown.
 
@@ -59,7 +59,7 @@ KAFKA_OPTIONS: Final = (
     "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
 )  # fmt: skip
-"""Options of Spark's Kafka source that a stream takes; beside them everything that begins with `kafka.`."""
+"""Options of Spark's Kafka source that a stream takes, besides everything that begins with `kafka.`."""
 
 FILE_OPTIONS: Final = (
     "maxFilesPerTrigger", "maxBytesPerTrigger", "latestFirst", "maxFileAge", "pathGlobFilter", "recursiveFileLookup",
@@ -72,7 +72,7 @@ TABLE_SOURCE_OPTIONS: Final = (
     "log.on-lake-only", "consumer-id", "filter", "columns", "maxFilesPerTrigger", "maxBytesPerTrigger",
     "maxRowsPerTrigger", "maxOffsetsPerTrigger",
 )  # fmt: skip
-"""Options of a table that is read; beside them everything that begins with `kafka.`."""
+"""Options of a table that is read, besides everything that begins with `kafka.`."""
 _OPTION_NAMES: Final = {"isolation": "log.read.isolation"}
 
 RENAMED_KEYS: Final[Mapping[KeyPath, str]] = {
@@ -150,7 +150,7 @@ class FilesConfig(_Model):
     format: Literal["json", "text"] = "json"
     """Both read lines; `json` says for people that each is a JSON document."""
     options: Texts = Field(default_factory=dict)
-    """Options of Spark's file source; written beside `path` in the file."""
+    """Options of Spark's file source; written next to `path` in the file."""
 
     @model_validator(mode="before")
     @classmethod
@@ -168,7 +168,7 @@ class TableSourceConfig(_Model):
     warehouse: str = Field(min_length=1)
     name: TableName
     options: MaskedTexts = Field(default_factory=dict)
-    """Options of the stream (`config.stream_options`); written beside `name` in the file, `isolation` for
+    """Options of the stream (`config.stream_options`); written next to `name` in the file, `isolation` for
     `log.read.isolation`. Without a `scan.mode` it is latest-full."""
 
     @model_validator(mode="before")
@@ -219,7 +219,7 @@ class SourceConfig(_Model):
     binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
     """Debezium's; how binary values are written as text."""
     unavailable_value_placeholder: str = Field(default="__debezium_unavailable_value", min_length=1)
-    """Debezium's; what stands for an unchanged TOAST value."""
+    """Debezium's; the text in place of an unchanged TOAST value."""
 
     def fills(self, column: str) -> bool:
         """True when rows of this source have a value for the table column; the others are NULL in them."""
@@ -358,7 +358,7 @@ class PipelineConfig(_Model):
         return self._origin
 
     def read_from(self, origin: Origin) -> None:
-        """Says which file this was read from; whoever reads the file calls it."""
+        """Sets the file that this was read from; its reader calls it."""
         self._origin = origin
 
     @property

@@ -5,12 +5,12 @@
 Folders that are relative paths are taken against the current folder, `~` is the home folder.
 
 `${NAME}` is replaced by the environment variable, `${NAME:-default}` by the default where it is not set or empty; a
-`$$` stands for one dollar sign. All problems of all files are raised together as one `ConfigurationError`. No secret
-ever stands in a message.
+`$$` is one dollar sign. All problems of all files are raised together as one `ConfigurationError`. No message has a
+secret in it.
 
-Keys are the text that stands there, and of plain values only `true` and `false` are booleans: YAML 1.1 would make
+Keys are the text as written, and of plain values only `true` and `false` are booleans: YAML 1.1 would make
 booleans of columns named `no` or `on`, and other numbers of `010` and `1_000`. Plain whole numbers are numbers (they
-may stand inside JSON), everything else is text.
+may be part of JSON), everything else is text.
 
 This module alone knows YAML, and it alone reads files or the environment.
 """
@@ -168,7 +168,7 @@ def _make_absolute(values: Any, *keys: str) -> None:
         values[key] = inner
         values = inner
     if isinstance(values, dict) and isinstance(text := values.get(last), str):
-        with suppress(InvalidRequestError):  # no such home folder: the rules tell what is wrong with the text
+        with suppress(InvalidRequestError):  # no such home folder: the rules report what is wrong with the text
             values[last] = absolute_path(text)
 
 
@@ -255,7 +255,7 @@ def _message(item: Mapping[str, Any]) -> str:
 
 
 def _sibling_keys(loc: Sequence[str | int]) -> list[str]:
-    """The valid keys of the model in which an unknown key stood."""
+    """The valid keys of the model that an unknown key was given to."""
     model: type[BaseModel] = PipelineConfig
     if loc[0] == "sources":
         inner: Mapping[str, type[BaseModel]] = {

@@ -38,7 +38,7 @@ from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import IMMUTABLE_KEYS, CoreOptions, MergeEngine, check_option_keys
 
 METADATA_COLUMNS: Final = ("_op", "_source", "_ts_ms", "_topic", "_partition", "_offset", "_timestamp", "_headers")
-"""What `select` sees beside the payload's fields."""
+"""What `select` sees besides the payload's fields."""
 
 _SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
 _SET_BY_US: Final = {
@@ -269,7 +269,7 @@ def _options(table: TableConfig) -> Iterator[Problem]:
         if decides_meaning(key):
             yield Problem(
                 ("table", "write_options", key),
-                f"{key} says what the rows of the table mean; it stands in options, for all who write the table",
+                f"{key} says what the rows of the table mean; write it in options, for all who write the table",
             )
     try:
         check_option_keys(table.write_options)

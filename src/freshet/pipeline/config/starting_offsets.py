@@ -21,7 +21,7 @@ Place = tuple[str, int]
 """A topic and the number of one of its partitions."""
 
 EARLIEST: Final = -2
-_ALL_PARTITIONS: Final = "Spark wants all partitions: -2 stands for the earliest offset of one, -1 for the latest"
+_ALL_PARTITIONS: Final = "Spark wants all partitions: -2 is the earliest offset of one, -1 the latest"
 
 
 @dataclass(frozen=True, slots=True)

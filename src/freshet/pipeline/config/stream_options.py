@@ -1,6 +1,6 @@
 """The options of a stream that a table gives: of the Spark format `freshet` and of a `table` source in a pipeline file.
 
-What they mean stands in `sources.stream_source`. Needs no Spark.
+What they mean is in `sources.stream_source`. Needs no Spark.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def table_source(
         try:
             reason = keeps_what_is_taken_back(config.table.written_options)
         except InvalidStorageRequestError:
-            reason = None  # told where the option stands
+            reason = None  # reported at the option
         if reason is not None:
             yield Problem(
                 (*key_path, "table", "isolation"),
@@ -70,5 +70,5 @@ def keeps_what_is_taken_back(options: CoreOptions) -> str | None:
     if options.ignore_delete:
         return "ignore-delete keeps them"
     if options.sequence_field:
-        return "with sequence.field a row that was taken back may win over the one that stands"
+        return "with sequence.field a row that was taken back may win over the current one"
     return None

@@ -1,4 +1,4 @@
-"""The kinds of errors, and the exit code that each stands for.
+"""The kinds of errors, and the exit code of each.
 
 | kind | what to do | before anything began | while it ran |
 |---|---|---|---|
@@ -88,7 +88,7 @@ def kind_of_errno(code: int | None) -> ErrorKind:
 
 
 def qualified_name(error_class: type) -> str:
-    """The name by which another process finds a class, as it stands in tracebacks."""
+    """The name by which another process finds a class, as tracebacks have it."""
     return f"{error_class.__module__}.{error_class.__qualname__}"
 
 

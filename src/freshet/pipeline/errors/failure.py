@@ -52,7 +52,7 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def kind_of_foreign(text: str) -> ErrorKind:
-    """The kind of a failure that Spark tells: by the exception of a Python worker, or by what Spark says itself."""
+    """The kind of a failure that Spark reports: by the exception of a Python worker, or by what Spark says itself."""
     raised = worker_exception(text)
     return kind_of_text(text) if raised is None else _kind_of_raised(raised)
 
@@ -76,8 +76,8 @@ def _kind_of_raised(raised: str) -> ErrorKind:
     if issubclass(error_class, OSError):
         return _kind_of_os_error(error_class, int(match["errno"]) if match["errno"] else None)
     if issubclass(error_class, PipelineError):
-        told = [kind for kind in ErrorKind if kind == match["kind"]]
-        return told[0] if told else error_class.kind
+        named = [kind for kind in ErrorKind if kind == match["kind"]]
+        return named[0] if named else error_class.kind
     return kind_of_class(error_class)
 
 

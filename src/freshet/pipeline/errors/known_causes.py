@@ -1,6 +1,6 @@
-"""What Spark says of a failure in its own words, told with what an operator looks for: the file or folder, what to do.
+"""Failures that Spark reports in its own words, in those that an operator needs: the file or folder, what to do.
 
-| Spark says | told |
+| Spark says | we say |
 |---|---|
 | a file that a batch was planned with is not there | the file, and how to go on with or without it |
 | the scheme of a path (`s3a://`) is unknown, or the class for it is missing | the path, and which jar it wants |
@@ -65,14 +65,14 @@ _WANT_OF_MEMORY: Final = re.compile(
 
 
 def kind_of_text(text: str) -> ErrorKind:
-    """What a failure asks for that Spark, Kafka's client or Java tell."""
+    """The kind of a failure that Spark, Kafka's client or Java report."""
     if missing_file(text) or missing_file_system(text):
         return ErrorKind.INVALID_REQUEST
     return next((kind for pattern, kind in _KINDS if pattern.search(text)), ErrorKind.INTERNAL)
 
 
 def is_crash(text: str) -> bool:
-    """True where a process or a thread ended for want of memory, or a worker was killed: nobody knows a better cause.
+    """True where a process or a thread ended for want of memory, or a worker was killed: no better cause is known.
 
     The same batch may end in the same way, or may not.
     """

@@ -1,7 +1,7 @@
-"""Errors of a Spark task that a second attempt would meet again: told as a result, so that Spark does not try it again.
+"""Errors of a Spark task that a second attempt would meet again: they are results, so that Spark does not try again.
 
 The workers write a document, the driver raises what it says: the class that the worker raised, or the nearest one
-among those that it inherits from and that the driver knows. An error that is none of ours is told with the line in the
+among those that it inherits from and that the driver knows. An error that is none of ours comes with the line in the
 code where it arose. What a second attempt may get over (the disk, memory) is raised in the worker.
 
     {"error": class, "text": …, "classes": [qualified names, the nearest first], "facts": {attribute: value}}
@@ -40,7 +40,7 @@ through before."""
 
 
 class ReportedError(Exception):
-    """An error that another worker told; carried on as it is."""
+    """An error that another worker reported; passed on as it is."""
 
     def __init__(self, document: ErrorDocument) -> None:
         super().__init__(str(document.get("text")))
@@ -62,7 +62,7 @@ def error_document(error: Exception) -> ErrorDocument:
 
 
 def error_of(document: ErrorDocument) -> Exception:
-    """The error that a document tells, to be raised by the driver."""
+    """The error of a document, to be raised by the driver."""
     if document["error"] == StoppedByRecordError.__name__:
         return StoppedByRecordError(document["text"])
     if "where" in document:

@@ -1,4 +1,4 @@
-"""What tells one batch of a query from all others, and what each of its commits carries beside the commit user."""
+"""What distinguishes a batch of a query from all others; its commits carry it next to the commit user."""
 
 from __future__ import annotations
 

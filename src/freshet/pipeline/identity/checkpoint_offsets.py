@@ -6,7 +6,7 @@
 
 The next batch begins at the end of the last one that is done; a batch that was planned ends where its file says. What
 lies beyond the end of a partition, or names one that is not there, was never read: the file said so at the first start
-(Spark keeps it, whatever the file says later), or the topic was cut off or made anew.
+(Spark keeps it, whatever the file says later), or the topic was truncated or created again.
 
 Folders on object stores are not looked at.
 """
@@ -62,8 +62,8 @@ def checkpoint_offset_problems(
         return
     if found.has_batches:
         remedy = (
-            "The topic was made anew, cut off or is not read any more: restore it, or the checkpoint of the same "
-            "time. To begin anew, name another checkpoint and give the pipeline another name: it then starts as a new "
+            "The topic was created again, truncated or is not read any more: restore it, or the checkpoint of the same "
+            "time. To start over, name another checkpoint and give the pipeline another name: it then starts as a new "
             "writer, where startingOffsets says"
         )
     else:

@@ -3,8 +3,8 @@
     freshet.json = {"pipeline": name, "table": location, "created_ms": creation time of the table}
 
 Spark's checkpoint knows where the source was read to, not where the rows went. Used with another table, or after the
-table was dropped and made again, it would leave out everything read before: that is refused before anything starts.
-(The other way round, a new checkpoint with the old table, is told by the query id in the table's snapshots.)
+table was dropped and created again, it would leave out everything read before: that is refused before anything starts.
+(The other way round, a new checkpoint with the old table, is known by the query id in the table's snapshots.)
 
 Folders on object stores are not looked at.
 """
@@ -27,7 +27,7 @@ SPARK_METADATA: Final = "metadata"
 
 
 def claim_checkpoint(checkpoint: str, *, pipeline: str, table: Table) -> None:
-    """Writes the owner into a new checkpoint; raises `ConfigurationError` when it belongs to somebody else."""
+    """Writes the owner into a new checkpoint; raises `ConfigurationError` when it has another owner."""
     problem = checkpoint_problem(checkpoint, pipeline=pipeline, table=table)
     if problem is not None:
         raise ConfigurationError(problem)
@@ -95,13 +95,13 @@ def _owner(pipeline: str, table: Table) -> dict[str, object]:
 
 def _remedy_of_damaged(folder: Path, pipeline: str, table: Table | None) -> str:
     """What to do about an owner file without an owner. Without that file, the checkpoint of a query that has begun
-    counts as somebody else's."""
+    counts as another owner's."""
     if not (folder / SPARK_METADATA).exists():
         return f"If it is the checkpoint of {pipeline!r}, remove that file"
     if table is None:
         return f"If it was the checkpoint of {pipeline!r}, delete the checkpoint to read everything again"
     return (
-        f"If it is the checkpoint of {pipeline!r}, and the table was not made anew since, write into that file: "
+        f"If it is the checkpoint of {pipeline!r}, and the table was not created again since, write into that file: "
         f"{json.dumps(_owner(pipeline, table))}"
     )
 

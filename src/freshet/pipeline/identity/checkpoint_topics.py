@@ -3,8 +3,8 @@
     freshet-topics.json = {topic: its id}
 
 A topic that is deleted and created again begins at offset 0. Spark's checkpoint knows topics by their names only: it
-would go on at the offset where the old one was left, and the records before it would be missing without a word. The
-ids are written when a run starts, so a topic that is made anew between two runs is noticed; `kafka_reach` looks from
+would go on at the offset where the old one was left, and the records before it would be missing in silence. The ids
+are written when a run starts, so a topic that is created again between two runs is noticed; `kafka_reach` looks from
 time to time while a pipeline runs.
 
 Folders on object stores are not looked at.
@@ -24,7 +24,7 @@ TOPICS_FILE: Final = "freshet-topics.json"
 
 
 def claim_topics(checkpoint: str, topic_ids: Mapping[str, str]) -> None:
-    """Writes the ids of these topics beside those known; raises `ConfigurationError` where a topic has another id.
+    """Writes the ids of these topics next to those known; raises `ConfigurationError` where a topic has another id.
 
     The folder is there: its pipeline has claimed it.
     """
@@ -57,13 +57,13 @@ def renewal_text(checkpoint: str, topics: Sequence[str]) -> str:
     folder = local_folder(checkpoint)
     go_on = "" if folder is None else f"; to go on at the old offset all the same, remove {folder / TOPICS_FILE}"
     return (
-        f"{_were_made_anew(topics)} (other ids in Kafka). The checkpoint's offsets belong to what was there before: "
+        f"{_were_created_again(topics)} (other ids in Kafka). The checkpoint's offsets belong to what was there: "
         "records of the new one up to the same offset would be missing. To read the new one from its beginning, name "
         f"another checkpoint and give the pipeline another name{go_on}"
     )
 
 
-def _were_made_anew(topics: Sequence[str]) -> str:
+def _were_created_again(topics: Sequence[str]) -> str:
     if len(topics) == 1:
         return f"topic {topics[0]} was deleted and created again"
     return f"the topics {', '.join(topics)} were deleted and created again"

@@ -1,7 +1,7 @@
 """Batches of a query that its table does not hold any more: the table was restored from a backup, or rolled back.
 
 The checkpoint of the query goes on where it stopped, and Spark does not give earlier batches again: what they read
-would be missing without a word. Every batch of a pipeline is committed, an empty one too: their numbers have no gaps.
+would be missing in silence. Every batch of a pipeline is committed, an empty one too: their numbers have no gaps.
 Of a `foreachBatch` function of users that cannot be said: it may leave batches out.
 """
 

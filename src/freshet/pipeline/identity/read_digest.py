@@ -1,8 +1,8 @@
-"""What a micro-batch read: Spark's offsets of it and of the batch before, and for files which files they stand for.
+"""What a micro-batch read: Spark's offsets of it and of the batch before, and for files which files those are.
 
 Two batches of one number are the same batch only if they read the same. After a checkpoint was restored from a backup,
 or with two drivers on one checkpoint, Spark plans a batch of a known number with other records: the table's commit
-would take it for a replay. The digest tells the two apart (`storage.commit.identity` judges).
+would take it for a replay. The digest distinguishes the two (`storage.commit.identity` judges).
 
 | source | what goes into the digest |
 |---|---|
@@ -194,7 +194,7 @@ def _parsed(offset: str | None) -> Any:
 
 
 def _is_position(offset: Any) -> bool:
-    """A position in the changes of a table (`sources.stream_source`): it may be long, and is told in brief."""
+    """A position in the changes of a table (`sources.stream_source`): it may be long, and is shown in brief."""
     return isinstance(offset, Mapping) and ("log" in offset or "snapshot_id" in offset)
 
 

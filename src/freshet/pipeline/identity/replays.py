@@ -1,4 +1,4 @@
-"""A batch whose number is committed: a replay, or, where nobody has noted what it read, perhaps another batch.
+"""A batch whose number is committed: a replay, or, where it is not noted what was read, perhaps another batch.
 
 The storage refuses a batch of a known number that read something else, where both sides have a digest. Where one has
 none (Spark gave no offsets, the commit is of a release that knew no digests, or it is older than those kept) the batch
@@ -17,9 +17,9 @@ def is_same_input(check: CommitCheck, micro_batch_id: int, digest: CommitDigest 
 
 
 def unproven_replay_text(table: str, commit_user: str, micro_batch_id: int) -> str:
-    """What is told of a replay that cannot be compared with what was committed."""
+    """The warning about a replay that cannot be compared with what was committed."""
     return (
         f"table {table}: batch {micro_batch_id} of {commit_user!r} was committed before, so its rows were not written; "
-        "nothing tells whether it read the same records then. Where rows are missing in the table, the checkpoint was "
+        "whether it read the same records then is not known. Where rows are missing in the table, the checkpoint was "
         "restored or belongs to another query: start with another commit user and set where it begins to read"
     )

@@ -1,6 +1,6 @@
 """Whether files can be made in a folder, found out without leaving anything there.
 
-Rights alone do not tell: root has all of them, and still makes nothing under /proc or on a full or read-only disk.
+Rights are not enough: root has all of them, and still makes nothing under /proc or on a full or read-only disk.
 """
 
 from __future__ import annotations

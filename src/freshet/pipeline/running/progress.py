@@ -2,11 +2,11 @@
 
 `progress_report` makes text and JSON of them.
 
-Two sides tell of one micro-batch: the sink knows what became of the records (`BatchReport`), Spark knows the lag and
+Two sides report each micro-batch: the sink knows what became of the records (`BatchReport`), Spark knows the lag and
 its own times (`StreamingQueryListener`). They meet here by query name and batch id; a `Progress` is complete when both
-have told. `ProgressListener` may be added to any session: `spark.streams.addListener(ProgressListener(hub))`.
+have reported. `ProgressListener` may be added to any session: `spark.streams.addListener(ProgressListener(hub))`.
 
-A query that found nothing to read for some seconds is idle; Spark tells that by the id of the query.
+A query that found nothing to read for some seconds is idle; Spark reports that by the id of the query.
 
 Lag = records that the source had and that were not read when the batch began; None for sources that do not know.
 """
@@ -27,12 +27,12 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.running.restarts import Restart
 
 UNMATCHED_MAX: Final = 100
-"""Reports kept while Spark has not told of their batch."""
+"""Reports kept while Spark has not reported their batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One micro-batch, told by both sides. `spark_ms` are the durations that Spark gives.
+    """One micro-batch, reported by both sides. `spark_ms` are the durations that Spark gives.
 
     `records_per_s` is 0 where Spark gives no duration.
     """
@@ -71,7 +71,7 @@ class ProgressHub:
         self._lock = threading.Lock()
 
     def add_report(self, report: BatchReport) -> None:
-        """The sink's side; comes first, because Spark tells of a batch when it is over."""
+        """The sink's side; comes first, because Spark reports a batch when it is over."""
         with self._lock:
             self._reports[report.pipeline, report.micro_batch_id] = report
             while len(self._reports) > UNMATCHED_MAX:
@@ -126,7 +126,7 @@ class ProgressListener(StreamingQueryListener):
         return self._wrapper
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Idle queries are told by their id alone."""
+        """Idle queries are reported by their id alone."""
         self._hub.add_query(event.id().toString(), event.name() or "")
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name

@@ -6,8 +6,8 @@
     shop-orders: warning: records carry a field more, and the table has a column of that name, which this …
     shop-orders: waiting for new records
 
-The second and third are told when a reason comes up for the first time, and then every `SUMMARY_EVERY` batches as long
-as the counts grow; the fourth once for each column.
+The second and third are printed when a reason is new, and then every `SUMMARY_EVERY` batches as long as the counts
+grow; the fourth once for each column.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Seen:
     dead: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
     left_out: set[str] = field(default_factory=set)
-    told: tuple[int, int] = (0, 0)
+    summed: tuple[int, int] = (0, 0)
     """Dead letters and notes at the last summary."""
     batches: int = 0
     is_idle: bool = False
@@ -144,7 +144,7 @@ class ProgressReporter:
         self._lock = threading.Lock()
 
     def take(self, progress: Progress) -> None:
-        """Tells of one batch."""
+        """Prints one batch."""
         if self._as_json:
             self._say(orjson.dumps(progress_facts(progress)).decode())
         else:
@@ -153,7 +153,7 @@ class ProgressReporter:
             self._remark(text)
 
     def state(self, state: PipelineState) -> None:
-        """Tells programs of a pipeline that does not run; people are told by the runner."""
+        """For programs: a pipeline that does not run; the runner says it to people."""
         if self._as_json:
             self._say(orjson.dumps(state_facts(state)).decode())
 
@@ -177,9 +177,9 @@ class ProgressReporter:
             seen.notes.update(result.notes)
             seen.batches += 1
             counts = (seen.dead.total(), seen.notes.total())
-            if counts == seen.told or not (is_new or seen.batches % SUMMARY_EVERY == 0):
+            if counts == seen.summed or not (is_new or seen.batches % SUMMARY_EVERY == 0):
                 return []
-            before, seen.told = seen.told, counts
+            before, seen.summed = seen.summed, counts
             dead, notes = Counter(seen.dead), Counter(seen.notes)
         texts = []
         if counts[0] != before[0]:

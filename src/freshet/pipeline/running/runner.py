@@ -1,17 +1,17 @@
-"""Runs pipelines: several files in one Spark session, until they end, one fails, or somebody asks to stop.
+"""Runs pipelines: several files in one Spark session, until they end, one fails, or they are asked to stop.
 
     1. tables are compared, `select` is analysed, for all      a mistake here: nothing has been written, exit code 2
        files; then tables are created, checkpoints claimed
     2. one streaming query per file is started
     3. wait: a query fails                                     exit code by the kind of the error (`error_kind`)
        a. worth another try, and tries are left                it is started again, the others go on
-       b. else, with `keep_going`                              it stays dead and is told of, the others go on
+       b. else, with `keep_going`                              it stays dead and is reported, the others go on
        c. else                                                 it stops the others
     4. SIGTERM, Ctrl-C: every query finishes its batch         exit code 0
 
-To finish a batch and begin no other, the sinks are told first: a batch that Spark starts after that is refused before
-it does anything, and Spark's stop is called only between triggers, because it interrupts what runs. A batch that was
-begun and refused is begun again by the next run.
+On a stop no sink begins another batch: one that Spark starts after that is refused before it does anything, and Spark's
+stop is called only between triggers, because it interrupts what runs. A batch that was begun and refused is begun again
+by the next run.
 
 When the Java process dies, all queries are lost with it, and nothing is started again in this process.
 """
@@ -45,7 +45,7 @@ POLL_S: Final = 0.2
 STOP_POLL_S: Final = 0.02
 
 REMIND_S: Final = 60.0
-"""Between two words about a pipeline that is dead while others go on."""
+"""Between two messages about a pipeline that is dead while others go on."""
 
 
 class Runner:
@@ -153,13 +153,13 @@ class Runner:
         elif time.monotonic() >= each.waits_until_s:
             self._begin(each, each.restart, "running again")
 
-    def _begin(self, each: RunningPipeline, start: Callable[[], None], told: str) -> None:
+    def _begin(self, each: RunningPipeline, start: Callable[[], None], text: str) -> None:
         try:
             start()
         except PipelineFailedError as failure:
             self._take(each, failure)
         else:
-            self._say(f"{each.name}: {told}")
+            self._say(f"{each.name}: {text}")
 
     def _take(self, each: RunningPipeline, failure: PipelineFailedError) -> None:
         """A pipeline has failed: start it again later, or leave it, or end all."""

@@ -2,7 +2,7 @@
 
     open()  start()            the query runs
     take_failure()             None while all is well; else why it ended, and everything of this start is closed
-    restart()                  opens and starts anew, by the file and the table as they are now
+    restart()                  opens and starts again, by the file and the table as they are now
 
 A crash (want of memory, a worker that was killed) is worth another try if a batch was finished since the last start: at
 the first batch after a start it would come again, since a restart plans the same batch.
@@ -158,7 +158,7 @@ class RunningPipeline:
         if self._query is None or self._query.isActive:
             return None
         failure = self._failure(self._query)
-        self._tell_the_rest(self._query)
+        self._report_the_rest(self._query)
         self.close()
         return failure
 
@@ -172,7 +172,7 @@ class RunningPipeline:
             self._query.stop()
 
     def close(self) -> None:
-        """Ends what runs beside the batches; the query has ended."""
+        """Ends what runs in the background; the query has ended."""
         self._query = None
         sink, self._sink = self._sink, None
         if sink is not None:
@@ -185,9 +185,9 @@ class RunningPipeline:
             if failure is None or StopRequested.__name__ in str(failure):
                 return None
             # Not the sink's: what Spark does around it, most of all its notes in the checkpoint.
-            told = full_checkpoint(str(failure), self.config.checkpoint)
-            if told is not None:
-                return PipelineFailedError(told, pipeline=self.name, kind=ErrorKind.RETRYABLE)
+            text = full_checkpoint(str(failure), self.config.checkpoint)
+            if text is not None:
+                return PipelineFailedError(text, pipeline=self.name, kind=ErrorKind.RETRYABLE)
         return failed_pipeline(self.config, failure, has_progressed=self.batches_done > 0)
 
     def _start(self, frame: DataFrame, sink: TableSink) -> StreamingQuery:
@@ -222,8 +222,8 @@ class RunningPipeline:
             whole = whole.unionByName(frame)
         return whole
 
-    def _tell_the_rest(self, query: StreamingQuery) -> None:
-        """The listener hears of a batch some time after it, so of the last perhaps never; the hub tells each once."""
+    def _report_the_rest(self, query: StreamingQuery) -> None:
+        """The listener gets a batch some time after it ended, the last one perhaps never; the hub reports each once."""
         for progress in query.recentProgress:
             self._hub.add_spark_progress(json.loads(progress.json))
 
@@ -231,7 +231,7 @@ class RunningPipeline:
 def failed_pipeline(
     config: PipelineConfig, failure: BaseException, *, has_progressed: bool = False
 ) -> PipelineFailedError:
-    """What a pipeline failed of, as what it is; met while it ran, whatever its kind."""
+    """The error of a pipeline, of the kind of its cause; met while it ran, whatever the kind."""
     if isinstance(failure, PipelineFailedError) and failure.pipeline is not None:
         return failure
     text = str(failure) if isinstance(failure, PipelineError | StorageError) else brief_reason(failure)

@@ -38,7 +38,7 @@ class ActiveQuery:
         return tuple(None if offset.isEmpty() else str(offset.get().json()) for offset in each)
 
     def kafka_parameters(self) -> list[Any]:
-        """What the clients of the next batch are told: a map of the JVM for each source that is Kafka, to be changed.
+        """Parameters of the clients of the next batch: a map of the JVM for each source that is Kafka, to be changed.
 
         Spark keeps it to itself in a field without a method.
         """

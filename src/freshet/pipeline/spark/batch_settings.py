@@ -1,4 +1,4 @@
-"""Settings that must be in force where a micro-batch is planned, in whoever's session, and are put back afterwards.
+"""Settings that must be in force where a micro-batch is planned, in any session, and are put back afterwards.
 
 | setting | in force | why |
 |---|---|---|
@@ -7,7 +7,7 @@
 | `sql.execution.arrow.maxRecordsPerBatch` | 16384, what is given, or what the session says: the least | see below |
 
 Without a limit in bytes nothing bounds an Arrow batch but its rows: records of more than 128 KB each would overflow a
-column of 16384. Who knows the records says so (`arrow_batches`); a session's own lower number of rows stands.
+column of 16384. `arrow_batches` sets it by the records seen; a session's own lower number of rows counts.
 
 Spark reads them when a frame is planned. The frame of a batch belongs to a session of the query's own, a copy that is
 made when the query starts: so they are set around `start()` for the streaming frame, and again around each batch.

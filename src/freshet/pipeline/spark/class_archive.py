@@ -5,7 +5,7 @@ jars it was made, and it gets that name when it is complete. A JVM whose class p
 nothing. Below spark-submit the JVM runs already: there it is not used.
 
 `freshet run` of 100 records on two cores: 33 s of the JVM's processor time without the archive, 23 s with it; 1 M
-records, from process start to exit: 57 s without, 48 s with it (medians of two and three, with other work beside).
+records, from process start to exit: 57 s without, 48 s with it (medians of two and three, other work went on).
 """
 
 from __future__ import annotations

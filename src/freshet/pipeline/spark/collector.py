@@ -1,7 +1,7 @@
-"""Which garbage collector the JVMs that we start have: the parallel one, unless somebody has named another.
+"""Which garbage collector the JVMs that we start have: the parallel one, unless another is named.
 
 What stays fills half of Spark's default heap of 1 GB, so that G1 marks it again and again while the job runs, on cores
-that the job needs: 4 of 28 µs of processor time per record with the schema beside the payload, 3 of 27 µs with
+that the job needs: 4 of 28 µs of processor time per record with the schema next to the payload, 3 of 27 µs with
 expressions in `select`. The parallel collector stops the job instead, 1 µs per record, some milliseconds at a time
 (300 K records of 10 columns, two cores, medians of three runs). A service with a large heap, where a full collection
 takes long, names G1 in `spark.driver.defaultJavaOptions`.

@@ -38,7 +38,7 @@ CLIENT_POLL_RECORDS: Final = 500
 
 
 def fetch_options(partition_count: int, seen: RecordSizes) -> dict[str, str]:
-    """Options of Spark's Kafka source for topics of so many partitions in all, 0 where nobody knows."""
+    """Options of Spark's Kafka source for topics of so many partitions in all, 0 where it is not known."""
     fetched = min(_FETCH_MAX_BYTES, _HELD_BYTES // max(1, partition_count)) if partition_count else FETCH_MIN_BYTES
     options = {}
     if fetched > FETCH_MIN_BYTES:

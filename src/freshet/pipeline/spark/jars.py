@@ -1,6 +1,6 @@
 """Fetches the pinned jars, once per machine, with the Ivy that pyspark ships; no build tool and no host is named.
 
-The list is `jars.toml` beside this file: groups of coordinates, each with the SHA-256 of its file. A jar is fetched
+The list is `jars.toml` next to this file: groups of coordinates, each with the SHA-256 of its file. A jar is fetched
 alone (`transitive="false"`, `usepoms="false"`: some parent POMs are missing where the jars are not), checked, and moved
 into the cache folder under its final name, so
 
@@ -147,7 +147,7 @@ def _fetch(group: str, jars: Sequence[Jar], folder: Path) -> None:
 
 
 def _run_ivy(scratch: Path, *, total: int) -> None:
-    """Runs Ivy's own main class and tells what has arrived; its output is kept for the error message."""
+    """Runs Ivy's own main class and prints what has arrived; its output is kept for the error message."""
     command = [
         java_command(),
         *("-jar", str(pyspark_jars("ivy")[0])),
@@ -205,7 +205,7 @@ def _ivy_module(jars: Iterable[Jar]) -> str:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Holds an advisory lock; the kernel releases it when the process dies, so a crash blocks nobody."""
+    """Holds an advisory lock; the kernel releases it when the process dies, so a crash blocks no other process."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,13 +1,13 @@
-"""The Java process that Spark runs in, and its end: told as what it is, not as a connection that is refused.
+"""The Java process that Spark runs in, and its end: reported as such, not as a connection that is refused.
 
 | exit status of the process | what it means |
 |---|---|
 | 52, 3 | its heap was used up (`java.lang.OutOfMemoryError`); 3 with -XX:+ExitOnOutOfMemoryError |
-| -9, 137 | killed: by the kernel or a container for want of memory, or by somebody |
+| -9, 137 | killed: by the kernel or a container for want of memory, or by a person |
 | any other | see what it said itself |
 
-A program below spark-submit is a child of the Java process: it sees that nobody answers, and not why. There the exit
-code is that of spark-submit, whatever this program says.
+A program below spark-submit is a child of the Java process: it sees that there is no answer, and not why. There the
+exit code is that of spark-submit, whatever this program says.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GRACE_S: Final = 10.0
 
 
 class JavaDiedError(PipelineFailedError):
-    """The Java process is gone, and every query with it; `status` is its exit status, None where nobody knows it."""
+    """The Java process is gone, and every query with it; `status` is its exit status, None where it is not known."""
 
     def __init__(self, status: int, *, is_worth_a_try: bool = False) -> None:
         """`is_worth_a_try`: the batches that ran are not the first of their queries since the start."""

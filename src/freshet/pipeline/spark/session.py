@@ -49,7 +49,7 @@ _LOCAL_CHECKPOINTS: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
-# Debugging: PySpark tells the JVM the line of Python that each function was called from, in half of all calls (4,200
+# Debugging: PySpark hands the JVM the line of Python that each function was called from, in half of all calls (4,200
 # instead of 9,700 where `select` has five expressions). Our messages name the entry of the pipeline file instead.
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
@@ -147,7 +147,7 @@ def session_of_a_command(
 
 @contextmanager
 def _children_without_sigterm() -> Iterator[None]:
-    """The JVM that starts within does not end by SIGTERM: whoever stops a service sends it to all of its processes, and
+    """The JVM that starts within does not end by SIGTERM: stopping a service sends it to all of its processes, and
     the batch that runs could not be finished without a JVM. It ends with this process, whose end it notices.
 
     A signal that is ignored when a JVM starts stays ignored. Signals can be set in the main thread only.

@@ -1,7 +1,7 @@
 """The daemon that forks Spark's Python workers, without one message of it.
 
 A worker whose batch was cut short (a limit, the end of a session) finds the socket to the JVM closed when it flushes;
-PySpark prints that as a traceback although nothing is wrong: the worker just ends. Other failures are still told.
+PySpark prints that as a traceback although nothing is wrong: the worker just ends. Other failures are still printed.
 
 Sessions of ours name this module in `spark.python.daemon.module`. It must start no thread: workers are forked from it.
 """
@@ -21,8 +21,8 @@ def is_harmless(text: str) -> bool:
     return text.startswith(_FLUSH_FAILED) and text.rstrip().splitlines()[-1].startswith("BrokenPipeError")
 
 
-def _tell(*values: object, **options: Any) -> None:
-    """Stands in for `print` within PySpark's daemon."""
+def _print(*values: object, **options: Any) -> None:
+    """In place of `print` within PySpark's daemon."""
     text = " ".join(map(str, values))
     if not is_harmless(text):
         print(text, **options)
@@ -43,7 +43,7 @@ def ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
 def main() -> None:
     """Runs PySpark's daemon until the JVM closes its standard input."""
     daemon.worker = ending_quietly(daemon.worker)
-    daemon.print = _tell  # type: ignore[attr-defined]
+    daemon.print = _print  # type: ignore[attr-defined]
     daemon.manager()
 
 

@@ -24,7 +24,7 @@ WORKER_FAILURE: Final = re.compile(
 
 
 def same_environment(worker: str, own: str) -> bool:
-    """True when both names stand for interpreters of one folder; links are not followed, as a venv is made of links."""
+    """True when both names are interpreters of one folder; links are not followed, as a venv is made of links."""
     found = shutil.which(worker)
     return found is not None and Path(found).absolute().parent == Path(own).absolute().parent
 
