@@ -131,9 +131,9 @@ BORDER = {
     "model.arrow_types",
     "model.data_type",
     "model.display",
+    "model.nested_arrays",
     "model.row_kind",
     "model.schema",
-    "model.split",
     "model.sql_type",
     # one function each: the bucket of a row, the gathering of rows, the door to scratch space
     "codec.bucket_function",

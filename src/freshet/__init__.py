@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     )
     from freshet.storage.filters.column import Column, col
     from freshet.storage.filters.predicate import Predicate
-    from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
-    from freshet.storage.model.split import SNAPSHOT_ID_COLUMN
+    from freshet.storage.model.row_kind import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, RowKind
     from freshet.storage.scan.table_scan import TableScan
     from freshet.storage.schema.change import (
         AddColumn,
@@ -71,8 +70,7 @@ _MODULES = {
         "UnknownOutcomeError",
         "UnsupportedFeatureError",
     ),
-    "freshet.storage.model.split": ("SNAPSHOT_ID_COLUMN",),
-    "freshet.storage.model.row_kind": ("ROW_KIND_COLUMN", "RowKind"),
+    "freshet.storage.model.row_kind": ("ROW_KIND_COLUMN", "SNAPSHOT_ID_COLUMN", "RowKind"),
     "freshet.storage.filters.column": ("Column", "col"),
     "freshet.storage.filters.predicate": ("Predicate",),
     "freshet.storage.scan.table_scan": ("TableScan",),

@@ -99,6 +99,11 @@ def test_renamed_row_fields_of_equal_types() -> None:
     assert evolve(field(0, "r", pair), field(0, "r", swapped), [{"a": 1, "b": 2}]).to_pylist() == [{"a": 2, "b": 1}]
 
 
+def test_a_row_that_is_null_has_no_fields_that_must_not_be() -> None:
+    old, now = (RowType((field(1, "x", f"{kind} NOT NULL"),)) for kind in ("INT", "BIGINT"))
+    assert evolve(field(0, "r", old), field(0, "r", now), [{"x": 1}, None]).to_pylist() == [{"x": 1}, None]
+
+
 def test_a_pair_without_a_cast_names_column_and_types() -> None:
     with pytest.raises(UnsupportedFeatureError, match=r"'d'.*DATE.*INT"):
         map_columns([field(0, "d", "DATE")], [field(0, "d", "INT")])

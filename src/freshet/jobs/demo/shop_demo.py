@@ -29,8 +29,7 @@ from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
 from freshet.jobs.demo.shown_rows import ShownRowsError, emitted_twice, folded, latencies, shown_rows
 from freshet.jobs.demo.stage import PIPELINES, headline, play
 from freshet.storage.catalog import Catalog
-from freshet.storage.model.row_kind import ROW_KIND_COLUMN
-from freshet.storage.model.split import SNAPSHOT_ID_COLUMN
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN
 from freshet.storage.table import Table
 
 FILES: Final = ("demo-orders.yaml", "demo-customers.yaml")

@@ -31,6 +31,7 @@ import pyarrow.types as pt
 
 from freshet.logstore.exceptions import LogConfigError
 from freshet.storage.model.arrow_types import decimal_texts
+from freshet.storage.model.nested_arrays import Nested
 
 _CONTROL: Final = {number: f"\\u{number:04x}" for number in range(0x20)}
 _NULL: Final = "null"
@@ -69,21 +70,25 @@ def _texts(column: pa.Array, name: str) -> pa.Array:
             return to_texts(column)
     if pt.is_date(kind) or pt.is_timestamp(kind):
         return _calendar(column, name)
-    if pt.is_map(kind):
-        _refuse_keys_twice(column, name)
-        entries = pc.binary_join_element_wise(_keys(column.keys, name), _value_texts(column.items, name), ":")
-        return _joined(column, entries, "{", "}")
-    if pt.is_list(kind):
-        return _joined(column, _value_texts(column.values, name), "[", "]")
-    if pt.is_struct(kind):
-        texts = object_texts([field.name for field in kind], column.flatten())
-        return pc.if_else(column.is_null(), pa.scalar(None, pa.string()), texts)
+    if pt.is_map(kind) or pt.is_list(kind) or pt.is_struct(kind):
+        return _nested(Nested.of(column), name)
     raise LogConfigError(f"column {name}: values of type {kind} cannot be logged as JSON", option="log.format")
 
 
-def _refuse_keys_twice(column: pa.Array, name: str) -> None:
+def _nested(whole: Nested, name: str) -> pa.Array:
+    kind = whole.array.type
+    if pt.is_struct(kind):
+        texts = object_texts([field.name for field in kind], whole.children)
+        return pc.if_else(whole.array.is_null(), pa.scalar(None, pa.string()), texts)
+    if pt.is_map(kind):
+        keys, items = _keys(whole.children[0], name), _value_texts(whole.children[1], name)
+        _refuse_keys_twice(whole.lists(keys), name)
+        return _joined(whole.lists(pc.binary_join_element_wise(keys, items, ":")), "{", "}")
+    return _joined(whole.lists(_value_texts(whole.children[0], name)), "[", "]")
+
+
+def _refuse_keys_twice(texts: pa.Array, name: str) -> None:
     """Of a key that is twice in an object, readers keep one."""
-    texts = pa.ListArray.from_arrays(column.offsets.cast(pa.int32()), _keys(column.keys, name))
     pairs = pa.table({"index": pc.list_parent_indices(texts), "key": pc.list_flatten(texts)})
     if pairs.group_by(["index", "key"]).aggregate([]).num_rows < pairs.num_rows:
         raise LogConfigError(
@@ -101,11 +106,9 @@ def _keys(keys: pa.Array, name: str) -> pa.Array:
     return _string(pc.replace_substring(texts, '"', "") if pt.is_floating(keys.type) else texts)
 
 
-def _joined(column: pa.Array, elements: pa.Array, opening: str, closing: str) -> pa.Array:
-    """The elements of each list or map, between brackets."""
-    lists = pa.ListArray.from_arrays(column.offsets.cast(pa.int32()), elements)
-    inner = pc.binary_join_element_wise(opening, pc.binary_join(lists, ","), closing, "")
-    return pc.if_else(column.is_null(), pa.scalar(None, pa.string()), inner)
+def _joined(elements: pa.Array, opening: str, closing: str) -> pa.Array:
+    """The elements of each list, between brackets."""
+    return pc.binary_join_element_wise(opening, pc.binary_join(elements, ","), closing, "")
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -26,7 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.model.arrow_types import arrow_type
-from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
+from freshet.storage.model.nested_arrays import converted
 
 CARRIED_PRECISION_MAX: Final = 6
 """Fraction digits that Spark's timestamps hold; more travel as BIGINT."""
@@ -46,25 +47,15 @@ def is_nanos(data_type: DataType) -> bool:
 
 def carrier_arrow_type(data_type: DataType) -> Any:
     """The Arrow type of a column as Spark sends and takes it."""
-    match data_type:
-        case ArrayType(element=element):
-            return pa.list_(pa.field("element", carrier_arrow_type(element), element.nullable))
-        case MapType(key=key, value=value):
-            key_field: Any = pa.field("key", carrier_arrow_type(key), nullable=False)
-            value_field: Any = pa.field("value", carrier_arrow_type(value), value.nullable)
-            return pa.map_(key_field, value_field)
-        case RowType(fields=fields):
-            return pa.struct([pa.field(f.name, carrier_arrow_type(f.type), f.type.nullable) for f in fields])
-        case ScalarType(root=TypeRoot.TIME):
-            return pa.int64()
-        case ScalarType() if is_nanos(data_type):
-            return pa.int64()
-        case ScalarType(root=TypeRoot.TIMESTAMP):
-            return pa.timestamp("us")
-        case ScalarType(root=TypeRoot.TIMESTAMP_LTZ):
-            return pa.timestamp("us", "UTC")
-        case _:
-            return arrow_type(data_type)
+    return arrow_type(data_type, _carrier_of_scalar)
+
+
+def _carrier_of_scalar(scalar: ScalarType) -> Any:
+    if scalar.root is TypeRoot.TIME or is_nanos(scalar):
+        return pa.int64()
+    if scalar.root in _TIMES:
+        return pa.timestamp("us", "UTC" if scalar.root is TypeRoot.TIMESTAMP_LTZ else None)
+    return arrow_type(scalar)
 
 
 def restore_array(array: pa.Array, data_type: DataType) -> pa.Array:
@@ -73,29 +64,18 @@ def restore_array(array: pa.Array, data_type: DataType) -> pa.Array:
     Timestamps finer than the table's type are rounded down; any other value that does not fit raises
     `pa.ArrowInvalid`.
     """
-    return _convert(array, data_type, arrow_type(data_type))
+    return _convert(array, arrow_type(data_type))
 
 
 def carry_array(array: pa.Array, data_type: DataType) -> pa.Array:
     """A column of the table in the Arrow type that Spark takes; the inverse of `restore_array`."""
-    return _convert(array, data_type, carrier_arrow_type(data_type))
+    return _convert(array, carrier_arrow_type(data_type))
 
 
-def _convert(array: Any, data_type: DataType, target: Any) -> Any:
+def _convert(array: Any, target: Any) -> Any:
     if array.type == target:
         return array
-    match data_type:
-        case ArrayType(element=element):
-            return _over_children(array, _convert(array.values, element, target.value_type), target)
-        case MapType(key=key, value=value):
-            entries = [_convert(array.keys, key, target.key_type), _convert(array.items, value, target.item_type)]
-            pairs = pa.StructArray.from_arrays(entries, fields=[target.key_field, target.item_field])
-            return _over_children(array, pairs, target)
-        case RowType(fields=fields):
-            children = [_convert(array.field(index), f.type, target[index].type) for index, f in enumerate(fields)]
-            return pa.StructArray.from_arrays(children, fields=list(target), mask=_mask(array))
-        case _:
-            return _convert_scalar(array, target)
+    return converted(array, target, _convert) if pa.types.is_nested(target) else _convert_scalar(array, target)
 
 
 def _convert_scalar(array: Any, target: Any) -> Any:
@@ -111,13 +91,3 @@ def _convert_scalar(array: Any, target: Any) -> Any:
     if pa.types.is_time32(source) and pa.types.is_integer(target):
         return array.cast(pa.int32()).cast(target)
     return array.cast(target)
-
-
-def _mask(array: Any) -> Any:
-    return array.is_null() if array.null_count else None
-
-
-def _over_children(array: Any, child: Any, target: Any) -> Any:
-    """The lists or maps of `array` over other elements; validity, offsets and slice are kept as they are."""
-    buffers = array.buffers()[:2]
-    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, array.offset, [child])

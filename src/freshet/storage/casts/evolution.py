@@ -27,10 +27,10 @@ from typing import Any
 import pyarrow as pa
 
 from freshet.storage.casts.casts import ArrayCast, cast_scalar, keeps_values
-from freshet.storage.casts.text_casts import without_offset
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from freshet.storage.model.arrow_types import arrow_field, arrow_type
+from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType
+from freshet.storage.model.nested_arrays import Nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,66 +100,43 @@ def _caster(source: DataType, target: DataType) -> ArrayCast | None:
         case RowType(), RowType():
             return _row_caster(source, target)
         case ArrayType(), ArrayType():
-            return _list_caster(source, target)
+            return _children_caster(source, target, (_caster(source.element, target.element),))
         case MapType(), MapType():
-            return _map_caster(source, target)
+            if replace(source.key, nullable=True) != replace(target.key, nullable=True):
+                raise UnsupportedFeatureError(f"keys of a MAP cannot change from {source.key} to {target.key}")
+            return _children_caster(source, target, (None, _caster(source.value, target.value)))
     return cast_scalar(source, target)
 
 
 def _row_caster(source: RowType, target: RowType) -> ArrayCast | None:
     columns = map_columns(source.fields, target.fields)
     order = {field.id: index for index, field in enumerate(source.fields)}
-    arrow_fields = [arrow_field(field) for field in target.fields]
-    if arrow_type(source) == arrow_type(target) and all(
+    goal = arrow_type(target)
+    if arrow_type(source) == goal and all(
         column.cast is None and column.source is not None and order[column.source.id] == index
         for index, column in enumerate(columns)
     ):
         return None
 
     def cast(array: pa.Array[Any]) -> pa.Array[Any]:
-        assert isinstance(array, pa.StructArray)
-        # Children under a null row are hidden by `flatten`; the mask keeps the row itself null.
-        children = array.flatten()
+        rows = Nested.of(array)
         parts = [
-            column.convert(None if column.source is None else children[order[column.source.id]], len(array))
+            column.convert(None if column.source is None else rows.children[order[column.source.id]], len(array))
             for column in columns
         ]
-        nullable = [field.with_nullable(True) for field in arrow_fields]
-        struct = pa.StructArray.from_arrays(parts, fields=nullable, mask=array.is_null())
-        return struct.cast(pa.struct(arrow_fields)) if nullable != arrow_fields else struct
+        return rows.over(parts, goal)
 
     return cast
 
 
-def _list_caster(source: ArrayType, target: ArrayType) -> ArrayCast | None:
-    element = _caster(source.element, target.element)
-    if element is None:
-        return None if arrow_type(source) == arrow_type(target) else lambda array: array.cast(arrow_type(target))
-    list_type = arrow_type(target)
+def _children_caster(source: DataType, target: DataType, casts: Sequence[ArrayCast | None]) -> ArrayCast | None:
+    goal = arrow_type(target)
+    if not any(casts):
+        return None if arrow_type(source) == goal else lambda array: array.cast(goal)
 
     def cast(array: pa.Array[Any]) -> pa.Array[Any]:
-        whole = without_offset(array)
-        values = element(whole.values)
-        return pa.ListArray.from_arrays(whole.offsets, values, type=list_type, mask=_mask(whole))
+        whole = Nested.of(array)
+        parts = [child if cast is None else cast(child) for child, cast in zip(whole.children, casts, strict=True)]
+        return whole.over(parts, goal)
 
     return cast
-
-
-def _map_caster(source: MapType, target: MapType) -> ArrayCast | None:
-    if replace(source.key, nullable=True) != replace(target.key, nullable=True):
-        raise UnsupportedFeatureError(f"keys of a MAP cannot change from {source.key} to {target.key}")
-    value = _caster(source.value, target.value)
-    if value is None:
-        return None if arrow_type(source) == arrow_type(target) else lambda array: array.cast(arrow_type(target))
-    map_type = arrow_type(target)
-
-    def cast(array: pa.Array[Any]) -> pa.Array[Any]:
-        whole = without_offset(array)
-        assert isinstance(whole, pa.MapArray)
-        return pa.MapArray.from_arrays(whole.offsets, whole.keys, value(whole.items), type=map_type, mask=_mask(whole))
-
-    return cast
-
-
-def _mask(array: pa.Array[Any]) -> pa.Array[Any] | None:
-    return array.is_null() if array.null_count else None

@@ -49,7 +49,9 @@ from freshet.storage.model.data_type import (
     RowType,
     ScalarType,
     TypeRoot,
+    child_types,
 )
+from freshet.storage.model.nested_arrays import Nested
 
 NESTED_TO_TEXT_ROOTS: Final = frozenset({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW})
 
@@ -121,20 +123,20 @@ def fit_binary(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
 
 
 def _rendered(array: pa.Array[Any], source: DataType) -> pa.Array[Any]:
+    if isinstance(source, ScalarType):
+        return _rendered_scalar(array, source)
+    whole = Nested.of(array)
+    children = zip(whole.children, child_types(source), strict=True)
+    parts = [_rendered(child, part).fill_null("null") for child, part in children]
     match source:
-        case ArrayType(element=element):
-            whole = without_offset(array)
-            return _bracketed("[", _joined_lists(whole, _or_null(_rendered(whole.values, element))), "]")
-        case MapType(key=key, value=value):
-            whole = without_offset(array)
-            keys, values = _or_null(_rendered(whole.keys, key)), _or_null(_rendered(whole.items, value))
-            return _bracketed("{", _joined_lists(whole, pc.binary_join_element_wise(keys, values, " -> ")), "}")
-        case RowType(fields=fields):
-            parts = [_or_null(_rendered(c, f.type)) for c, f in zip(array.flatten(), fields, strict=True)]
+        case ArrayType():
+            return _bracketed("[", pc.binary_join(whole.lists(parts[0]), ", "), "]")
+        case MapType():
+            entries = pc.binary_join_element_wise(*parts, " -> ")
+            return _bracketed("{", pc.binary_join(whole.lists(entries), ", "), "}")
+        case RowType():
             row = _bracketed("{", pc.binary_join_element_wise(*parts, ", "), "}")
             return pc.if_else(array.is_valid(), row, pa.scalar(None, pa.string()))
-        case ScalarType():
-            return _rendered_scalar(array, source)
 
 
 def _rendered_scalar(array: pa.Array[Any], source: ScalarType) -> pa.Array[Any]:
@@ -153,21 +155,8 @@ def _rendered_scalar(array: pa.Array[Any], source: ScalarType) -> pa.Array[Any]:
     return array.cast(pa.string())
 
 
-def _joined_lists(whole: Any, texts: pa.Array[Any]) -> pa.Array[Any]:
-    mask = whole.is_null() if whole.null_count else None
-    return pc.binary_join(pa.ListArray.from_arrays(whole.offsets, texts, mask=mask), ", ")
-
-
-def without_offset(array: pa.Array[Any]) -> Any:
-    return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))
-
-
 def _bracketed(left: str, text: pa.Array[Any], right: str) -> pa.Array[Any]:
     return pc.binary_join_element_wise(left, text, right, "")
-
-
-def _or_null(text: pa.Array[Any]) -> pa.Array[Any]:
-    return text.fill_null("null")
 
 
 def _float_texts(array: pa.Array[Any]) -> pa.Array[Any]:

@@ -31,6 +31,7 @@ from freshet.storage.merge.aggregate.equality import equality_codes
 from freshet.storage.merge.gather import contiguous, fixed_width, has_fixed_width, valid_flags
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.nested_arrays import Nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +75,17 @@ def _floats(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _has_null_part(values: pa.Array[Any]) -> Flags:
     """True where an array element or a map value is NULL, at any depth."""
-    kind = values.type
-    valid = valid_flags(values)
-    if pt.is_struct(kind):
-        found: Flags = np.zeros(len(values), np.bool_)
-        for child in values.flatten():
-            if pt.is_nested(child.type):
-                found |= _has_null_part(child)
-        return found & valid
-    offsets = values.offsets.to_numpy().astype(np.int64)
-    children = (values.items, values.keys) if pt.is_map(kind) else (values.values,)
-    broken = ~valid_flags(children[0])
-    for child in children:
+    whole = Nested.of(values)
+    last = whole.children[-1]
+    broken = np.zeros(len(last), np.bool_) if whole.offsets is None else ~valid_flags(last)
+    for child in whole.children:
         if pt.is_nested(child.type):
-            broken = broken | _has_null_part(child)
+            broken |= _has_null_part(child)
+    if whole.offsets is None:
+        return broken
     before = np.append(0, np.cumsum(broken))
-    holds: Flags = before[offsets[1:]] > before[offsets[:-1]]
-    return valid & holds
+    holds: Flags = before[whole.offsets[1:]] > before[whole.offsets[:-1]]
+    return holds
 
 
 def _taken(rows: pa.Table, name: str, positions: Positions) -> pa.Array[Any]:

@@ -26,9 +26,9 @@ from freshet.storage.changes.stream_start import stream_start
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema
 from freshet.storage.model.data_type import DataField
-from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN
+from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.model.split import SNAPSHOT_ID_COLUMN, ChangeSplit
+from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.table_scan import decoders
 
 

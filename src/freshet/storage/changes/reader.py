@@ -26,9 +26,9 @@ from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
+from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, RowKind
 from freshet.storage.model.schema import VALUE_KIND_COLUMN
-from freshet.storage.model.split import SNAPSHOT_ID_COLUMN, ChangeSplit, Split
+from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import SplitReader
 

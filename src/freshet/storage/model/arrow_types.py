@@ -41,7 +41,9 @@ from freshet.storage.model.data_type import (
     RowType,
     ScalarType,
     TypeRoot,
+    child_types,
 )
+from freshet.storage.model.nested_arrays import Nested, child_fields
 from freshet.storage.model.schema import TableSchema, assign_ids
 
 _PLAIN: Final[dict[TypeRoot, pa.DataType]] = {
@@ -82,20 +84,20 @@ def numpy_type(arrow_type: pa.DataType) -> np.dtype[Any]:
     return _NUMPY[arrow_type]
 
 
-def arrow_type(data_type: DataType) -> pa.DataType:
-    """The Arrow type that columns of this type have in memory."""
+def arrow_type(data_type: DataType, of_scalar: Callable[[ScalarType], pa.DataType] | None = None) -> pa.DataType:
+    """The Arrow type that columns of this type have in memory; `of_scalar` gives scalar types others."""
     match data_type:
         case ScalarType():
-            return _scalar_arrow_type(data_type)
+            return (of_scalar or _scalar_arrow_type)(data_type)
         case ArrayType(element=element):
-            return pa.list_(pa.field("element", arrow_type(element), element.nullable))
+            return pa.list_(pa.field("element", arrow_type(element, of_scalar), element.nullable))
         case MapType(key=key, value=value):
             return pa.map_(
-                pa.field("key", arrow_type(key), nullable=False),
-                pa.field("value", arrow_type(value), value.nullable),
+                pa.field("key", arrow_type(key, of_scalar), nullable=False),
+                pa.field("value", arrow_type(value, of_scalar), value.nullable),
             )
         case RowType(fields=fields):
-            return pa.struct([arrow_field(field) for field in fields])
+            return pa.struct([pa.field(f.name, arrow_type(f.type, of_scalar), f.type.nullable) for f in fields])
 
 
 def arrow_field(field: DataField) -> pa.Field:
@@ -186,32 +188,20 @@ def _conform_column(data: pa.Table, field: DataField, table: str) -> pa.ChunkedA
 def _holds_forbidden_null(column: pa.ChunkedArray | pa.Array, data_type: DataType) -> bool:
     if not data_type.nullable and column.null_count:
         return True
-    match data_type:
-        case ArrayType(element=element) if _forbids_null(element):
-            return _holds_forbidden_null(pc.list_flatten(column), element)
-        case MapType(value=value) if _forbids_null(value):
-            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-            # `items` of a sliced map are those of the whole buffer; taking all rows again drops the slice.
-            whole = [chunk.take(pa.array(range(len(chunk)))) if chunk.offset else chunk for chunk in chunks]
-            return any(_holds_forbidden_null(chunk.items, value) for chunk in whole)
-        case RowType(fields=fields) if _forbids_null(data_type):
-            valid = column.drop_null()
-            return any(_holds_forbidden_null(pc.struct_field(valid, [i]), child.type) for i, child in enumerate(fields))
+    parts = _parts_without_null(data_type)
+    for chunk in (column.chunks if isinstance(column, pa.ChunkedArray) else [column]) if parts else ():
+        # The fields of a NULL row count as NULL there, which NOT NULL allows.
+        rows = chunk.drop_null() if pt.is_struct(chunk.type) and chunk.null_count else chunk
+        children = Nested.of(rows).children
+        if any(_holds_forbidden_null(children[index], part) for index, part in parts):
+            return True
     return False
 
 
-def _forbids_null(data_type: DataType) -> bool:
-    """True when the type or a part of it is NOT NULL (the keys of maps, which never are null, do not count)."""
-    match data_type:
-        case ArrayType(element=element):
-            inner = _forbids_null(element)
-        case MapType(value=value):
-            inner = _forbids_null(value)
-        case RowType(fields=fields):
-            inner = any(_forbids_null(child.type) for child in fields)
-        case _:
-            inner = False
-    return inner or not data_type.nullable
+def _parts_without_null(data_type: DataType) -> list[tuple[int, DataType]]:
+    """The children that are NOT NULL or have such a part; keys of maps, which never are null, do not count."""
+    numbered = list(enumerate(child_types(data_type)))[1 if isinstance(data_type, MapType) else 0 :]
+    return [(index, part) for index, part in numbered if not part.nullable or _parts_without_null(part)]
 
 
 def _cast_losslessly(column: pa.ChunkedArray, field: DataField, target: pa.DataType, table: str) -> pa.ChunkedArray:
@@ -292,18 +282,16 @@ def _is_lossless_pair(source: pa.DataType, target: pa.DataType) -> bool:
         return True
     if pt.is_dictionary(source):
         return _is_lossless_pair(source.value_type, target)
-    if pt.is_map(source) and pt.is_map(target):
-        return _is_lossless_pair(source.key_type, target.key_type) and _is_lossless_pair(
-            source.item_type, target.item_type
-        )
-    if _is_list(source) and pt.is_list(target):
-        return _is_lossless_pair(source.value_type, target.value_type)
-    if pt.is_struct(source) and pt.is_struct(target):
-        names = [field.name for field in target]
-        return [field.name for field in source] == names and all(
-            _is_lossless_pair(source.field(name).type, target.field(name).type) for name in names
-        )
+    if pt.is_nested(target):
+        pairs = zip(child_fields(source), child_fields(target), strict=True)
+        return _nested_alike(source, target) and all(_is_lossless_pair(each.type, goal.type) for each, goal in pairs)
     return any(family.holds(target) and any(takes(source) for takes in family.takes) for family in _FAMILIES)
+
+
+def _nested_alike(source: pa.DataType, target: pa.DataType) -> bool:
+    if pt.is_struct(source) and pt.is_struct(target):
+        return [field.name for field in source] == [field.name for field in target]
+    return bool((pt.is_map(source) and pt.is_map(target)) or (_is_list(source) and pt.is_list(target)))
 
 
 def _scalar_arrow_type(scalar: ScalarType) -> pa.DataType:

@@ -243,6 +243,18 @@ def field_to_json(field: DataField) -> dict[str, Any]:
     return result
 
 
+def child_types(data_type: DataType) -> tuple[DataType, ...]:
+    """The types of which a type is made: the element, key and value, those of the fields; none of a scalar."""
+    match data_type:
+        case ArrayType(element=element):
+            return (element,)
+        case MapType(key=key, value=value):
+            return (key, value)
+        case RowType(fields=fields):
+            return tuple(field.type for field in fields)
+    return ()
+
+
 def with_nullable(data_type: DataType, nullable: bool) -> DataType:
     """The same type with the nullability given."""
     return replace(data_type, nullable=nullable)

@@ -40,3 +40,6 @@ KIND_TEXTS: Final = ("+I", "-U", "+U", "-D")
 
 ROW_KIND_COLUMN: Final = "_ROW_KIND"
 """Name of the optional column of kinds in what users write and read; values are `KIND_TEXTS` or the int8 codes."""
+
+SNAPSHOT_ID_COLUMN: Final = "_SNAPSHOT_ID"
+"""Name of the column that says which snapshot made a change."""

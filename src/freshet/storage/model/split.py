@@ -59,10 +59,6 @@ class Split:
         return sum(known) if len(known) == len(counts) else None
 
 
-SNAPSHOT_ID_COLUMN = "_SNAPSHOT_ID"
-"""Name of the column that says which snapshot made a change."""
-
-
 @dataclass(frozen=True, slots=True)
 class ChangeSplit:
     """Changes that one snapshot made in one bucket. A value: it may be pickled and read by another process."""

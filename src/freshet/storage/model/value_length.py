@@ -17,26 +17,20 @@ from freshet.storage.model.data_type import (
     BYTES_ROOTS,
     LENGTH_MAX,
     TEXT_ROOTS,
-    ArrayType,
     DataType,
-    MapType,
-    RowType,
     ScalarType,
+    child_types,
 )
+from freshet.storage.model.nested_arrays import Nested
 
 RowMask = npt.NDArray[np.bool_]
 
 
 def limits_length(data_type: DataType) -> bool:
     """True when the type or a part of it has a limit; STRING and BYTES have none that a value could exceed."""
-    match data_type:
-        case ArrayType(element=element):
-            return limits_length(element)
-        case MapType(key=key, value=value):
-            return limits_length(key) or limits_length(value)
-        case RowType(fields=fields):
-            return any(limits_length(field.type) for field in fields)
-    return data_type.root in (*TEXT_ROOTS, *BYTES_ROOTS) and data_type.length != LENGTH_MAX
+    if isinstance(data_type, ScalarType):
+        return data_type.root in (*TEXT_ROOTS, *BYTES_ROOTS) and data_type.length != LENGTH_MAX
+    return any(limits_length(part) for part in child_types(data_type))
 
 
 def longer_than_type(values: pa.Array[Any] | pa.ChunkedArray[Any], data_type: DataType) -> RowMask | None:
@@ -57,29 +51,15 @@ def longer_than_type(values: pa.Array[Any] | pa.ChunkedArray[Any], data_type: Da
 
 
 def _mask(array: pa.Array[Any], data_type: DataType) -> RowMask:
+    if isinstance(data_type, ScalarType):
+        return _scalar_mask(array, data_type)
     mask = np.zeros(len(array), np.bool_)
-    match data_type:
-        case ScalarType():
-            return _scalar_mask(array, data_type)
-        case RowType(fields=fields):
-            for index, field in enumerate(fields):
-                _mark(mask, None, pc.struct_field(array, [index]), field.type)
-        case ArrayType(element=element):
-            _mark(mask, pc.list_parent_indices(array).to_numpy(), pc.list_flatten(array), element)
-        case MapType(key=key, value=value):
-            # The parts of a sliced map are those of the whole buffer; gathering its rows again drops the rest.
-            whole: Any = array.take(pa.array(np.arange(len(array))))
-            parents = np.repeat(np.arange(len(whole)), np.diff(whole.offsets.to_numpy()))
-            _mark(mask, parents, whole.keys, key)
-            _mark(mask, parents, whole.items, value)
+    whole = Nested.of(array)
+    for child, part in zip(whole.children, child_types(data_type), strict=True):
+        found = longer_than_type(child, part)
+        if found is not None:
+            mask[found if whole.offsets is None else whole.parents[found]] = True
     return mask
-
-
-def _mark(mask: RowMask, parents: npt.NDArray[Any] | None, part: pa.Array[Any], data_type: DataType) -> None:
-    """Marks the rows of which a part is too long; `parents` says the row of each value, None: one value a row."""
-    found = longer_than_type(part, data_type)
-    if found is not None:
-        mask[found if parents is None else parents[found]] = True
 
 
 def _scalar_mask(array: pa.Array[Any], scalar: ScalarType) -> RowMask:

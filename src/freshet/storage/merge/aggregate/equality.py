@@ -29,11 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from freshet.storage.merge.aggregate.events import Event, LiveEvents
-from freshet.storage.merge.aggregate.parts import Parts, Selection
+from freshet.storage.merge.aggregate.parts import Selection
 from freshet.storage.merge.gather import valid_flags
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions, dense, sequence_words
+from freshet.storage.model.nested_arrays import Nested
 
 Codes = npt.NDArray[np.int64]
 
@@ -147,18 +147,15 @@ _NAN_BITS: Final = {4: 0x7FC00000, 8: 0x7FF8000000000000}
 def equality_codes(values: pa.Array[Any]) -> Codes:
     """Numbers that are equal where the values are, by the table above."""
     arrow_type = values.type
-    if pt.is_struct(arrow_type):
-        return _row_codes(valid_flags(values), values.flatten())
-    if pt.is_map(arrow_type):
-        parts = Parts.of(values)
-        entries = parts.select(_each(len(values)))
-        names, items = (equality_codes(child)[entries.parts] for child in parts.children)
-        order = np.lexsort((names, entries.keys))
-        return _sequence_codes(parts, _small(paired(names, items))[order])
-    if pt.is_list(arrow_type):
-        parts = Parts.of(values)
-        elements = parts.select(_each(len(values)))
-        return _sequence_codes(parts, equality_codes(parts.children[0])[elements.parts])
+    if pt.is_nested(arrow_type):
+        whole = Nested.of(values)
+        if whole.offsets is None:
+            return _row_codes(valid_flags(values), whole.children)
+        codes, *items = (equality_codes(child) for child in whole.children)
+        if items:
+            order = np.lexsort((codes, whole.parents))
+            codes = _small(paired(codes, items[0]))[order]
+        return _sequence_codes(whole, codes)
     if pt.is_integer(arrow_type) and (near := _offset_codes(values)) is not None:
         return near
     if pt.is_floating(arrow_type):
@@ -193,12 +190,6 @@ def field_columns(rows: pa.Array[Any], fields: Sequence[str]) -> list[pa.Array[A
     return [columns[rows.type.get_field_index(name)] for name in fields]
 
 
-def _each(count: int) -> LiveEvents:
-    """Every value as a key of its own."""
-    rows = np.arange(count)
-    return LiveEvents(rows, rows, np.full(count, Event.ADD, np.int8), count)
-
-
 def _row_codes(valid: Flags, columns: Iterable[pa.Array[Any]]) -> Codes:
     codes = valid.astype(np.int64)
     for column in columns:
@@ -222,13 +213,14 @@ def _offset_codes(values: pa.Array[Any]) -> Codes | None:
     return np.where(valid, numbers - low + 1, 0)
 
 
-def _sequence_codes(parts: Parts, codes: Codes) -> Codes:
+def _sequence_codes(whole: Nested, codes: Codes) -> Codes:
     """Codes of sequences: the codes of their elements are compared as one string of bytes."""
-    offsets = np.append(0, np.cumsum(parts.lengths)) * codes.itemsize
-    validity = pa.array(parts.valid).buffers()[1]
+    assert whole.offsets is not None
+    offsets = whole.offsets.astype(np.int64) * codes.itemsize
+    validity = pa.array(valid_flags(whole.array)).buffers()[1]
     texts = pa.Array.from_buffers(
         pa.large_binary(),
-        len(parts.valid),
+        len(whole.array),
         [validity, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(codes))],
     )
     return _encoded(texts)

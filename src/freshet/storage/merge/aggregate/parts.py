@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.events import Event, LiveEvents
 from freshet.storage.merge.gather import valid_flags
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.nested_arrays import Nested, assembled
 
 Step = Callable[[Any, int, Sequence[int] | None, int], Any]
 
@@ -33,16 +33,10 @@ class Parts:
     @classmethod
     def of(cls, values: pa.Array[Any]) -> Parts:
         """The elements of arrays; the keys and items of maps."""
-        offsets = values.offsets.to_numpy().astype(np.int64)
-        first, end = int(offsets[0]), int(offsets[-1])
-        raw = (values.keys, values.items) if pt.is_map(values.type) else (values.values,)
-        valid = valid_flags(values)
-        return cls(
-            tuple(child.slice(first, end - first) for child in raw),
-            offsets[:-1] - first,
-            np.where(valid, np.diff(offsets), 0),
-            valid,
-        )
+        whole = Nested.of(values)
+        assert whole.offsets is not None
+        offsets = whole.offsets.astype(np.int64)
+        return cls(whole.children, offsets[:-1], np.diff(offsets), valid_flags(values))
 
     def select(self, events: LiveEvents) -> Selection:
         """All parts of the values of these events, in their order; values that are only retracted make no result."""
@@ -151,9 +145,8 @@ class Selection:
 def _assembled(
     arrow_type: pa.DataType, offsets: Positions, children: tuple[pa.Array[Any], ...], present: Flags
 ) -> pa.Array[Any]:
-    mask = None if present.all() else pa.array(~present)
-    form = pa.MapArray if pt.is_map(arrow_type) else pa.ListArray
-    return form.from_arrays(pa.array(offsets.astype(np.int32)), *children, type=arrow_type, mask=mask)
+    valid = None if present.all() else pa.array(present).buffers()[1]
+    return assembled(arrow_type, len(present), valid, offsets.astype(np.int32), children)
 
 
 def ranges(starts: Positions, lengths: Positions) -> Positions:
