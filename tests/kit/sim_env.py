@@ -35,6 +35,7 @@ from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, Storag
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import Created, Deleted, FileStatus
 from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.io.memory_file_io import MemoryOutputFile
 from freshet.storage.io.ranges import ByteRange, ReadCosts
 
 T = TypeVar("T")
@@ -413,56 +414,27 @@ class SimFolders:
         self.make(target)
 
 
-class SimOutputFile:
-    """A file being written; its bytes are safe after `close`."""
+class SimOutputFile(MemoryOutputFile):
+    """A file that shows while it is written; its bytes are safe after `close`."""
 
     def __init__(self, file_io: SimFileIO, path: str) -> None:
+        super().__init__(self._show_closed)
         self._file_io = file_io
         self._path = path
-        self._buffer = bytearray()
-        self.closed = False
-
-    def readable(self) -> bool:
-        """Never."""
-        return False
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Never."""
-        return False
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> int:
         """Appends; unsynced."""
         self._file_io.check_alive()
-        view = memoryview(data)
-        self._buffer += view
-        self._show(is_open=True)
-        return view.nbytes
-
-    def tell(self) -> int:
-        """Bytes written."""
-        return len(self._buffer)
-
-    def flush(self) -> None:
-        """Still unsynced."""
-
-    def close(self) -> None:
-        """Syncs."""
-        if self.closed:
-            return
-        self._file_io._mutate("close", self._path, lambda: self._show(is_open=False))
-        self.closed = True
+        count = super().write(data)
+        with self._file_io._disk.lock:
+            self._file_io._put(self._path, bytes(self._buffer), is_open=True)
+        return count
 
     def abort(self) -> None:
         """Removes the file."""
-        if self.closed:
-            return
-        self.closed = True
-        self._file_io.delete(self._path)
+        if not self.closed:
+            self.closed = True
+            self._file_io.delete(self._path)
 
-    def _show(self, *, is_open: bool) -> None:
-        with self._file_io._disk.lock:
-            self._file_io._put(self._path, bytes(self._buffer), is_open=is_open)
+    def _show_closed(self, data: bytes) -> None:
+        self._file_io._mutate("close", self._path, lambda: self._file_io._put(self._path, data))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -58,8 +59,8 @@ class MemoryFileIO:
     def open_output(self, path: str) -> OutputFile:
         """A new file, which is there once it is closed."""
         if self.exists(path):
-            raise AlreadyExistsError(f"{path} exists already; data files are never overwritten")
-        return MemoryOutputFile(self, path)
+            raise _exists_already(path)
+        return MemoryOutputFile(partial(self._create, path))
 
     def read_bytes(self, path: str) -> bytes:
         """All bytes of the file."""
@@ -131,6 +132,10 @@ class MemoryFileIO:
             raise NotFoundError(f"cannot read {path}: there is no such file; check the path, or whether it was expired")
         return file
 
+    def _create(self, path: str, data: bytes) -> None:
+        if self.create_exclusive(path, data) is Created.LOST:  # another has made one of this name meanwhile
+            raise _exists_already(path)
+
     def _put(self, path: str, data: bytes) -> None:
         if path not in self._files:
             insort(self._names, path)
@@ -163,11 +168,10 @@ class MemoryFileIO:
 
 
 class MemoryOutputFile:
-    """Bytes gathered until `close`."""
+    """Bytes gathered until `close`, which hands them to `finish`."""
 
-    def __init__(self, file_io: MemoryFileIO, path: str) -> None:
-        self._file_io = file_io
-        self._path = path
+    def __init__(self, finish: Callable[[bytes], None]) -> None:
+        self._finish = finish
         self._buffer = bytearray()
         self.closed = False
 
@@ -196,16 +200,18 @@ class MemoryOutputFile:
         """Nothing to do."""
 
     def close(self) -> None:
-        """The file appears, unless somebody else has made one of this name meanwhile."""
-        if self.closed:
-            return
-        self.closed = True
-        if self._file_io.create_exclusive(self._path, bytes(self._buffer)) is Created.LOST:
-            raise AlreadyExistsError(f"{self._path} exists already; data files are never overwritten")
+        """The file appears."""
+        if not self.closed:
+            self._finish(bytes(self._buffer))
+            self.closed = True
 
     def abort(self) -> None:
         """Drops the bytes."""
         self.closed = True
+
+
+def _exists_already(path: str) -> AlreadyExistsError:
+    return AlreadyExistsError(f"{path} exists already; data files are never overwritten")
 
 
 def _prefix(path: str) -> str:

@@ -7,7 +7,8 @@ small file is fetched whole, and a long range is fetched as several requests at 
     requests    [----------]                       [----------][----------][---------]
                        ^ gap of at most gap_bytes   ^ at most request_bytes each
 
-Planning is pure; `read_ranges` carries a plan out.
+Planning is pure; `read_ranges` runs a plan. No reader of tables calls it yet: Parquet files are read through
+`FileIO.open_input`, which makes its own requests.
 """
 
 from __future__ import annotations
