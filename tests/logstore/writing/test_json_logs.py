@@ -123,7 +123,7 @@ def test_deletes_may_be_left_out(log: FakeLog, tmp_path: Path) -> None:  # V36
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"log__format": "json", **PUBLISHED}, "does not tell updates and deletes from inserts"),  # V36
+        ({"log__format": "json", **PUBLISHED}, "does not distinguish updates and deletes from inserts"),  # V36
         ({"log__key__format": "json"}, "log.key.format needs log.format=json or debezium-json"),
         ({"log__format": "avro"}, "log.format=avro is not supported; it is one of arrow, json, debezium-json"),
         ({"log__format": "json", "log__key__format": "csv", **PUBLISHED}, "log.key.format=csv is not supported"),

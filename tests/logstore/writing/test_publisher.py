@@ -433,7 +433,7 @@ def test_readers_of_this_library_follow_the_snapshots(log: FakeLog, tmp_path: Pa
     ("options", "message"),
     [
         ({"log__format": "arrow"}, "cannot read log.format=arrow; set log.format=debezium-json or json"),
-        ({"log__format": "json"}, "log.format=json does not tell updates and deletes from inserts"),
+        ({"log__format": "json"}, "log.format=json does not distinguish updates and deletes from inserts"),
         ({"changelog_producer": "none", "log__changelog_mode": "all"}, "needs changelog-producer=lookup or input"),
         ({"changelog_producer": "none", "merge_engine": "partial-update"}, "merge-engine=partial-update needs"),
         ({"changelog_producer": "input", "sequence__field": "v"}, "sequence.field needs changelog-producer=lookup"),

@@ -1,4 +1,4 @@
-"""Values of each type that tell casts apart: limits, signs, fractions, odd text."""
+"""Values of each type that distinguish casts: limits, signs, fractions, odd text."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def test_a_manifest_cut_anywhere_is_corrupt_and_names_its_path() -> None:
     head = len(write_manifest([]))
     for length in range(len(data)):
         if length == head:
-            continue  # a file of no blocks: only the recorded size tells (see the manifest store)
+            continue  # a file of no blocks: only the recorded size shows it (see the manifest store)
         with pytest.raises(CorruptDataError, match="table/manifest/m1"):
             read_manifest(data[:length], "table/manifest/m1")
 

@@ -364,7 +364,7 @@ def test_many_are_deleted_and_counted(store: Store, in_turn: bool) -> None:
     missing = [store.path("p=1/none"), store.path("none/none")]
     deleted = store.io.delete_all([*missing, *paths], in_turn=in_turn)
     assert deleted.failed_count == 0
-    assert deleted.deleted_count in (3, 5), "a store may not tell of those that were not there"
+    assert deleted.deleted_count in (3, 5), "a store may count those that were not there"
     assert store.io.delete_all([]) == Deleted(0, 0)
     assert store.io.exists(kept)
     assert store.names("p=1") == []

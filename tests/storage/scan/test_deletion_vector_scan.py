@@ -221,7 +221,7 @@ def test_a_vector_of_another_file(tmp_path: Path) -> None:
 
 
 def test_a_vector_of_a_file_that_is_gone_marks_nothing(tmp_path: Path) -> None:
-    """Such an entry is refused when it is committed; where somebody wrote it, the files that are there are read."""
+    """A commit refuses such an entry; where another program wrote it, the files that are there are read."""
     table = placed(tmp_path)
     table.place(rows(range(3)), level=5)
     index_file = mark(table, [1])

@@ -33,8 +33,8 @@ def placed(folder: Path, options: Mapping[str, str]) -> PlacedTable:
         ("L0: [1,5] | L5: [2,3]", [False]),
     ],
 )
-def test_vector_85_raw_flags_where_keys_stand_once(files: str, raw: list[bool]) -> None:
-    groups = split_bucket(shape(files), Packing(100, 4), KeyComparator(INT_KEY), keys_stand_once=True)
+def test_vector_85_raw_flags_where_keys_are_unique(files: str, raw: list[bool]) -> None:
+    groups = split_bucket(shape(files), Packing(100, 4), KeyComparator(INT_KEY), keys_are_unique=True)
     assert [is_raw for _, is_raw in groups] == raw
 
 
@@ -42,7 +42,7 @@ def test_vector_85_raw_flags_where_keys_stand_once(files: str, raw: list[bool]) 
 def test_a_file_with_deletes_makes_the_bucket_merge(delete_rows: int | None) -> None:
     files = shape("L1: [1,5] | L2: [2,3]")
     files[1] = replace(files[1], delete_row_count=delete_rows)
-    (group,) = split_bucket(files, Packing(100, 4), KeyComparator(INT_KEY), keys_stand_once=True)
+    (group,) = split_bucket(files, Packing(100, 4), KeyComparator(INT_KEY), keys_are_unique=True)
     assert len(group[0]) == 2
     assert not group[1]
 
@@ -60,7 +60,7 @@ def test_level_0_is_not_seen_and_levels_above_are_not_merged(tmp_path: Path) -> 
 
 
 def test_files_are_left_out_by_values_one_by_one(tmp_path: Path) -> None:
-    """Keys stand once above level 0, so that a file that cannot match holds back no older row."""
+    """Keys are unique above level 0, so that a file that cannot match holds back no older row."""
     for name, options, kept in (("first-row", FIRST_ROW, 1), ("deduplicate", {}, 2)):
         table = placed(tmp_path / name, options)
         table.place([{"k": 1, "v": 10}, {"k": 9, "v": 50}], level=5)

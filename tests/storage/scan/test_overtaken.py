@@ -1,4 +1,4 @@
-"""Readers that expiry, a rollback or a drop has overtaken are told what happened; damage is still called damage."""
+"""Readers that expiry, a rollback or a drop has overtaken get an error that says so; damage is reported as damage."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_count_is_the_number_of_rows(table: Table) -> None:
 
 
 def test_count_from_metadata_reads_no_data(tmp_path: Path) -> None:
-    """Append tables, and keyed ones whose keys stand once."""
+    """Append tables, and keyed ones whose keys are unique."""
     append = filled(tmp_path / "append", [], rows(0, 100), rows(0, 100), bucket="-1")
     keyed = filled(tmp_path / "keyed", ["id"], rows(0, 100), rows(50, 100), bucket="2")
     keyed.compact()

@@ -94,7 +94,7 @@ _EXPLICIT: Final[dict[TypeRoot, frozenset[TypeRoot]]] = {
     _R.TIMESTAMP: frozenset({*_DATETIMES, *TEXT_ROOTS, _R.INT, _R.BIGINT}),
     _R.TIMESTAMP_LTZ: frozenset({*_DATETIMES, *TEXT_ROOTS, _R.INT, _R.BIGINT}),
 }
-"""Further ones that need the explicit kind; pairs that no reader can carry out are not among them."""
+"""Further ones that need the explicit kind; pairs that no reader can convert are not among them."""
 
 _DAY_MS: Final = 86_400_000
 _SECOND_TICKS: Final = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}

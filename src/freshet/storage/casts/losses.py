@@ -2,7 +2,7 @@
 
 Readers cast (`casts`) without complaint: a number wraps, a text is cut, a fraction goes, or reading fails altogether.
 So a change of type warns before. A loss is what can happen to some value of the old type; whether such a value
-is stored nobody looks.
+is stored is not looked at.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class ChangePlanner:
         splits = []
         added = (entry for entry in entries if entry.kind is EntryKind.ADD)
         for (partition, bucket), found in sorted(grouped_by_bucket(added).items()):
-            kept = self._kept(partition, [entry.file for entry in found], keys_stand_once=True)
+            kept = self._kept(partition, [entry.file for entry in found], keys_are_unique=True)
             groups = [kept] if self._store.schema.has_primary_key else self._packed(kept)
             splits += [
                 ChangeSplit(snapshot.id, partition, bucket, tuple(group), total_buckets=found[0].total_buckets)
@@ -170,7 +170,7 @@ class ChangePlanner:
         if not entries:
             return None
         first = entries[0]
-        files = self._kept(first.partition, [entry.file for entry in entries], keys_stand_once=False)
+        files = self._kept(first.partition, [entry.file for entry in entries], keys_are_unique=False)
         if not files:
             return None
         is_raw = not self._store.schema.has_primary_key  # nothing to merge, and no columns of the system to merge by
@@ -197,12 +197,12 @@ class ChangePlanner:
                 ):
                     yield entry
 
-    def _kept(self, partition: bytes, files: list[DataFileMeta], *, keys_stand_once: bool) -> list[DataFileMeta]:
+    def _kept(self, partition: bytes, files: list[DataFileMeta], *, keys_are_unique: bool) -> list[DataFileMeta]:
         store = self._store
         makes_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
         constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
         return bucket_files(
-            files, self._filter, self._statistics, constants, keys_stand_once=keys_stand_once, makes_rows=makes_rows
+            files, self._filter, self._statistics, constants, keys_are_unique=keys_are_unique, makes_rows=makes_rows
         )
 
 

@@ -118,7 +118,7 @@ def read_records(data: bytes, path: str, convert: Callable[[Field], T], newest_v
 def blocks_with(data: bytes, values: Collection[bytes]) -> bytes | None:
     """The file without the blocks in which none of the values (bytes, or a text as UTF-8) occurs.
 
-    Empty when no block is left; None when the file is not of the expected shape: then reading all of it says why.
+    Empty when no block is left; None when the file is not what is expected: then reading all of it says why.
     """
     wanted = [_avro_bytes(value) for value in values]
     buffer = io.BytesIO(data)

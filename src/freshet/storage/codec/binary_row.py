@@ -17,7 +17,7 @@
 | TIMESTAMP, TIMESTAMP_LTZ | int in the Arrow unit: s (p 0), ms (1-3), us (4-6), ns (7-9), or datetime | below |
 | ARRAY, MAP, ROW | list, dict (or list of pairs), tuple (or dict by name) | nested bytes in the variable area |
 
-A timestamp is epoch milliseconds (floored) in the slot for p <= 3; for p > 3 they stand in the variable area and the
+A timestamp is epoch milliseconds (floored) in the slot for p <= 3; for p > 3 they are in the variable area and the
 slot holds (offset << 32) + nanoseconds within the millisecond. A null leaves a zero slot, except that a null DECIMAL
 with p > 18 or TIMESTAMP with p > 3 keeps its 16 or 8 zero bytes in the variable area and the offset in the slot:
 other encodings of such a null decode as well, but hash to another bucket.

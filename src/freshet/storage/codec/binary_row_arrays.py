@@ -56,7 +56,7 @@ def distinct_rows(
 ) -> tuple[list[bytes], npt.NDArray[np.int64]]:
     """The distinct rows, serialized, and for each row the position of its own among them.
 
-    Rows are told apart by their bytes: two nulls are the same row, -0.0 and 0.0 are not.
+    Rows are distinguished by their bytes: two nulls are the same row, -0.0 and 0.0 are not.
     """
     if not arrays:
         raise InvalidRequestError("distinct_rows needs at least one column")
@@ -71,7 +71,7 @@ def distinct_rows(
     rows: Any = pa.array(first)
     encoded = encode_rows([column.take(rows) for column in columns], types)
     numbers = {row: number for number, row in enumerate(dict.fromkeys(encoded))}
-    if len(numbers) < len(encoded):  # timestamps finer than their type are told apart by Arrow, not by the row
+    if len(numbers) < len(encoded):  # timestamps finer than their type are distinguished by Arrow, not by the row
         codes = np.array([numbers[row] for row in encoded], dtype=np.int64)[codes]
     return list(numbers), codes
 

@@ -12,7 +12,7 @@
 | `length` of its range in the index manifest | magic and bitmap | everything: length and CRC as well |
 
 Bitmaps hold positions of rows in the data file, from 0, retracts counted. `offset` of a range is where its length field
-stands. The magic says which of the two a vector is, whatever the options of the table say; one file may have both.
+is. The magic says which of the two a vector is, whatever the options of the table say; one file may have both.
 A file without vectors is its version byte alone. No data file has 2^32 rows, so in memory all are 32-bit bitmaps.
 
 Source: FORMAT.md §10.

@@ -72,7 +72,7 @@ def partition_text(
 
 
 def check_partition_types(names: Sequence[str], types: Sequence[DataType], legacy: bool) -> None:
-    """Refuses partition columns whose folder names cannot be told for sure."""
+    """Refuses partition columns whose folder names are not known for certain."""
     for name, data_type in zip(names, types, strict=True):
         if data_type.root is TypeRoot.TIMESTAMP_LTZ and not legacy:
             raise _session_zone_error(name)

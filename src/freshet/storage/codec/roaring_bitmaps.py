@@ -6,7 +6,7 @@ format of Java's Roaring64Bitmap (little endian):
 
     u8   0: the set is empty, nothing follows; 1: it is not
     i64  number of leaves
-    tree, each node before its children, which stand in the order of their bytes:
+    tree, each node before its children, which are in the order of their bytes:
         u8 kind, i16 number of children, u8 length of the prefix, the prefix, then by kind
         0  up to 4 children      4 bytes: the children's bytes, the first one last
         1  up to 16              2 x 8 bytes, likewise

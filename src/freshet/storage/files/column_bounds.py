@@ -12,9 +12,9 @@ the same rows.
 
 | type | bounds of a row group |
 |---|---|
-| integers, DATE, BOOLEAN, DECIMAL, text, binary | as they stand |
+| integers, DATE, BOOLEAN, DECIMAL, text, binary | as they are |
 | TIME, TIMESTAMP | ticks in the unit of the column's Arrow type; none for INT96 |
-| FLOAT, DOUBLE | as they stand: NaN is left out by writers, zeros have the wider sign |
+| FLOAT, DOUBLE | as they are: NaN is left out by writers, zeros have the wider sign |
 | nested types, missing statistics | none |
 
 Source: FORMAT.md §6.

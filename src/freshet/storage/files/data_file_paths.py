@@ -10,8 +10,8 @@
 | statistics | `metadata.stats-mode`, by level | `changelog-file.stats-mode`, else as data files |
 | a file ends at | `target-file-size`, written rows also at `target-file-row-num` | `target-file-size` |
 
-The folder follows from partition and bucket, unless the manifest entry carries a path of its own. The extension tells
-readers the format. Source: FORMAT.md §1, §7.5; MERGING.md §1.2, §1.4.
+The folder follows from partition and bucket, unless the manifest entry carries a path of its own. Readers know
+the format by the extension. Source: FORMAT.md §1, §7.5; MERGING.md §1.2, §1.4.
 """
 
 from __future__ import annotations

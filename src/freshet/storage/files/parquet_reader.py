@@ -107,16 +107,16 @@ class ParquetReader:
                 yield from self.table(fields, row_groups=[group], use_threads=use_threads).to_batches(batch_rows)
             return
         present = self._present(fields)
-        shape = StoredColumns(fields, self.path)
+        columns = StoredColumns(fields, self.path)
         with _read_errors(self.path):
             if not present:
                 for count in _batch_sizes(self.metadata, groups, batch_rows):
-                    yield shape.batch(pa.RecordBatch.from_arrays([], []), count)
+                    yield columns.batch(pa.RecordBatch.from_arrays([], []), count)
                 return
             missing = sum(self.metadata.row_group(group).num_rows for group in groups)
             for batch in self._file.iter_batches(batch_rows, groups, present, use_threads=use_threads):
                 missing -= batch.num_rows
-                yield shape.batch(batch, batch.num_rows)
+                yield columns.batch(batch, batch.num_rows)
             if missing:  # a page that is not recognised is passed over, and reading ends early
                 raise CorruptDataError(
                     f"the last {missing} rows of the file are missing in its pages: it is damaged; restore it from a "

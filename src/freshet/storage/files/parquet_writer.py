@@ -34,7 +34,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Arrow bytes of a row group where nobody says how many (`file.block-size`)."""
+"""Arrow bytes of a row group unless `file.block-size` says how many."""
 
 _PAGE_BYTES: Final = 64 * 1024
 _DICTIONARY_PAGE_BYTES: Final = 128 * 1024

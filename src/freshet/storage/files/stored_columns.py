@@ -106,7 +106,7 @@ def _same_instants(nanos: pa.ChunkedArray[Any], micros: pa.ChunkedArray[Any], *,
 
     Before 1970 the two may round to neighbouring microseconds. Paimon's writer gives an INT96 before 1970 a negative
     nanosecond of the day, which Arrow takes as unsigned when it reads microseconds: one wrap too much there. (Its years
-    2262 to 2554 look the same and are read 584 years too early; nothing in the file tells the two apart.)
+    2262 to 2554 look the same and are read 584 years too early; nothing in the file distinguishes the two.)
     """
     cut = nanos.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
     apart = pc.subtract(micros.cast(pa.timestamp("us")).cast(pa.int64()), cut)

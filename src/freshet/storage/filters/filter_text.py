@@ -7,7 +7,7 @@
 | together | `AND` `OR` `NOT`, parentheses |
 | literals | `5` `-1.5` `1e3` `5L` `1.5D` `1.5BD` `double('NaN')`, `'text'`, `TRUE` `FALSE` `NULL`, `X'0AFF'` |
 | | `DATE '2024-01-31'`, `TIMESTAMP '2024-01-31 12:00:00.5'` (also with `Z` or `+01:00`), `TIME '12:30:00'` |
-| names | as they stand, or in backticks; the case of letters does not matter where only one column is meant |
+| names | as they are, or in backticks; the case of letters does not matter where only one column is meant |
 
 The meaning is Spark's: three-valued NULL, NaN equal to itself and above every number, backslash escapes in text,
 numbers of different types compared in the wider one (`literal`). A TIMESTAMP without a zone is a wall-clock time for a
@@ -213,7 +213,7 @@ def _value(node: exp.Expr) -> Any:
         case exp.Cast():
             return _cast(node)
         case exp.Column():
-            raise _refused(node, "a literal is needed here; text stands in single quotes")
+            raise _refused(node, "a literal is needed here; write text in single quotes")
         case exp.Concat():
             raise _refused(node, r"texts side by side are joined; a quote within a text is written \'")
     raise _refused(node, "only literals can be compared with")

@@ -1,4 +1,4 @@
-"""Literals of filters: where a value stands among the values that a column can have.
+"""Literals of filters: where a value is among the values that a column can have.
 
 A literal may be finer than the column's type (12:00:00.0005 for TIMESTAMP(3)), outside of its range (300 for TINYINT)
 or of another type (1.5 for INT, a date for a TIMESTAMP). Comparing as SQL does means comparing in the wider of both
@@ -15,7 +15,7 @@ types; `locate` answers the same question in the column's type, exactly:
 | DATE, TIMESTAMP | date, time stamp, their ISO text | instants; a date is its midnight |
 | TIMESTAMP WITH LOCAL TIME ZONE | time stamp with a zone; a date or a text without one is in UTC | instants |
 | TIME | time, its ISO text | nanoseconds of the day |
-| BOOLEAN, text, binary | the same | as they stand |
+| BOOLEAN, text, binary | the same | as they are |
 
 NaN is above all numbers and equals itself. Everything else is refused with a `ValueError` that names the remedy.
 """
@@ -111,7 +111,7 @@ def canonical(scalar: pa.Scalar[Any]) -> Any:
 
 
 def locate(value: Any, column_type: pa.DataType) -> Equal | Between:
-    """Where a value stands among those of a column; `ValueError` says why they cannot be compared."""
+    """Where a value is among those of a column; `ValueError` says why they cannot be compared."""
     value = _plain(value)
     if types.is_boolean(column_type):
         return _same(value, bool, column_type, "write true or false")
@@ -221,7 +221,7 @@ class _Grid:
     value_of: Callable[[int], Any]
 
     def locate(self, low: Fraction | None, high: Fraction | None, closed: bool) -> Equal | Between:
-        """Where the numbers from `low` to `high` (with the ends if closed) stand; None is beyond every number."""
+        """Where the numbers from `low` to `high` (with the ends if closed) are; None is beyond every number."""
         if high is None:
             return Between(self._literal(self.high), is_above_all=True)
         if low is None:

@@ -156,7 +156,7 @@ class IsIn(_OfColumn):
     def to_arrow(self) -> pc.Expression:
         column = pc.field(self.column)
         if self.values and pa.types.is_floating(self.values[0].type):
-            # Arrow's lookup tells -0.0 from 0.0; equality does not.
+            # Arrow's lookup distinguishes -0.0 from 0.0; equality does not.
             parts = (Comparison(self.column, "==", literal).to_arrow() for literal in self.values)
             return reduce(operator.or_, parts)
         found = pc.scalar(False)

@@ -49,7 +49,7 @@ class CrashPoint(StrEnum):
     """A named place where a crash leaves something half-done; each says what is on disk at that moment."""
 
     DATA_FILE_OPENED = "data-file-opened"
-    """An empty data file exists; nobody names it."""
+    """An empty data file exists; no manifest names it."""
 
     DATA_FILE_CLOSED = "data-file-closed"
     """A data file is complete and synced; no manifest names it."""
@@ -61,22 +61,22 @@ class CrashPoint(StrEnum):
     """Rows are a run on scratch disk; no file of the table was made of them."""
 
     CHANGELOG_WRITTEN = "changelog-written"
-    """Changelog files of a flush or a compaction are complete; neither they nor its data files stand in a manifest."""
+    """Changelog files of a flush or a compaction are complete; neither they nor its data files are in a manifest."""
 
     WRITE_FLUSHED = "write-flushed"
     """Rows are complete data files that no manifest names."""
 
     WRITE_NUMBERED = "write-numbered"
-    """Rows stand in two data files, with the numbers they had and with larger ones; no manifest names either."""
+    """Rows are in two data files, with the numbers they had and with larger ones; no manifest names either."""
 
     COMPACT_BEFORE_OUTPUT = "compact-before-output"
     """A compaction is planned; nothing of it is written."""
 
     COMPACT_OUTPUT_WRITTEN = "compact-output-written"
-    """The outputs of a round are complete; neither they nor the end of its inputs stand in a manifest."""
+    """The outputs of a round are complete; neither they nor the removal of its inputs are in a manifest."""
 
     WRITE_PREPARED = "write-prepared"
-    """Everything for the commit messages of a writer is on disk; nobody has the messages."""
+    """Everything for the commit messages of a writer is on disk; the messages were not sent yet."""
 
     COMMIT_MANIFESTS_WRITTEN = "commit-manifests-written"
     """Manifests and manifest lists of the next snapshot are on disk; no snapshot names them."""
@@ -94,7 +94,7 @@ class CrashPoint(StrEnum):
     """Snapshots that are about to expire have copies among the changelogs; they are still there themselves."""
 
     EXPIRE_SNAPSHOTS_REMOVED = "expire-snapshots-removed"
-    """Expired snapshot files are gone, what only they named is still there and named by nobody."""
+    """Expired snapshot files are gone, what only they named is still there."""
 
     EXPIRE_DATA_REMOVED = "expire-data-removed"
     """Data and changelog files of expired snapshots are gone, their manifests are still there."""
@@ -250,7 +250,7 @@ class Env:
     def local_cache(self, name: str, root: str | None = None) -> LocalCache:
         """Immutable files on a local disk that the processes of this user share; nothing depends on them.
 
-        They lie below `root`, else in a folder of this name beside the scratch folders.
+        They lie below `root`, else in a folder of this name next to the scratch folders.
         """
         return LocalCache(root, name, self._scratch_root)
 

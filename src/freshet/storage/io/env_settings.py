@@ -43,7 +43,7 @@ class EnvSettings:
         return {key: _value(key, text, environment) for key, text in self.catalog}
 
     def check_travels(self) -> None:
-        """Raises `InvalidRequestError` for a secret that stands here as it is."""
+        """Raises `InvalidRequestError` for a secret that is written here in full."""
         for key, text in self.catalog:
             if is_secret(key, text) and not text.startswith(REFERENCE):
                 raise InvalidRequestError(

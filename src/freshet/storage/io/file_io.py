@@ -48,13 +48,13 @@ class Created(Enum):
     LOST = "lost"
     """The name is another's."""
     UNKNOWN = "unknown"
-    """The store gave no answer: the file may be there, may appear yet, or not. `asked_again` tells, when it answers."""
+    """The store gave no answer: the file may be there, may appear yet, or not. `asked_again` says, once it answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
     """What became of the deletion of several files. Those that were not there count as neither, or as deleted where a
-    store does not tell."""
+    store does not distinguish them."""
 
     deleted_count: int = 0
     failed_count: int = 0
@@ -195,7 +195,7 @@ def write_all(output: OutputFile, data: bytes) -> None:
 def create_or_ask(file_io: FileIO, path: str, data: bytes) -> bool:
     """Creates a file of unique content: True when it is there, False when the name is another's.
 
-    Where the store gives no answer it is asked again, once; `UnknownOutcomeError` when that tells nothing either.
+    Where the store gives no answer it is asked again, once; `UnknownOutcomeError` when that says nothing either.
     """
     outcome = file_io.create_exclusive(path, data)
     if outcome is Created.UNKNOWN:

@@ -6,9 +6,9 @@
 A file is written under a name of its own and renamed: of several processes that write the same file each succeeds, and
 the last rename wins. Readers map files; on a local disk a mapped file that is removed or replaced stays readable until
 it is let go. The modification time of a file is when it was used last. Nothing here is locked or synced: after a crash
-of the machine a file may hold anything, so whoever reads one checks what it holds.
+of the machine a file may hold anything, so every reader checks what it holds.
 
-The root belongs to this user alone. A default root that is somebody else's, or a link, is refused: another user could
+The root belongs to this user alone. A default root that is another user's, or a link, is refused: another user could
 have prepared it.
 """
 

@@ -12,8 +12,8 @@ taken. Readers list `snapshot-*` and the like, so a temporary name begins with a
 
 A data file is created under its final name, since only a manifest makes it visible, and is synced once, when it is
 closed. Measured (virtual disk, ext4): writing 10 MB 27 ms, fsync of them 6–7 ms, of the folder 0.15 ms; an exclusive
-create of 500 bytes takes 0.6 ms. Where the system can be told to start writing back what it was given (Linux), the
-disk works while the next megabyte is being compressed: the fsync at the end of 10 MB then takes 1.1 ms and telling it
+create of 500 bytes takes 0.6 ms. Where the system can be asked to start writing back what it was given (Linux), the
+disk works while the next megabyte is being compressed: the fsync at the end of 10 MB then takes 1.1 ms and asking it
 1.2 ms, where the fsync alone took 7.9 ms.
 
 Source: FORMAT.md §1.1, §3.3, pitfalls 3 and 19.
@@ -184,7 +184,7 @@ class LocalFileIO:
     def create_exclusive(self, path: str, data: bytes) -> Created:
         """Temporary file, fsync, hard link, unlink, fsync of the folder.
 
-        Where the link stands and its folder cannot be synced, a crash may still take it: nobody can say, UNKNOWN.
+        Where the link is there and its folder cannot be synced, a crash may still remove it: UNKNOWN.
         """
         temporary = self._write_temporary(path, data)
         try:

@@ -73,7 +73,7 @@ def delete_folder(path: str) -> None:
         try:
             shutil.rmtree(path)
             return
-        except FileNotFoundError:  # the folder itself, or a file in it that somebody else has deleted
+        except FileNotFoundError:  # the folder itself, or a file in it that another has deleted
             if not os.path.lexists(path):
                 return
         except NotADirectoryError:  # a file: nothing lies below it

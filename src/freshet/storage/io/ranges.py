@@ -43,7 +43,7 @@ class ReadCosts:
     whole_bytes: int
     """Files of at most this size are read whole."""
     gap_bytes: int
-    """So many bytes that nobody wants cost less than one more request."""
+    """Reading so many bytes that are not wanted costs less than one more request."""
     request_bytes: int
     """Longer requests are divided, and their parts made at the same time."""
 

@@ -1,4 +1,4 @@
-"""Folders for spilled data, told apart by whether their owner lives.
+"""Folders for spilled data; those whose owner has ended are removed.
 
     <scratch root>/freshet-spill-<random>     locked (flock on the folder itself) by the process that made it
 
@@ -44,7 +44,7 @@ class ScratchFolders:
             for _ in range(_ATTEMPTS):
                 folder = tempfile.mkdtemp(prefix=PREFIX, dir=root)
                 descriptor = _locked(folder)
-                if descriptor is None:  # somebody swept it between its making and its lock
+                if descriptor is None:  # another process swept it between its making and its lock
                     continue
                 with self._lock:
                     self._descriptors[folder] = descriptor

@@ -4,8 +4,8 @@
       all files above level 0, on one level, delete-free    files, packed one by one: raw-convertible splits
       else                                                  sections, packed whole: a split is raw-convertible only if
                                                             it is one delete-free file
-    bucket of a first-row table                             level 0 is not read: nobody knows yet which of its keys are
-                                                            new; above it each key stands once, so that delete-free
+    bucket of a first-row table                             level 0 is not read: which of its keys are new is not known
+                                                            yet; above it each key is there once, so that delete-free
                                                             files of any levels are packed one by one
     bucket of a table with deletion vectors                 the same: a row of level 0 counts once compaction has marked
                                                             the one it replaces. With merge-on-read all levels, merged
@@ -90,11 +90,11 @@ def plan_scan(
     for (partition, bucket), (total_buckets, files) in sorted(buckets.items()):
         constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
         hides_level_0 = skips_level_0 and all(file.level > 0 for file in files)
-        stand_once = hides_level_0 and (is_first_row or all(file.is_delete_free for file in files))
+        are_unique = hides_level_0 and (is_first_row or all(file.is_delete_free for file in files))
         kept = bucket_files(
-            files, scan_filter, statistics, constants, keys_stand_once=stand_once, makes_rows=makes_rows
+            files, scan_filter, statistics, constants, keys_are_unique=are_unique, makes_rows=makes_rows
         )
-        for group, is_raw in split_bucket(kept, packing, comparator, keys_stand_once=stand_once):
+        for group, is_raw in split_bucket(kept, packing, comparator, keys_are_unique=are_unique):
             names = {file.file_name for file in group}
             marking = tuple(
                 index_file
@@ -110,17 +110,17 @@ def split_bucket(
     packing: Packing,
     comparator: KeyComparator | None,
     *,
-    keys_stand_once: bool = False,
+    keys_are_unique: bool = False,
 ) -> list[tuple[list[DataFileMeta], bool]]:
     """Files of each split of one bucket, and whether it is raw-convertible; no comparator for an append table.
 
-    `keys_stand_once`: no key is in two files above level 0.
+    `keys_are_unique`: no key is in two files above level 0.
     """
     if comparator is None:
         ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.max_sequence_number))
         return [(group, True) for group in packing.groups(ordered, _size_of_file)]
     levels = {file.level for file in files}
-    is_disjoint = 0 not in levels and (len(levels) == 1 or keys_stand_once)
+    is_disjoint = 0 not in levels and (len(levels) == 1 or keys_are_unique)
     if is_disjoint and all(file.is_delete_free for file in files):
         ordered = sorted(files, key=lambda file: comparator.sort_key(file.min_key))
         return [(group, True) for group in packing.groups(ordered, _size_of_file)]

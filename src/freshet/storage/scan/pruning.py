@@ -9,7 +9,7 @@
 | whole bucket | any conjunct: every file of it fails | files overlap, and merging takes whole rows |
 
 A file of an overlapping bucket must not be left out because of its values: it may hold the newest row of a key whose
-older row, elsewhere, would then come back. Partial-update and aggregation make rows that stand in no file: a sum, or
+older row, elsewhere, would then come back. Partial-update and aggregation make rows that are in no file: a sum, or
 columns of several rows, may match where no file does.
 
 Statistics of a file belong to the schema it was written with. They are mapped by field id; a column that the file does
@@ -236,12 +236,12 @@ def bucket_files(
     statistics: FileStatistics,
     of_partition: Mapping[str, ColumnStats],
     *,
-    keys_stand_once: bool = False,
+    keys_are_unique: bool = False,
     makes_rows: bool = False,
 ) -> list[DataFileMeta]:
     """The files of one bucket that must be read. `of_partition` are the constants of the partition columns.
 
-    `keys_stand_once`: no key is in two of the files, although their ranges may overlap. `makes_rows`: merged rows may
+    `keys_are_unique`: no key is in two of the files, although their ranges may overlap. `makes_rows`: merged rows may
     have values that no row in a file has.
     """
     if scan_filter is None:
@@ -260,7 +260,7 @@ def bucket_files(
             stats[name] = ColumnStats(constant.min_value, constant.max_value, file.row_count if is_null else 0)
         return scan_filter.predicate.may_match(stats, file.row_count)
 
-    if not scan_filter.schema.has_primary_key or keys_stand_once or not files_may_overlap(kept):
+    if not scan_filter.schema.has_primary_key or keys_are_unique or not files_may_overlap(kept):
         return [file for file in kept if may_match(file)]
     return kept if makes_rows or any(map(may_match, kept)) else []
 
@@ -275,7 +275,7 @@ def _key_candidates(
     predicate: Predicate, bucket_key: Sequence[str], types: Sequence[DataType]
 ) -> list[tuple[Any, ...]] | None:
     """All bucket keys that can match, or None if that is not known."""
-    # The hash tells -0.0 from 0.0 while the filter does not.
+    # The hash distinguishes -0.0 from 0.0, the filter does not.
     if not bucket_key or any(kind.root in FLOAT_ROOTS for kind in types):
         return None
     candidates: list[list[Any]] = []

@@ -1,4 +1,4 @@
-"""Reads one split: rows as they stand at its snapshot, value columns only, each of kind +I.
+"""Reads one split: rows as they are at its snapshot, value columns only, each of kind +I.
 
     raw-convertible split    files one after the other, nothing merged
     any other split          sections one after the other; a section of several runs is merged, retracts are dropped
@@ -182,7 +182,7 @@ class SplitReader:
 
     @cached_property
     def _row_bytes(self) -> int:
-        """A row in memory, by the types of its columns; files tell when texts are long."""
+        """A row in memory, by the types of its columns; sizes of files show where texts are long."""
         types = [arrow_type(kind) for kind in self.store.schema.types_of(self._merged)]
         return 9 + sum(
             kind.bit_width // 8 + 1 if is_primitive(kind) or is_decimal(kind) else _TEXT_BYTES for kind in types

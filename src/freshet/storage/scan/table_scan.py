@@ -42,7 +42,7 @@ from freshet.storage.scan.read_snapshot import explained, find_snapshot
 from freshet.storage.scan.split_reader import SplitReader, check_columns
 
 THREADS: Final = 2
-"""Threads that decode files, beside the caller's which merges."""
+"""Threads that decode files, concurrently with the caller's, which merges."""
 
 
 class TableScan:

@@ -1,13 +1,12 @@
 """What the options of merge engines must fulfil beyond what the merge needs, checked where they are typed.
 
 1. Of every table, whatever program created it: combinations that Apache Paimon refuses too, and a row removed by a
-   delete that a column is told to ignore.
+   delete that a column ignores.
 2. Of the options typed now (all at creation, the changed ones later): the name behind `fields.<column>.` is one, the
-   option has an effect on this table, and no other writer of the table trips over it. A table of somebody else keeps
-   options that have no effect.
+   option has an effect on this table, and no other writer of the table fails because of it. A table made by another
+   program keeps options that have no effect.
 
-A function on an ordering column of a sequence group has no effect and is let pass: with a default function nobody can
-do without.
+A function on an ordering column of a sequence group has no effect and is accepted: a default function gives it one.
 
 Source: MERGING.md §2.3 to §2.6.1, §4.7.
 """

@@ -5,14 +5,14 @@ What is logged is what the table will hold:
 | table | `log.changelog-mode` | logged |
 |---|---|---|
 | append, with buckets | all | the rows |
-| keyed, producer lookup | all | the changes that the compaction of the commit tells; `lookup-wait` must be true |
+| keyed, producer lookup | all | the changes that the compaction of the commit emits; `lookup-wait` must be true |
 | keyed, producer lookup | upsert | the same without -U |
 | keyed, producer input | all | the rows as they were written |
 | keyed, deduplicate without `sequence.field`, any other producer | upsert | the last row of each key |
 | other | | refused: when rows are written it is not known what becomes of them |
 
 With `log.consistency=transactional` the changes are read from the table after their commit, so a lookup need not wait,
-compactions may run elsewhere, and the producer full-compaction tells all. Who reads such a log knows nothing of this
+compactions may run elsewhere, and the producer full-compaction emits all. Who reads such a log knows nothing of this
 library: `log.format` is json or debezium-json, and these are for such logs alone.
 
 `log.ignore-delete` leaves -U and -D out, and logs +U as +I: what readers of the log see is a stream of inserts, as it
@@ -72,7 +72,7 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
             option="bucket",
         )
     if options.write_only and options.logs_changes:
-        raise InvalidRequestError("write-only tables cannot have a log: what changes is not told when rows are written")
+        raise InvalidRequestError("write-only tables cannot have a log: changes are not known when rows are written")
     if not schema.has_primary_key:
         if options.log_changelog_mode is LogChangelogMode.UPSERT:
             raise InvalidRequestError("log.changelog-mode=upsert needs a primary key", option="log.changelog-mode")
@@ -132,8 +132,8 @@ def _check_formats(schema: TableSchema, options: CoreOptions) -> None:
         )
     if options.log_format == "json" and schema.has_primary_key and options.logs_before_images:
         raise InvalidRequestError(
-            "log.format=json does not tell updates and deletes from inserts; set log.changelog-mode=upsert, which "
-            "writes deletes as records without a value, log.ignore-delete=true, or log.format=debezium-json",
+            "log.format=json does not distinguish updates and deletes from inserts; set log.changelog-mode=upsert, "
+            "which writes deletes as records without a value, log.ignore-delete=true, or log.format=debezium-json",
             option="log.format",
         )
 

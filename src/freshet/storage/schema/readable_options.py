@@ -1,4 +1,4 @@
-"""The options of a table as whoever reads it needs them."""
+"""The options of a table as its readers need them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _GROUP_SUFFIX: Final = ".sequence-group"
 
 
 def check_stored_rows(schema: TableSchema, column: DataField, target: DataType, *, allow_lossy: bool) -> None:
-    """Raises `InvalidRequestError` where rows written with the old type stand against the new one.
+    """Raises `InvalidRequestError` where rows written with the old type forbid the new one.
 
     `target` has the nullability of the column.
     """

@@ -50,7 +50,7 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
             "(about one per gigabyte of a partition; dynamic buckets are not supported yet)",
             option="bucket",
         )
-    check_engine(schema, options, ())  # what nobody supports is told before what only Freshet does not
+    check_engine(schema, options, ())  # what no program supports is reported before what only Freshet does not
     check_access(options, Access.CREATE, "with these options")
     check_options(schema, options, schema.options.keys())
     return options
@@ -78,7 +78,7 @@ def check_columns(schema: TableSchema, before: TableSchema | None = None) -> Non
     """Checks the names of the columns, nested ones too, and that the comment is text.
 
     Names that differ in upper and lower case only are refused unless the schema had them before: Spark SQL and other
-    engines cannot tell them apart, but tables made elsewhere may have them.
+    engines cannot distinguish them, but tables made elsewhere may have them.
     """
     if schema.comment is not None and not isinstance(schema.comment, str):
         raise InvalidRequestError(f"the comment of a table is text, not {schema.comment!r}")
@@ -101,7 +101,7 @@ def check_columns(schema: TableSchema, before: TableSchema | None = None) -> Non
         if had.get(name) != other:
             raise InvalidRequestError(
                 f"columns {other} and {name} differ in upper and lower case only, which Spark SQL and other engines "
-                "cannot tell apart; rename one of them",
+                "cannot distinguish; rename one of them",
                 column=name,
             )
 
