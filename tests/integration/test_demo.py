@@ -85,7 +85,7 @@ def test_to_the_end(tmp_path: Path, wheel: Installation) -> None:
     assert text.count("equal; as in the shop's database") == 2, text
     assert text.count("folded: as in the table") == 2, text
     assert "kill -9: the writer is gone" in text
-    assert "changes that were then taken back" in text or "the commit was faster than the kill" in text
+    assert "changes that were then retracted" in text or "the commit was faster than the kill" in text
     [found] = re.findall(r"changes by Freshet, [\d,]+ by Apache Paimon: equal; of order \d+:(.*?)\n\n", text, re.DOTALL)
     ours, theirs = found.split("    Freshet\n")[1].split("    Apache Paimon\n")
     assert ours.strip() == theirs.strip()

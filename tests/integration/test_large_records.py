@@ -27,9 +27,7 @@ MIXED_MB = 500
 """A flush cuts its rows by their mean size: those of 5 MB of a bucket lie behind each other and may be one piece."""
 
 
-def test_a_run_that_ended_for_want_of_memory_goes_on_in_smaller_pieces(
-    tmp_path: Path, kafka_broker: ForeignBroker
-) -> None:
+def test_a_run_that_ran_out_of_memory_goes_on_in_smaller_pieces(tmp_path: Path, kafka_broker: ForeignBroker) -> None:
     topic = f"sized-{uuid.uuid4()}"
     produce_sized(kafka_broker, topic, PARTS)
     before = run_sized(kafka_broker, topic, tmp_path, max_poll_records="16384")

@@ -27,7 +27,7 @@ def test_folded() -> None:
     assert held == {1: {"order_id": 1, "changed": 11}, 3: {"order_id": 3, "changed": 30}}
 
 
-def test_what_is_taken_back_folds_away() -> None:
+def test_what_is_retracted_folds_away() -> None:
     text = "+I 1 10 | -U 1 10 | +U 1 11 | +I 2 20 | -D 2 20 | -U 1 11 | +U 1 10"
     assert folded(_shown(text), "order_id") == {1: {"order_id": 1, "changed": 10}}
 

@@ -101,7 +101,7 @@ def test_mistakes_are_named(folder: Path, old: str, new: str, message: str) -> N
         ("{bucket: 1, merge-engine: aggregation}", "merge-engine=aggregation does not undo them"),
     ],
 )
-def test_speculative_rows_go_only_where_they_can_be_taken_back(folder: Path, options: str, reason: str | None) -> None:
+def test_speculative_rows_go_only_where_they_can_be_retracted(folder: Path, options: str, reason: str | None) -> None:
     problems = found(folder, ("isolation: committed", "isolation: speculative"), ("{bucket: 1}", options))
     assert [reason is not None and reason in problem for problem in problems] == [True] * (reason is not None)
 
@@ -116,7 +116,7 @@ def test_a_target_that_is_there_counts_with_its_own_options(folder: Path) -> Non
     assert "db.copy is there with options of its own: ignore-delete keeps them; read committed rows" in problem
 
 
-def test_a_table_without_a_key_takes_none_that_may_be_taken_back(folder: Path) -> None:
+def test_a_table_without_a_key_takes_none_that_may_be_retracted(folder: Path) -> None:
     Catalog(str(folder)).create_table("db.a", schema={"k": "BIGINT", "v": "STRING"}, options={"bucket": "-1"})
     plain = [
         ("name: db.t, isolation: committed", "name: db.a"),

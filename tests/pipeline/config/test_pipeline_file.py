@@ -363,7 +363,7 @@ def test_a_key_under_its_old_name_is_taken_and_warned_of_once(tmp_path: Path) ->
     assert problems(GOOD + old.replace("true", "maybe")) == ["p.yaml:17: compaction.beside: wants true or false"]
     assert problems(GOOD + old.replace("beside", "besides")) == ["p.yaml:17: compaction.besides: unknown key"]
     (both,) = problems(GOOD + old.replace("{", "{background: true, "))
-    assert both.startswith("p.yaml:17: compaction: has background and its old name beside")
+    assert both.startswith("p.yaml:17: compaction: give either background or its old name beside")
     with pytest.warns(FutureWarning, match="is now called compaction.background") as warned:
         made = CompactionConfig(beside=True)
     assert (made, [each.filename for each in warned]) == (CompactionConfig(background=True), [__file__])

@@ -2,7 +2,7 @@
 
 In the middle the writer is killed (SIGKILL), as soon as the speculative reader was shown changes without a commit.
 Its checkpoint is then put back to where it was before that batch, as a backup would be, so that Spark reads another,
-larger batch: what the speculative reader was shown is taken back. With the checkpoint as the crash left it, the batch
+larger batch: what the speculative reader was shown is retracted. With the checkpoint as the crash left it, the batch
 would come again as it was, and a reader would notice nothing.
 """
 

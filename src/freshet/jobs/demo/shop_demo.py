@@ -2,7 +2,7 @@
 
     1. broker and topics
     2. `freshet run` brings changes into two tables; a speculative and a committed reader follow the log of the orders
-    3. the writer is killed; what the speculative reader had seen too early is taken back; all recover (`live`)
+    3. the writer is killed; what the speculative reader had seen too early is retracted; all recover (`live`)
     4. what the readers were shown, folded, is compared with the table
     5. the tables are read by Freshet and by Apache Paimon (JVM) and compared with each other and with the shop
     6. so is the changelog of the orders, and that of one order is printed
@@ -96,15 +96,15 @@ def _show_readers(shown: Mapping[str, pa.Table], outcome: Outcome, catalog: Cata
         )
     speculative, committed = (shown[isolation] for isolation in ISOLATIONS)
     if not outcome.open_batches:
-        print("  each time the commit was faster than the kill: there was nothing to take back")
+        print("  each time the commit was faster than the kill: there was nothing to retract")
         return agreed
-    taken_back = (speculative.num_rows - committed.num_rows) // 2
-    print(f"  the speculative reader was shown {taken_back:,} changes that were then taken back")
+    retracted = (speculative.num_rows - committed.num_rows) // 2
+    print(f"  the speculative reader was shown {retracted:,} changes that were then retracted")
     for key in emitted_twice(speculative, committed, "order_id")[:1]:
         for isolation in ISOLATIONS:
             print(f"    order {key}, {isolation}")
             _print_changes(shown[isolation], key)
-    return agreed & (taken_back > 0)
+    return agreed & (retracted > 0)
 
 
 def _print_changes(shown: pa.Table, key: int) -> None:

@@ -14,7 +14,7 @@
 | between 4 and 5 | the dead letters know it | writes the rows, leaves the dead letters |
 | between two tables of 5 | the first knows it | writes and commits the rows of the others |
 | after 5, before Spark's commit log | the tables that have rows of it know it | runs no job, where that is all tables |
-| while its tasks go on (zombie) | any of these | the commit that comes second finds the other, gives up |
+| while its tasks go on (zombie) | any of these | the later commit finds the other and ends |
 
 Identity = (commit user, batch id, Spark's query id), and a digest of what the batch read (`read_digest`): a batch of a
 known number that read something else is refused. So is one of a pipeline whose batches before it are not in the table

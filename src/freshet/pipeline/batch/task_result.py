@@ -2,7 +2,7 @@
 
 A task that ran twice reports twice, but Spark hands the driver only the result of the attempt that won; no message
 names the files of the other. An error that a second attempt would meet again (bad rows, an unreadable file) is a result
-too (`repeating_errors`), so that the driver can raise it as what it is; any other ends the attempt and Spark may try
+too (`repeating_errors`), so that the driver can raise it under its class; any other ends the attempt and Spark may try
 again.
 """
 

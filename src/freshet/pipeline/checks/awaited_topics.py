@@ -66,7 +66,7 @@ def _asked(configs: Iterable[PipelineConfig]) -> list[Brokers]:
 
 
 def _missing(configs: Iterable[PipelineConfig], brokers: Brokers, client: KafkaCluster) -> list[str]:
-    """The topics of a cluster that are not there, and who reads them."""
+    """The topics of a cluster that are not there, and the pipelines that read them."""
     answer = client.ask(ASK_S)
     if answer.failure:
         return []

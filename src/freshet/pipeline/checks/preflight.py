@@ -6,7 +6,7 @@
     ·  no other pipeline writes the log of the table
 
 An earlier query: with table and checkpoint removed to start over, and the dead letters kept, a pipeline would run until
-the first dead letter, and then be refused for ever.
+the first dead letter, and then be refused at every start.
 """
 
 from __future__ import annotations

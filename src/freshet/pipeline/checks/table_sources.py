@@ -17,7 +17,7 @@ from freshet.pipeline.config.stream_options import (
     stream_options,
     table_for,
 )
-from freshet.pipeline.config.table_source_rules import keeps_what_is_taken_back
+from freshet.pipeline.config.table_source_rules import why_retractions_stay
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.catalog import Catalog
@@ -82,21 +82,21 @@ def _problems(
     if reason is not None:
         yield Problem(
             (*key_path, "table", "isolation"),
-            f"speculative rows may be taken back, and {config.table.name} is there with options of its own: {reason}; "
+            f"speculative rows may be retracted, and {config.table.name} is there with options of its own: {reason}; "
             f"read committed rows ({ISOLATION_OPTION}=committed)",
         )
     yield from _columns(config, source, stream, key_path)
 
 
 def _why_rows_would_stay(config: PipelineConfig, table: TableSourceConfig) -> str | None:
-    """Why the target that is there would not undo rows that are taken back; the file was looked at before."""
+    """Why the target that is there would keep rows that are retracted; the file was looked at before."""
     options, catalog = stream_options(table.given), Catalog(config.table.warehouse)
     if options is None or options.request.isolation != "speculative" or not catalog.has_table(config.table.name):
         return None
     schema = catalog.table(config.table.name).schema
     given = {**schema.options, **config.table.write_options}
     target = CoreOptions.parse(given, has_primary_key=schema.has_primary_key, strict=False)
-    return keeps_what_is_taken_back(target)
+    return why_retractions_stay(target)
 
 
 def _columns(

@@ -2,7 +2,7 @@
 
     freshet: CorruptDataError: …                                                    always, on standard error
     freshet: InternalError: KeyError: …; run again with --debug …                     not raised on purpose
-    {"error": "…", "kind": "CorruptDataError", "retryable": false, "exit_code": 65}   for who asked for JSON
+    {"error": "…", "kind": "CorruptDataError", "retryable": false, "exit_code": 65}   where JSON is asked for
 
 The JSON object is one line on standard output with --json and --progress json, where it is the last one. With --format
 json standard output holds rows and nothing else: the object is the last line on standard error. Of wrong

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.config.stream_options import ISOLATION_OPTION, stream_options, table_for
-from freshet.pipeline.config.table_source_rules import keeps_what_is_taken_back
+from freshet.pipeline.config.table_source_rules import why_retractions_stay
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
 from freshet.pipeline.running.signals import when_asked_to_stop
@@ -77,10 +77,10 @@ def _check(options: Mapping[str, str], into: str | None) -> None:
     if not target.schema.has_primary_key and table.schema.has_primary_key:
         raise InvalidRequestError(f"--into {into}: a table without a primary key cannot apply updates and deletions")
     if asked.request.isolation == "speculative":
-        reason = keeps_what_is_taken_back(target.options)
+        reason = why_retractions_stay(target.options)
         if reason is not None:
             raise InvalidRequestError(
-                f"--into {into}: speculative rows may be taken back, and {reason}; read committed rows "
+                f"--into {into}: speculative rows may be retracted, and {reason}; read committed rows "
                 f"({ISOLATION_OPTION}=committed)"
             )
 

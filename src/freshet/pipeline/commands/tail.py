@@ -19,7 +19,7 @@ def tail(
     speculative: Annotated[
         bool,
         typer.Option(
-            "--speculative", help="Show changes as soon as they are logged, also those that are taken back later."
+            "--speculative", help="Show changes as soon as they are logged, also those that are retracted later."
         ),
     ] = False,
     scan_mode: Annotated[

@@ -309,7 +309,7 @@ class CompactionConfig(_Model):
     def _take_old_name(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, Mapping) and "beside" in value:
             if "background" in value:
-                raise ValueError("has background and its old name beside; give background alone")
+                raise ValueError("give either background or its old name beside, not both")
             if info.context is not READ_FROM_FILE:
                 warn(RENAMED_KEYS["compaction", "beside"], FutureWarning, stacklevel=3)
         return value

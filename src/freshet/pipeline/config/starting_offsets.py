@@ -6,7 +6,7 @@
 | startingOffsetsByTimestamp | the same; a partition is left out, or is not there |
 | startingOffsets, as JSON | an offset lies beyond the end, or was deleted; a partition is left out, or is not there |
 
-Spark finds all this out when the query has begun, in words of its own, and keeps the offsets in the checkpoint.
+Spark finds all this when the query has begun, with messages of its own, and keeps the offsets in the checkpoint.
 Offsets are half-open: the end is the next one. Spark writes -2 for the earliest and -1 for the latest.
 """
 

@@ -51,18 +51,18 @@ def table_source(
         )
     if options is not None and options.request.isolation == "speculative":
         try:
-            reason = keeps_what_is_taken_back(config.table.written_options)
+            reason = why_retractions_stay(config.table.written_options)
         except InvalidStorageRequestError:
             reason = None  # reported at the option
         if reason is not None:
             yield Problem(
                 (*key_path, "table", "isolation"),
-                f"speculative rows may be taken back, and {reason}; read committed rows ({ISOLATION_OPTION}=committed)",
+                f"speculative rows may be retracted, and {reason}; read committed rows ({ISOLATION_OPTION}=committed)",
             )
 
 
-def keeps_what_is_taken_back(options: CoreOptions) -> str | None:
-    """Why a table with these options would not undo a row that its source takes back; None where it does."""
+def why_retractions_stay(options: CoreOptions) -> str | None:
+    """Why a table with these options would keep a row that its source retracts; None where it does not."""
     if not options.has_primary_key:
         return "a table without a primary key cannot drop them"
     if options.merge_engine is not MergeEngine.DEDUPLICATE:
@@ -70,5 +70,5 @@ def keeps_what_is_taken_back(options: CoreOptions) -> str | None:
     if options.ignore_delete:
         return "ignore-delete keeps them"
     if options.sequence_field:
-        return "with sequence.field a row that was taken back may win over the current one"
+        return "with sequence.field a row that was retracted may win over the current one"
     return None

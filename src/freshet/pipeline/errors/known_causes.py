@@ -59,7 +59,7 @@ HEAP: Final = (
     "--driver-memory, on a cluster --executor-memory too)"
 )
 READ_LESS: Final = "read less at a time (maxOffsetsPerTrigger or maxFilesPerTrigger of the source)"
-_WANT_OF_MEMORY: Final = re.compile(
+_OUT_OF_MEMORY: Final = re.compile(
     r"java\.lang\.OutOfMemoryError|Python worker exited unexpectedly|^MemoryError\b", re.MULTILINE
 )
 
@@ -72,23 +72,23 @@ def kind_of_text(text: str) -> ErrorKind:
 
 
 def is_crash(text: str) -> bool:
-    """True where a process or a thread ended for want of memory, or a worker was killed: no better cause is known.
+    """True where a process or thread was out of memory, or a worker was killed: no better cause is known.
 
     The same batch may end in the same way, or may not.
     """
-    return _WANT_OF_MEMORY.search(text) is not None
+    return _OUT_OF_MEMORY.search(text) is not None
 
 
-def want_of_memory(text: str) -> str | None:
+def out_of_memory(text: str) -> str | None:
     """Where a text of Spark's says that memory was used up, or a worker was killed: what to do; else None."""
-    match = _WANT_OF_MEMORY.search(text)
+    match = _OUT_OF_MEMORY.search(text)
     if match is None:
         return None
     if match[0].startswith("java"):
         return (
             f"the heap of Spark's Java process was used up (java.lang.OutOfMemoryError). Raise {HEAP}, or {READ_LESS}"
         )
-    what = "had no memory left" if match[0] == "MemoryError" else "was killed or crashed, most often for want of memory"
+    what = "had no memory left" if match[0] == "MemoryError" else "was killed or crashed, most often by lack of memory"
     return (
         f"a Python worker {what}. Give the machine or the container more, or {READ_LESS}, or lower the table's "
         "write-buffer-size"

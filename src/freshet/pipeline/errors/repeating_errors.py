@@ -1,11 +1,11 @@
 """Errors of a Spark task that a second attempt would meet again: they are results, so that Spark does not try again.
 
 The workers write a document, the driver raises what it says: the class that the worker raised, or the nearest one
-among those that it inherits from and that the driver knows. An error that is none of ours comes with the line in the
+among those that it inherits from and that the driver knows. An error of another library comes with the line in the
 code where it arose. What a second attempt may get over (the disk, memory) is raised in the worker.
 
     {"error": class, "text": …, "classes": [qualified names, the nearest first], "facts": {attribute: value}}
-    {"error": class, "text": …, "where": function, file and line}      none of ours
+    {"error": class, "text": …, "where": function, file and line}      of another library
 """
 
 from __future__ import annotations

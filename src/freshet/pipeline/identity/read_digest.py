@@ -89,7 +89,7 @@ class ReadDigests:
     def refuse_missing_files(self) -> None:
         """Raises `PipelineFailedError` naming a file of the batch digested last that is not there any more.
 
-        Spark leaves out what is gone when it lists the files of a batch, without a word. Files that are not on a local
+        Spark silently leaves out what is gone when it lists the files of a batch. Files that are not on a local
         disk are not looked at.
         """
         for uri in self._files:

@@ -4,7 +4,7 @@
     take_failure()             None while all is well; else why it ended, and everything of this start is closed
     restart()                  opens and starts again, by the file and the table as they are now
 
-A crash (want of memory, a worker that was killed) is worth another try if a batch was finished since the last start: at
+A crash (out of memory, a worker that was killed) is worth another try if a batch was finished since the last start: at
 the first batch after a start it would come again, since a restart plans the same batch.
 """
 

@@ -3,7 +3,7 @@
 | exit status of the process | what it means |
 |---|---|
 | 52, 3 | its heap was used up (`java.lang.OutOfMemoryError`); 3 with -XX:+ExitOnOutOfMemoryError |
-| -9, 137 | killed: by the kernel or a container for want of memory, or by a person |
+| -9, 137 | killed: by the kernel or a container that ran out of memory, or by a person |
 | any other | see what it said itself |
 
 A program below spark-submit is a child of the Java process: it sees that there is no answer, and not why. There the
@@ -88,6 +88,6 @@ def _text(status: int) -> str:
     how = "" if status == _UNKNOWN else f" (exit status {status})" if status >= 0 else f" (killed by signal {-status})"
     return (
         f"Spark's Java process died{how}. Nothing is lost: what was not committed comes again at the next start. Where "
-        "the kernel or the container killed it for want of memory, give the machine or the container more, or "
+        "the kernel or the container killed it because memory ran out, give the machine or the container more, or "
         f"{READ_LESS}; where it said OutOfMemoryError itself, raise {HEAP}"
     )
