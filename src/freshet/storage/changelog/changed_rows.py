@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.merge.gather import take_rows
+from freshet.storage.merge.gather import joined_rows, take_rows
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.merge_function import Merged, PreviousRow, retracts, without_retracts
 from freshet.storage.merge.sort_words import Positions
@@ -86,9 +86,5 @@ def _joined(merged: Merged, old: Flags, new: Flags) -> pa.Table:
     positions = np.concatenate([ends[old] - 1 - new[old], ends[new] - 1])
     order = np.empty(len(positions), np.int64)
     order[positions] = np.arange(len(positions))
-    arrays = [
-        pa.chunked_array([*before.column(name).chunks, *after.column(name).chunks], after.schema.field(name).type)
-        for name in after.column_names
-    ]
-    joined = take_rows(pa.Table.from_arrays(arrays, schema=after.schema), order)
+    joined = take_rows(joined_rows(before, after, after.schema), order)
     return with_kind(joined, np.concatenate([kinds_before, kinds_after])[order])

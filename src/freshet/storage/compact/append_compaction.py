@@ -27,6 +27,7 @@ from typing import Final
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 
@@ -107,17 +108,12 @@ def join_files(store: TableStore, partition: bytes, bucket: int, files: Sequence
     """Rewrites the files, in their order, and returns the new ones. On failure nothing is left behind."""
     store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
     writer = AppendFileWriter(store, partition, bucket, FileSource.COMPACT, files[0].min_sequence_number)
-    is_done = False
-    try:
+    with undone_on_failure(writer.abort):
         for file in files:
             for batch in read_data_file(
                 store, partition, bucket, file, store.schema.column_names, batch_rows=BATCH_ROWS
             ):
                 writer.write(batch)
         outputs = writer.close()
-        is_done = True
-    finally:
-        if not is_done:
-            writer.abort()
     store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
     return outputs

@@ -48,7 +48,7 @@ def plan_due(
 
     `now_ms` is local time, as in the creation times of files.
     """
-    rules = pick_rules(options, now_ms // _HOUR_MS % 24)
+    rules = pick_rules(options, now_ms)
     if takes_level_0 or options.compaction_force_up_level_0:
         return pick_force_up_level_0(levels, rules, now_ms=now_ms, last_full_ms=last_full_ms, is_due=is_due)
     return pick(levels, rules, now_ms=now_ms, last_full_ms=last_full_ms)
@@ -84,10 +84,10 @@ def append_rules(options: CoreOptions) -> AppendRules:
     )
 
 
-def pick_rules(options: CoreOptions, local_hour: int) -> PickRules:
-    """The picking rules that the options ask for at this hour of the day."""
+def pick_rules(options: CoreOptions, now_ms: int) -> PickRules:
+    """The picking rules that the options ask for at this hour of the day, in local time."""
     off_peak = off_peak_addition(
-        local_hour,
+        now_ms // _HOUR_MS % 24,
         options.compaction_offpeak_start_hour,
         options.compaction_offpeak_end_hour,
         options.compaction_offpeak_ratio,

@@ -46,6 +46,7 @@ from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
 from freshet.storage.files.stored_columns import HeldRows
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.lookup.cached_lookup import bucket_lookup
 from freshet.storage.lookup.higher_levels import HigherLevels
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
@@ -165,8 +166,12 @@ class Rewriter:
         outputs: list[DataFileMeta] = []
         changelog: list[DataFileMeta] = []
         marks: dict[str, Bitmap32] = {}
-        is_done = False
-        try:
+
+        def discard() -> None:
+            for file in (*outputs, *changelog):
+                delete_data_file(self.store, partition, bucket, file)
+
+        with undone_on_failure(discard):
             for sections, has_rows in _to_read(plan):
                 files = [file for section in sections for file in files_of(section)]
                 producer = None if is_repair else self._producer(target, files)
@@ -184,11 +189,6 @@ class Rewriter:
                 changelog += rewritten.changelog
                 for name, rows in (marked or {}).items():
                     marks[name] = rows | marks.get(name, Bitmap32())
-            is_done = True
-        finally:
-            if not is_done:
-                for file in (*outputs, *changelog):
-                    delete_data_file(self.store, partition, bucket, file)
         for file in plan.moved:
             self._keep(target, file, held.get(file.file_name))
         if plan.rewrites:
@@ -266,8 +266,7 @@ class Rewriter:
         merge = SectionMerge(self.store.schema, self.order, self.merge_bytes, self.new_spill_path)
         read = partial(self._read, target)
         held = HeldRows(self.store.schema, KEPT_BYTES_MAX if has_rows and self._is_looked_up(target) else 0)
-        is_done = False
-        try:
+        with undone_on_failure(writer.abort, None if changelog is None else changelog.abort):
             for section in sections:
                 pieces = merge.pieces(section, rule, read, drop_delete=target.drops_deletes)
                 for rows, changes in made_ahead(pieces, executor):
@@ -284,12 +283,6 @@ class Rewriter:
                 files = _Rewritten(*self.store.env.together([writer.close, changelog.close]))
             if len(files.rows) == 1:
                 self._keep(target, files.rows[0], held.take(files.rows[0].file_name))
-            is_done = True
-        finally:
-            if not is_done:
-                writer.abort()
-                if changelog is not None:
-                    changelog.abort()
         return files
 
     def _is_looked_up(self, target: _Target) -> bool:

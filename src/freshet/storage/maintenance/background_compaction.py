@@ -65,8 +65,6 @@ LEFT_BEHIND_MS: Final = 60_000
 NUM_LEVELS_MIN: Final = 5
 """With fewer, too few levels are left between those of the batches and the highest."""
 
-_HOUR_MS: Final = 3_600_000
-
 
 @dataclass(frozen=True, slots=True)
 class BackgroundUnit:
@@ -223,7 +221,7 @@ class BackgroundCompaction:
         levels = levels_of(self._store, files)
         now_ms = self._store.env.creation_time_ms()
         if options.commits_empty_level_0 and not _has_left_behind(files, now_ms):
-            return pick_upper(levels, pick_rules(options, now_ms // _HOUR_MS % 24))
+            return pick_upper(levels, pick_rules(options, now_ms))
         return due_unit(self._store, levels)
 
 

@@ -31,21 +31,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.cleaning.expire import expire_later
-from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.conflict import Conflict
 from freshet.storage.compact.curves import UInt64s, hilbert, z_order
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import Scratch, SpillFile
-from freshet.storage.maintenance.compaction_plan import PartitionChoice, partition_test
+from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.maintenance.compaction_plan import BucketCompaction, PartitionChoice, partition_test
 from freshet.storage.maintenance.table_compaction import (
-    CompactionProgress,
+    CompactionAccount,
+    CompactionBudget,
     CompactionResult,
     ProgressCallback,
-    compaction_user,
 )
 from freshet.storage.metadata.live_files import BucketFiles
 from freshet.storage.metadata.table_store import TableStore
@@ -146,26 +144,22 @@ def sort_compact(
     store.check_writable()
     names, how = _checked(store, order_by, strategy)
     is_chosen = partition_test(store, partition)
-    works = {
-        bucket: [entry.file for entry in entries.values()] for bucket, entries in live.items() if is_chosen(bucket[0])
-    }
-    sizes = {bucket: sum(file.file_size_bytes for file in files) for bucket, files in works.items()}
-    report = progress or (lambda _: None)
-    done = CompactionProgress(0, 0, sum(sizes.values()))
-    report(done)
-    committer = Committer(store, compaction_user(store), after_commit=expire_later)
-    snapshots: list[Snapshot] = []
-    aborted_compactions: list[Conflict] = []
-    for identifier, ((name, bucket), files) in enumerate(sorted(works.items())):
-        outputs = _sorted_files(store, name, bucket, files, names, how)
-        message = CommitMessage(name, bucket, UNAWARE_BUCKET, compact_before=tuple(files), compact_after=tuple(outputs))
-        result = committer.commit(identifier, [message], force_empty=False)
-        snapshots += result.snapshots
-        aborted_compactions += result.aborted_compactions
-        done = CompactionProgress(done.buckets_done + 1, done.bytes_done + sizes[name, bucket], done.bytes_planned)
-        report(done)
+    works = [
+        BucketCompaction(name, bucket, True, tuple(entry.file for entry in entries.values()))
+        for (name, bucket), entries in sorted(live.items())
+        if is_chosen(name)
+    ]
+    account = CompactionAccount(store, works, CompactionBudget(), progress)
+
+    def sort(batch: Sequence[BucketCompaction]) -> list[CommitMessage]:
+        (work,) = batch
+        message = _sorted(store, work, names, how)
+        account.on_end(work.bucket_id)
+        return [message]
+
+    result = account.committed(([work] for work in works), sort)
     store.env.finish_later()
-    return CompactionResult(tuple(snapshots), tuple(aborted_compactions), done.buckets_done, 0, done.bytes_done)
+    return result
 
 
 def _live_files(store: TableStore, snapshot: Snapshot | None) -> tuple[TableStore, Mapping[BucketId, BucketFiles]]:
@@ -196,37 +190,28 @@ def _checked(store: TableStore, order_by: Sequence[str], strategy: str) -> tuple
     return tuple(order_by), SortStrategy(strategy)
 
 
-def _sorted_files(
-    store: TableStore,
-    partition: bytes,
-    bucket: int,
-    files: Sequence[DataFileMeta],
-    names: tuple[str, ...],
-    strategy: SortStrategy,
-) -> list[DataFileMeta]:
-    """New files with the rows of these; nothing is left behind on failure."""
+def _sorted(store: TableStore, work: BucketCompaction, names: tuple[str, ...], strategy: SortStrategy) -> CommitMessage:
+    """New files with the rows of these in order; nothing is left behind on failure."""
+    files, bucket_id = work.inputs, work.bucket_id
 
     def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for file in files:
-            yield from read_data_file(store, partition, bucket, file, columns, batch_rows=BATCH_ROWS)
+            yield from read_data_file(store, *bucket_id, file, columns, batch_rows=BATCH_ROWS)
 
     store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
     sample = _sample(store, batches, files, names)
     curve = _Curve.of(strategy, names, sample)
     scratch = Scratch(store.env)
-    writer = AppendFileWriter(store, partition, bucket, FileSource.COMPACT, min(f.min_sequence_number for f in files))
-    is_done = False
+    writer = AppendFileWriter(store, *bucket_id, FileSource.COMPACT, min(f.min_sequence_number for f in files))
     try:
-        for rows in _in_order(batches(store.schema.column_names), curve, sample, scratch, store):
-            writer.write(rows.drop_columns([_POSITION]))
-        outputs = writer.close()
-        is_done = True
+        with undone_on_failure(writer.abort):
+            for rows in _in_order(batches(store.schema.column_names), curve, sample, scratch, store):
+                writer.write(rows.drop_columns([_POSITION]))
+            outputs = writer.close()
     finally:
-        if not is_done:
-            writer.abort()
         scratch.release()
     store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
-    return outputs
+    return CommitMessage(*bucket_id, UNAWARE_BUCKET, compact_before=files, compact_after=tuple(outputs))
 
 
 def _sample(

@@ -16,7 +16,7 @@ Source: MERGING.md §8.1, §8.2.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -110,38 +110,23 @@ def run_compaction(
     """Compacts within the budget, here or elsewhere, and commits."""
     if not works:
         return CompactionResult()
-    account = _Account(store, works, budget or CompactionBudget(), progress)
-    snapshots: list[Snapshot] = []
-    aborted_compactions: list[Conflict] = []
-    committer = Committer(store, compaction_user(store), after_commit=expire_later)
-    writer = TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)
-    try:
-        for identifier, batch in enumerate(_batches(works)):
-            if account.is_exhausted:
-                break
-            if elsewhere is None:
-                buckets = [work.bucket_id for work in batch]
-                writer.compact_buckets(buckets, full=batch[0].full, may_start=account.may_start, on_end=account.on_end)
-                messages = writer.take_messages()
-            else:
-                messages = _compacted_elsewhere(store.handle, batch, elsewhere, account)
-            result = committer.commit(identifier, messages, force_empty=False)
-            snapshots += result.snapshots
-            aborted_compactions += result.aborted_compactions
+    account = CompactionAccount(store, works, budget or CompactionBudget(), progress)
+    batches = _batches(works)
+    if elsewhere is not None:
+        return account.committed(batches, lambda batch: _compacted_elsewhere(store.handle, batch, elsewhere, account))
+    with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)) as writer:
+
+        def compact(batch: Sequence[BucketCompaction]) -> list[CommitMessage]:
             writer.rebase(store.snapshots.latest())
-    finally:
-        writer.close()
-    return CompactionResult(
-        tuple(snapshots),
-        tuple(aborted_compactions),
-        account.buckets_done,
-        len(works) - account.buckets_done,
-        account.bytes_done,
-    )
+            buckets = [work.bucket_id for work in batch]
+            writer.compact_buckets(buckets, full=batch[0].full, may_start=account.may_start, on_end=account.on_end)
+            return writer.take_messages()
+
+        return account.committed(batches, compact)
 
 
 def _compacted_elsewhere(
-    table: TableHandle, batch: Sequence[BucketCompaction], elsewhere: Elsewhere, account: _Account
+    table: TableHandle, batch: Sequence[BucketCompaction], elsewhere: Elsewhere, account: CompactionAccount
 ) -> list[CommitMessage]:
     messages: list[CommitMessage] = []
     waiting = list(batch)
@@ -161,18 +146,15 @@ def repair_levels(
 ) -> CompactionResult:
     """Merges levels whose files overlap (`merge.overlaps`), bucket by bucket; others stay as they are."""
     works = plan_repair(store, partition=partition)
-    account = _Account(store, works, CompactionBudget(), progress)
-    committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid(), after_commit=expire_later)
-    snapshots: list[Snapshot] = []
-    aborted_compactions: list[Conflict] = []
+    account = CompactionAccount(store, works, CompactionBudget(), progress)
     with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)) as writer:
-        for identifier, work in enumerate(works):
-            writer.repair_buckets([work.bucket_id], account.on_end)
-            result = committer.commit(identifier, writer.take_messages(), force_empty=False)
-            snapshots += result.snapshots
-            aborted_compactions += result.aborted_compactions
+
+        def repair(batch: Sequence[BucketCompaction]) -> list[CommitMessage]:
             writer.rebase(store.snapshots.latest())
-    return CompactionResult(tuple(snapshots), tuple(aborted_compactions), account.buckets_done, 0, account.bytes_done)
+            writer.repair_buckets([work.bucket_id for work in batch], account.on_end)
+            return writer.take_messages()
+
+        return account.committed(([work] for work in works), repair)
 
 
 def compact_bucket(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
@@ -207,8 +189,8 @@ def complete_full_compaction(
         return writer.take_messages()
 
 
-class _Account:
-    """What was done of the work, against the budget; shared by the threads that work."""
+class CompactionAccount:
+    """What was done of the work of one compaction, against the budget, and its commits; threads share it."""
 
     def __init__(
         self,
@@ -217,7 +199,7 @@ class _Account:
         budget: CompactionBudget,
         progress: ProgressCallback | None,
     ) -> None:
-        self._env = store.env
+        self._store = store
         self._bytes = {work.bucket_id: work.input_bytes for work in works}
         self._bytes_planned = sum(self._bytes.values())
         self._budget = budget
@@ -230,11 +212,31 @@ class _Account:
         self.bytes_done = 0
         self._report()
 
+    def committed(
+        self,
+        batches: Iterable[Sequence[BucketCompaction]],
+        compact: Callable[[Sequence[BucketCompaction]], Sequence[CommitMessage]],
+    ) -> CompactionResult:
+        """Compacts batch by batch, each with a commit, until the budget is used up."""
+        committer = Committer(self._store, compaction_user(self._store), after_commit=expire_later)
+        snapshots: list[Snapshot] = []
+        aborted_compactions: list[Conflict] = []
+        for identifier, batch in enumerate(batches):
+            if self.is_exhausted:
+                break
+            result = committer.commit(identifier, compact(batch), force_empty=False)
+            snapshots += result.snapshots
+            aborted_compactions += result.aborted_compactions
+        buckets_left = len(self._bytes) - self.buckets_done
+        return CompactionResult(
+            tuple(snapshots), tuple(aborted_compactions), self.buckets_done, buckets_left, self.bytes_done
+        )
+
     def may_start(self, bucket: BucketId) -> bool:
         """Takes the bucket from the budget; False when too little is left."""
         with self._lock:
             limit, seconds = self._budget.input_bytes, self._budget.seconds
-            if seconds is not None and self._env.now_ms() - self._started_ms >= seconds * 1000:
+            if seconds is not None and self._store.env.now_ms() - self._started_ms >= seconds * 1000:
                 self.is_exhausted = True
             has_room = limit is None or not self._bytes_begun or self._bytes_begun + self._bytes[bucket] <= limit
             if self.is_exhausted or not has_room:

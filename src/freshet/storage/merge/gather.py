@@ -148,6 +148,15 @@ def take_from_batches(
     return pa.Table.from_arrays(columns, schema=schema), order
 
 
+def joined_rows(first: pa.Table, second: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows of both in the columns of the schema, which may say less of NULL than theirs; nothing is copied."""
+    arrays = [
+        pa.chunked_array([*first.column(field.name).chunks, *second.column(field.name).chunks], field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
 def in_pieces(rows: pa.Table, pieces_max: int) -> list[pa.RecordBatch]:
     """The rows as batches, neighbours joined where there are more than so many."""
     batches: list[pa.RecordBatch] = rows.to_batches()

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.merge.gather import take_rows
+from freshet.storage.merge.gather import joined_rows, take_rows
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.merge_function import (
     Keep,
@@ -82,8 +82,4 @@ def _replaced(rows: pa.Table, positions: Positions, others: pa.Table, executor: 
     """The rows, with others at these positions."""
     order = np.arange(rows.num_rows)
     order[positions] = rows.num_rows + np.arange(len(positions))
-    arrays = [
-        pa.chunked_array([*rows.column(name).chunks, *others.column(name).chunks], rows.schema.field(name).type)
-        for name in rows.column_names
-    ]
-    return take_rows(pa.Table.from_arrays(arrays, schema=rows.schema), order, executor=executor)
+    return take_rows(joined_rows(rows, others, rows.schema), order, executor=executor)

@@ -24,6 +24,7 @@ from freshet.storage.compact.rewriter import CompactionResult
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.options.choices import UNAWARE_BUCKET
@@ -86,14 +87,8 @@ class AppendBucketWriter(BucketWriter):
         writer, self._open_file = self._open_file, None
         if writer is None:
             return
-        is_done = False
-        try:
-            with self._tools.timings.step("parquet"):
-                self._increment.add_new_files(writer.close())
-            is_done = True
-        finally:
-            if not is_done:
-                writer.abort()
+        with undone_on_failure(writer.abort), self._tools.timings.step("parquet"):
+            self._increment.add_new_files(writer.close())
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
 
     def _shift(self, by: int) -> None:

@@ -44,6 +44,7 @@ from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
 from freshet.storage.files.stored_columns import HeldRows
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
@@ -134,9 +135,9 @@ class KeyValueBucketWriter(BucketWriter):
         changelog = ChangelogFileWriter(*level_0) if self._emits_input else None
         self._next_sequence += self._tools.contention.room(self._buffered_count)
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes
-        timings, is_done = self._tools.timings, False
+        timings = self._tools.timings
         held = HeldRows(self._store.schema, HELD_BYTES_MAX if self._compacts_what_it_flushes else 0)
-        try:
+        with undone_on_failure(writer.abort, None if changelog is None else changelog.abort):
             for rows, changes in timings.timed("sort and merge", self._taken(executor)):
                 with timings.step("parquet"):
                     if changelog is not None and changes is not None:
@@ -148,12 +149,6 @@ class KeyValueBucketWriter(BucketWriter):
             with timings.step("parquet"):
                 changelog_files = [] if changelog is None else changelog.close()
                 files = writer.close()
-            is_done = True
-        finally:
-            if not is_done:
-                writer.abort()
-                if changelog is not None:
-                    changelog.abort()
         self._next_sequence += self._buffered_count
         self._buffered_count = 0
         self._increment.add_new_files(files, changelog_files)
@@ -176,8 +171,7 @@ class KeyValueBucketWriter(BucketWriter):
         old = (*append.new_files, *append.changelog)
         level_0 = (self._store, self._partition, self._bucket, 0)
         written: list[DataFileMeta] = []
-        is_done = False
-        try:
+        with undone_on_failure(lambda: self._delete(written)):
             files = [
                 each
                 for file in append.new_files
@@ -188,10 +182,6 @@ class KeyValueBucketWriter(BucketWriter):
                 for file in append.changelog
                 for each in self._rewritten(file, by, ChangelogFileWriter(*level_0), written)
             ]
-            is_done = True
-        finally:
-            if not is_done:
-                self._delete(written)
         append.new_files, append.changelog = files, changelog
         self._next_sequence = max(file.max_sequence_number for file in files) + 1
         self._tree.rebuild()
@@ -202,19 +192,11 @@ class KeyValueBucketWriter(BucketWriter):
         self, file: DataFileMeta, by: int, writer: KeyValueFileWriter | ChangelogFileWriter, written: list[DataFileMeta]
     ) -> list[DataFileMeta]:
         """The rows of a file with numbers so much larger; what was written is noted among `written`."""
-        is_done = False
-        try:
-            with self._tools.timings.step("parquet"):
-                columns = self._store.schema.column_names
-                for rows in read_data_file(
-                    self._store, self._partition, self._bucket, file, columns, system_columns=True
-                ):
-                    writer.write(_numbered(rows, by))
-                files = writer.close()
-            is_done = True
-        finally:
-            if not is_done:
-                writer.abort()
+        columns = self._store.schema.column_names
+        with undone_on_failure(writer.abort), self._tools.timings.step("parquet"):
+            for rows in read_data_file(self._store, self._partition, self._bucket, file, columns, system_columns=True):
+                writer.write(_numbered(rows, by))
+            files = writer.close()
         written += files
         return files
 
