@@ -164,7 +164,7 @@ class _State:
     def _read(
         self, block: Any, values: Any, indexes: RowIndexes, findings: Findings
     ) -> tuple[list[Images], RowIndexes]:
-        """The images of the records that take the fast path, and the other records; learns while there is something."""
+        """The images of the records that take the fast path, and the other records, from which it learns."""
         if self._is_always_careful or not len(indexes):
             return [], indexes
         for _ in range(_LEARN_ROUNDS):

@@ -71,7 +71,7 @@ def read_row(record: RawRecord, kind_field: str | None) -> Reading:
 
 
 def read_unwrapped(record: RawRecord) -> Reading:
-    """What a row as ExtractNewRecordState leaves it says."""
+    """What a row that ExtractNewRecordState has unwrapped says."""
     value = record.value
     if value is not None and record.is_line and not value.strip():
         return Skipped(BLANK_LINE)

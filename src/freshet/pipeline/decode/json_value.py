@@ -51,6 +51,11 @@ def text_of(value: JsonValue) -> str | None:
     return compact_json(value)
 
 
+def encodable(text: str) -> str:
+    """The text with `?` in place of what UTF-8 cannot write: lone surrogates."""
+    return text.encode(errors="replace").decode()
+
+
 def compact_json(value: JsonValue) -> str:
     """The JSON of a value without blanks, numbers as they were written."""
     match value:

@@ -13,6 +13,7 @@ from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.images import Cause, Images, RowIndexes
+from freshet.pipeline.decode.json_value import encodable
 from freshet.pipeline.decode.outcomes import (
     BUCKET,
     COLUMN,
@@ -172,7 +173,7 @@ class BlockWriter:
         head = {
             **self._head(indexes, np.zeros(len(indexes), np.int32)),
             TAG: pa.array(np.full(len(indexes), TAG_DEAD, np.int8)),
-            REASON: pa.array([_writable(reason) for reason, _ in found], pa.string()),
+            REASON: pa.array([encodable(reason) for reason, _ in found], pa.string()),
             COLUMN: pa.array([column for _, column in found], pa.string()),
             RAW_KEY: self._raw(raw_records.KEY, indexes),
             RAW_VALUE: self._raw(raw_records.VALUE, indexes),
@@ -321,7 +322,3 @@ def _other_rows(records: RowIndexes) -> Any:
     others = np.full(len(records), -1)
     others[left], others[right] = right, left
     return pa.array(others, mask=others < 0)
-
-
-def _writable(text: str) -> str:
-    return text.encode(errors="replace").decode()

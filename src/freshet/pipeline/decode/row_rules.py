@@ -25,11 +25,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from freshet.pipeline.decode.carriers import carrier_arrow_type
 from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
-from freshet.pipeline.decode.convert.converter import Mask
+from freshet.pipeline.decode.convert.converter import Mask, null_mask
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType
 from freshet.storage.options import SequenceGroup
@@ -69,12 +68,12 @@ def broken_rules(
             continue
         name = column.field.name
         if column.is_key:
-            yield Broken(_nulls(array), KEY_NULL, name)
+            yield Broken(null_mask(array), KEY_NULL, name)
             continue
         if column.is_sequence:
-            yield Broken(_nulls(array) & is_delete, SEQUENCE_NULL, name)
+            yield Broken(null_mask(array) & is_delete, SEQUENCE_NULL, name)
         if not column.field.type.nullable:
-            rows = _nulls(array) & ~is_delete
+            rows = null_mask(array) & ~is_delete
             if index in kept and not column.keeps_on_null:
                 rows &= ~kept[index]
             yield Broken(rows, NOT_NULL, name)
@@ -92,7 +91,7 @@ def _broken_groups(
     is_retract: Mask = (kinds == DELETE) | (kinds == UPDATE_BEFORE)
     lacks_any = []
     for group in plan.groups:
-        ordering = [_nulls(columns[indexes[name]]) for name in group.ordering]
+        ordering = [null_mask(columns[indexes[name]]) for name in group.ordering]
         lacks_any.append(np.logical_or.reduce(ordering))
         lacks_all: Mask = np.logical_and.reduce(ordering) & ~is_retract
         if lacks_all.any():
@@ -111,7 +110,7 @@ def _has_value(
     found: Mask = np.zeros(len(columns[0]), bool)
     for name in group.protected:
         index = indexes[name]
-        found |= ~_nulls(columns[index])
+        found |= ~null_mask(columns[index])
         if index in kept:
             found |= kept[index]
     return found
@@ -128,7 +127,7 @@ def with_zeros(plan: DecodePlan, columns: Sequence[Any], kinds: Kinds, unknown: 
         if index in unknown or column.is_key or column.field.type.nullable or not array.null_count:
             continue
         arrow = carrier_arrow_type(column.field.type)
-        lacks = is_delete & _nulls(array)
+        lacks = is_delete & null_mask(array)
         if lacks.any():
             zeros = pa.array([zero_of(column.field.type)], arrow)
             whole = pa.concat_arrays([array, zeros])
@@ -147,10 +146,3 @@ def zero_of(data_type: DataType) -> Any:
     if pa.types.is_string(arrow):
         return ""
     return b"" if pa.types.is_binary(arrow) else False if pa.types.is_boolean(arrow) else 0
-
-
-def _nulls(array: Any) -> Mask:
-    if not array.null_count:
-        return np.zeros(len(array), bool)
-    mask: Mask = pc.is_null(array).to_numpy(zero_copy_only=False)
-    return mask

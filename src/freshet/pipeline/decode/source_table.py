@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from freshet.pipeline.decode.flat import ADDED_PREFIX
-from freshet.pipeline.decode.json_value import JsonValue, text_of
+from freshet.pipeline.decode.json_value import JsonValue, encodable, text_of
 
 PARTS: Final = ("db", "schema", "table")
 ADDED_NAMES: Final = tuple(f"{ADDED_PREFIX}{mark}{part}" for part in PARTS for mark in ("source_", ""))
@@ -54,7 +54,7 @@ def table_of(source: JsonValue) -> SourceTable | None:
     """The table that `source` (or the added fields of an unwrapped row) names; None where it names none."""
     if not isinstance(source, dict):
         return None
-    db, schema, table = (_writable(text_of(source.get(part))) for part in PARTS)
+    db, schema, table = (encodable(text_of(source.get(part)) or "") for part in PARTS)
     return SourceTable(db, schema, table) if table else None
 
 
@@ -105,10 +105,6 @@ def _table(parts: Any) -> SourceTable | None:
         parts = [parts[2 * index] if parts[2 * index] is not None else parts[2 * index + 1] for index in range(3)]
     db, schema, table = (part or "" for part in parts)
     return SourceTable(db, schema, table) if table else None
-
-
-def _writable(text: str | None) -> str:
-    return (text or "").encode(errors="replace").decode()
 
 
 def _as_yaml(text: str) -> str:

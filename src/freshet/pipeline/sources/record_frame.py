@@ -36,7 +36,6 @@ _COLUMNS: Final = (
     .add("timestamp", TimestampType())
 )
 _TASKS_MAX: Final = 200
-_HEADERS: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def record_frame(spark: SparkSession, records: pa.Table, config: PipelineConfig, source_index: int) -> DataFrame:
@@ -45,7 +44,7 @@ def record_frame(spark: SparkSession, records: pa.Table, config: PipelineConfig,
     Raises `ConfigurationError` naming the entry of `select` that is wrong.
     """
     raw = spark.createDataFrame(records) if records.num_rows else spark.createDataFrame([], _COLUMNS)
-    return _decoded(raw, config, source_index)
+    return decoded_frame(kafka_records(raw), config, source_index)
 
 
 def read_record_frame(
@@ -54,7 +53,7 @@ def read_record_frame(
     """The same of records that the workers read: `read` takes numbers of parts and gives batches of `RECORD_SCHEMA`."""
     numbers = KeptColumns([F.col("id")])
     parts = spark.range(0, part_count, 1, min(part_count, _TASKS_MAX))
-    return _decoded(numbers.map_in_arrow(parts, read, _COLUMNS), config, source_index)
+    return decoded_frame(kafka_records(numbers.map_in_arrow(parts, read, _COLUMNS)), config, source_index)
 
 
 def failures_of_select(spark: SparkSession, config: PipelineConfig, source_index: int) -> dict[str, tuple[str, ...]]:
@@ -62,12 +61,4 @@ def failures_of_select(spark: SparkSession, config: PipelineConfig, source_index
 
     Raises `ConfigurationError` naming the entry of `select` that is wrong.
     """
-    return expression_failures(_records(spark.createDataFrame([], _COLUMNS)), config, source_index)
-
-
-def _decoded(raw: DataFrame, config: PipelineConfig, source_index: int) -> DataFrame:
-    return decoded_frame(_records(raw), config, source_index)
-
-
-def _records(raw: DataFrame) -> DataFrame:
-    return kafka_records(raw.withColumn("headers", F.lit(None).cast(_HEADERS)))
+    return expression_failures(kafka_records(spark.createDataFrame([], _COLUMNS)), config, source_index)

@@ -41,12 +41,12 @@ NO_RAW: Final = msgspec.Raw(b"")
 
 @dataclass(frozen=True, slots=True)
 class FieldConversion:
-    """A field's way from JSON to an Arrow column: the type of its attribute, the value where it is missing, and the
-    function that converts a column."""
+    """A field's way from JSON to an Arrow column: the type of its attribute, the conversion of a column, and the value
+    where the field is missing."""
 
     annotation: Any
-    default: Any
     convert: Callable[[Sequence[Any]], Converted]
+    default: Any = None
 
 
 class Converter(ABC):
@@ -55,7 +55,7 @@ class Converter(ABC):
     def __init__(self, data_type: DataType) -> None:
         self.data_type = data_type
         self.arrow: Any = carrier_arrow_type(data_type)
-        self.raw_conversion = FieldConversion(msgspec.Raw, NO_RAW, self._convert_raw)
+        self.raw_conversion = FieldConversion(msgspec.Raw, self._convert_raw, NO_RAW)
 
     @abstractmethod
     def one(self, value: JsonValue) -> Any:

@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from freshet.pipeline.decode.convert.converter import (
     LOST,
+    NO_RAW,
     Converted,
     Converter,
     FieldConversion,
@@ -86,9 +87,9 @@ class DecimalConverter(Converter):
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds <= {STRING}:
-            return FieldConversion(str | None, None, self._convert_texts)
+            return FieldConversion(str | None, self._convert_texts)
         if kinds <= {INT, NUMBER}:
-            return FieldConversion(msgspec.Raw, msgspec.Raw(b""), self._convert_numbers)
+            return FieldConversion(msgspec.Raw, self._convert_numbers, NO_RAW)
         return self.raw_conversion
 
     def _coded(self, value: JsonValue) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from freshet.pipeline.decode.convert.converter import LOST, Converter
 from freshet.pipeline.decode.json_value import JsonNumber, JsonValue, parse_json
-from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType
+from freshet.storage.model.data_type import ArrayType, MapType, RowType
 
 
 class ArrayConverter(Converter):
@@ -60,13 +60,8 @@ class RowConverter(Converter):
 def part(converter: Converter, value: JsonValue) -> Any:
     """A value inside another one; null is lost where the type is NOT NULL."""
     if value is None:
-        return None if is_nullable(converter.data_type) else LOST
+        return None if converter.data_type.nullable else LOST
     return converter.one(value)
-
-
-def is_nullable(data_type: DataType) -> bool:
-    """True when the type takes NULL."""
-    return data_type.nullable
 
 
 def _opened(value: JsonValue) -> JsonValue:

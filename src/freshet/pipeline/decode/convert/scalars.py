@@ -23,7 +23,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.decode.convert.converter import LOST, Converted, Converter, FieldConversion, whole_array
+from freshet.pipeline.decode.convert.converter import (
+    LOST,
+    Converted,
+    Converter,
+    FieldConversion,
+    null_mask,
+    whole_array,
+)
 from freshet.pipeline.decode.dialect import Dialect
 from freshet.pipeline.decode.json_value import BOOL, INT, NUMBER, STRING, JsonNumber, JsonValue, text_of
 from freshet.storage.model.data_type import LENGTH_MAX, ScalarType, TypeRoot
@@ -51,12 +58,10 @@ class BooleanConverter(Converter):
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds <= {BOOL}:
-            return FieldConversion(bool | None, None, lambda values: (pa.array(values, pa.bool_()), None))
+            return FieldConversion(bool | None, lambda values: (pa.array(values, pa.bool_()), None))
         if kinds == {INT}:
             bit = Annotated[int, msgspec.Meta(ge=0, le=1)]
-            return FieldConversion(
-                bit | None, None, lambda values: (pa.array(values, pa.int8()).cast(pa.bool_()), None)
-            )
+            return FieldConversion(bit | None, lambda values: (pa.array(values, pa.int8()).cast(pa.bool_()), None))
         return self.raw_conversion
 
 
@@ -75,7 +80,7 @@ class IntegerConverter(Converter):
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds <= {INT}:
             whole = Annotated[int, msgspec.Meta(ge=self._low, le=self._high)]
-            return FieldConversion(whole | None, None, lambda values: (whole_array(values, self.arrow), None))
+            return FieldConversion(whole | None, lambda values: (whole_array(values, self.arrow), None))
         return self.raw_conversion
 
 
@@ -109,7 +114,7 @@ class FloatConverter(Converter):
         return number if math.isfinite(number) else LOST
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
-        return FieldConversion(float | None, None, self._convert) if kinds <= {INT, NUMBER} else self.raw_conversion
+        return FieldConversion(float | None, self._convert) if kinds <= {INT, NUMBER} else self.raw_conversion
 
     def _convert(self, values: Sequence[Any]) -> Converted:
         doubles = pa.array(values, pa.float64())
@@ -121,13 +126,9 @@ class FloatConverter(Converter):
         # Half way between two floats: the digits behind the double decide, which the careful path still has.
         half_way = (numbers.view(np.int64) & ((1 << _LOST_BITS) - 1)) == 1 << (_LOST_BITS - 1)
         bad = ~np.isfinite(singles) | half_way | ((np.abs(numbers) < np.finfo(np.float32).tiny) & (numbers != 0))
-        return pa.array(singles, pa.float32(), mask=None if not doubles.null_count else _nulls(doubles)), (
+        return pa.array(singles, pa.float32(), mask=null_mask(doubles) if doubles.null_count else None), (
             bad if bad.any() else None
         )
-
-
-def _nulls(array: Any) -> Any:
-    return array.is_null().to_numpy(zero_copy_only=False)
 
 
 def _single(text: str) -> float:
@@ -157,7 +158,7 @@ class TextConverter(Converter):
         return text if is_writable(text) else LOST
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
-        return FieldConversion(str | None, None, self._convert) if kinds <= {STRING} else self.raw_conversion
+        return FieldConversion(str | None, self._convert) if kinds <= {STRING} else self.raw_conversion
 
     def _convert(self, values: Sequence[Any]) -> Converted:
         texts = pa.array(values, pa.string())
@@ -194,7 +195,7 @@ class BytesConverter(Converter):
         return octets if len(octets) <= self._length_max else LOST
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
-        return FieldConversion(str | None, None, self.one_by_one) if kinds <= {STRING} else self.raw_conversion
+        return FieldConversion(str | None, self.one_by_one) if kinds <= {STRING} else self.raw_conversion
 
     def _octets(self, text: str) -> bytes:
         match self._mode:

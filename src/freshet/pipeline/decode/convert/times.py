@@ -117,11 +117,11 @@ class DateConverter(Converter):
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds == {STRING} or (not self._takes_numbers and not kinds):
-            return FieldConversion(str | None, None, self._convert_texts)
+            return FieldConversion(str | None, self._convert_texts)
         if kinds <= {INT} and self._takes_numbers:
             days = Annotated[int, msgspec.Meta(ge=_DAY_MIN, le=_DAY_MAX)]
             return FieldConversion(
-                days | None, None, lambda values: (whole_array(values, pa.int32()).view(pa.date32()), None)
+                days | None, lambda values: (whole_array(values, pa.int32()).view(pa.date32()), None)
             )
         return self.raw_conversion
 
@@ -152,10 +152,10 @@ class _CountConverter(Converter):
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds == {STRING} or (not self._unit and not kinds):
-            return FieldConversion(str | None, None, self._convert_texts)
+            return FieldConversion(str | None, self._convert_texts)
         if kinds <= {INT} and self._unit:
             whole = Annotated[int, msgspec.Meta(ge=_LONG_MIN, le=_LONG_MAX)]
-            return FieldConversion(whole | None, None, self._convert_numbers)
+            return FieldConversion(whole | None, self._convert_numbers)
         return self.raw_conversion
 
     def _text(self, text: str) -> int | None:

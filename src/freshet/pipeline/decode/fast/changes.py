@@ -83,7 +83,7 @@ class ChangeReader:
         return Changes(indexes, self._flat_kinds(structs), structs, None, self._flat_ops(structs), structs), failed
 
     def odd(self, changes: Changes) -> Mask:
-        """Records for the careful path, by what they are."""
+        """The changes that take the careful path because of their kind, image or key."""
         plan = self._plan
         odd: Mask = changes.kinds == _NO_KIND
         if plan.format == "debezium-json":

@@ -1,4 +1,4 @@
-"""The ways in which a row with computed columns is a dead letter, in the order in which they are looked at.
+"""The ways in which a row with computed columns is a dead letter, in the order in which they are checked.
 
 An expression failed, a cast lost a value, the value does not fit its column, or the row breaks one of the rules of
 `decode.row_rules` that read a column computed by Spark.

@@ -57,7 +57,7 @@ class Row:
         return kept(f"{self.prefix}{DATA_PREFIX}{index}")
 
     def stays(self, index: int) -> Column:
-        """True where the stored value of the column stays (unchanged TOAST)."""
+        """True where the stored value of the column is kept (unchanged TOAST)."""
         unavailable = kept(self.prefix + UNAVAILABLE)
         return F.coalesce(F.array_contains(F.split(unavailable, ","), F.lit(str(index))), F.lit(False))
 
