@@ -19,7 +19,8 @@ from freshet import Catalog, Table
 from freshet.storage.metadata.live_files import changelog_entries
 from tests.kit.changelog_files import Change, changelog
 from tests.kit.engine_tables import arrow_rows
-from tests.kit.paimon_judge import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, PaimonJudge
+from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_table import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN
 from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.judge

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table
-from tests.kit.paimon_judge import PaimonJudge, PaimonTable
+from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_table import PaimonTable
 
 pytestmark = pytest.mark.judge
 

@@ -10,7 +10,8 @@ import pytest
 
 from freshet import Catalog, InvalidRequestError, Table, UnknownOutcomeError
 from freshet.storage.commit.committer import Committer
-from tests.kit.paimon_judge import PaimonJudge, PaimonTable
+from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_table import PaimonTable
 
 pytestmark = pytest.mark.judge
 

@@ -39,7 +39,9 @@ from tests.kit.engine_histories import (
 )
 from tests.kit.engine_oracles import KIND_COLUMN, Values
 from tests.kit.engine_tables import FreshetTable, arrow_rows, schedule_options, texts
-from tests.kit.paimon_judge import PaimonError, PaimonJudge, PaimonTable, set_option
+from tests.kit.paimon_changes import set_option
+from tests.kit.paimon_judge import PaimonError, PaimonJudge
+from tests.kit.paimon_table import PaimonTable
 from tests.kit.quick import some_now, those_now
 
 pytestmark = pytest.mark.judge
@@ -119,7 +121,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 )
 def test_the_same_history_gives_the_same_tables(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
     """Other shapes are quick in storage/write/test_engine_histories.py and storage/merge/test_engine_rounds.py."""
-    play(paimon, shape, 11, folder)
+    assert_same_tables(paimon, shape, 11, folder)
 
 
 MORE_SEEDS = int(os.environ.get("FRESHET_MORE_SEEDS", "0"))
@@ -137,17 +139,17 @@ STAGED = [shape for shape in SHAPES if not shape.name.startswith(("aggregation, 
 
 @pytest.mark.parametrize("shape", STAGED[::7], ids=lambda shape: shape.name)
 def test_both_read_alike_whatever_was_compacted(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
-    read_alike(paimon, shape, 31, folder)
+    assert_read_alike(paimon, shape, 31, folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(32, 33 + MORE_SEEDS))
 @pytest.mark.parametrize("shape", STAGED if MORE_SEEDS else STAGED[3::7], ids=lambda shape: shape.name)
 def test_more_tables_are_read_alike(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path) -> None:
-    read_alike(paimon, shape, seed, folder)
+    assert_read_alike(paimon, shape, seed, folder)
 
 
-def read_alike(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path) -> None:
+def assert_read_alike(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path) -> None:
     """Automatic compactions of both sides, each by its own choice of level: no oracle, but one table, two readers."""
     shape, source = replace(shape, options={**shape.options, **BUSY}), Random(seed)
     table, side = World(paimon, shape, folder).by_freshet("t")
@@ -173,22 +175,22 @@ def test_tables_by_chance_are_the_same(paimon: PaimonJudge, seeds: range, folder
     """Any functions, groups and options together; the seed makes the table and its history."""
     for seed in seeds:
         (folder / str(seed) / "db.db").mkdir(parents=True)
-        play(paimon, any_shape(Random(seed)), seed, folder / str(seed))
+        assert_same_tables(paimon, any_shape(Random(seed)), seed, folder / str(seed))
 
 
 @pytest.mark.parametrize("shape", some_now(ONE_FLUSH_SHAPES), ids=lambda shape: shape.name)
 def test_one_flush_gives_the_same_tables(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
-    play(paimon, shape, 12, folder, keys=60, steps=1, rows=500)
+    assert_same_tables(paimon, shape, 12, folder, keys=60, steps=1, rows=500)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 101 + MORE_SEEDS))
 @pytest.mark.parametrize("shape", SHAPES if MORE_SEEDS else SHAPES[1::4], ids=lambda shape: shape.name)
 def test_more_histories_give_the_same_tables(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path) -> None:
-    play(paimon, shape, seed, folder)
+    assert_same_tables(paimon, shape, seed, folder)
 
 
-def play(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path, **size: int) -> None:
+def assert_same_tables(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path, **size: int) -> None:
     source, world = Random(seed), World(paimon, shape, folder)
     story = Story(shape, seed)
     ours, ours_seen = world.by_freshet("ours")
@@ -345,7 +347,7 @@ def test_bitmaps_and_sketches_hold_the_same(
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES[5::20], ids=lambda shape: shape.name)
 def test_large_commits_give_the_same_tables(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
-    play(paimon, shape, 77, folder, keys=800, steps=4, rows=3000)
+    assert_same_tables(paimon, shape, 77, folder, keys=800, steps=4, rows=3000)
 
 
 @dataclass(frozen=True)

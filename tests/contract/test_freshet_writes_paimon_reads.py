@@ -9,7 +9,8 @@ import pytest
 from freshet import Catalog, Table
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from tests.contract.cases import CASES, Case, Expected, arrow_rows, canonical
-from tests.kit.paimon_judge import PaimonJudge, PaimonTable
+from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_table import PaimonTable
 from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.judge

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.kit import paimon_judge as judge_changes
-from tests.kit.paimon_judge import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, PaimonError, PaimonJudge, PaimonTable
+from tests.kit import paimon_changes
+from tests.kit.paimon_judge import PaimonError, PaimonJudge
+from tests.kit.paimon_table import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, PaimonTable
 
 pytestmark = pytest.mark.judge
 
@@ -124,8 +125,8 @@ def test_replay_with_filter_commits_once(table: PaimonTable) -> None:
 
 def test_schema_changes(table: PaimonTable) -> None:
     table.write([(1, "5")])
-    table.alter(judge_changes.add_column("n", "INT", first=True), judge_changes.column_type("v", "INT"))
-    table.alter(judge_changes.rename_column("v", "w"), judge_changes.set_option("snapshot.num-retained.min", 3))
+    table.alter(paimon_changes.add_column("n", "INT", first=True), paimon_changes.column_type("v", "INT"))
+    table.alter(paimon_changes.rename_column("v", "w"), paimon_changes.set_option("snapshot.num-retained.min", 3))
     assert [(f["name"], f["id"]) for f in table.schema()["fields"]] == [("n", 2), ("k", 0), ("w", 1)]
     assert table.read_rows() == [(None, 1, 5)]
     assert len(table.system("schemas")) == 3

@@ -24,7 +24,8 @@ from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.snapshot import CommitKind
 from tests.contract.cases import arrow_rows, canonical
 from tests.kit.hypothesis_profile import examples
-from tests.kit.paimon_judge import PaimonJudge, PaimonTable
+from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_table import PaimonTable
 from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.judge
@@ -205,14 +206,14 @@ def test_write_only_tables_compacted_by_either_side(shape: Shape, paimon: Paimon
     def run(steps: Sequence[tuple[str, int]], seed: int) -> None:
         warehouse = Path(tempfile.mkdtemp(prefix="lookup-"))
         try:
-            play(shape, paimon, warehouse, steps, random.Random(seed))
+            assert_same_tables(shape, paimon, warehouse, steps, random.Random(seed))
         finally:
             shutil.rmtree(warehouse)
 
     run()
 
 
-def play(
+def assert_same_tables(
     shape: Shape, paimon: PaimonJudge, warehouse: Path, steps: Sequence[tuple[str, int]], source: random.Random
 ) -> None:
     table = create(shape, warehouse / "turns", write_only="true")

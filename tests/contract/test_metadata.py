@@ -27,7 +27,8 @@ from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import ScalarType
 from freshet.storage.model.sql_type import parse_sql_type
 from tests.contract.cases import CASES, EVERY_TYPE, Case, any_value, arrow_rows
-from tests.kit.paimon_judge import PaimonJudge, PaimonTable
+from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_table import PaimonTable
 from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.judge

@@ -11,7 +11,8 @@ from freshet.storage.model.data_file import EMPTY_STATS
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.table import Table
 from tests.contract.test_commits_and_expiry import SMALL_MANIFESTS, load, make, ours, rows, theirs
-from tests.kit.paimon_judge import PaimonJudge, add_column
+from tests.kit.paimon_changes import add_column
+from tests.kit.paimon_judge import PaimonJudge
 
 pytestmark = pytest.mark.judge
 

@@ -12,15 +12,9 @@ import pytest
 from freshet import Catalog, col
 from freshet.storage.metadata import manifest_store
 from tests.contract.cases import CASES, Case, Expected, arrow_rows, canonical
-from tests.kit.paimon_judge import (
-    PaimonJudge,
-    PaimonTable,
-    add_column,
-    column_type,
-    drop_column,
-    move_column,
-    rename_column,
-)
+from tests.kit.paimon_changes import add_column, column_type, drop_column, move_column, rename_column
+from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_table import PaimonTable
 from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.judge

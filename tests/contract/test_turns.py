@@ -53,12 +53,12 @@ STEPS = st.lists(
 def test_two_writers_take_turns(paimon: PaimonJudge, steps: list[tuple[str, list[Row]]]) -> None:
     warehouse = Path(tempfile.mkdtemp(prefix="turns-"))
     try:
-        _play(paimon, warehouse, steps)
+        _assert_same_tables(paimon, warehouse, steps)
     finally:
         shutil.rmtree(warehouse)
 
 
-def _play(paimon: PaimonJudge, warehouse: Path, steps: list[tuple[str, list[Row]]]) -> None:
+def _assert_same_tables(paimon: PaimonJudge, warehouse: Path, steps: list[tuple[str, list[Row]]]) -> None:
     table = Catalog(str(warehouse)).create_table(
         "db.t",
         schema=CASE.columns,

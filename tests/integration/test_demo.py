@@ -61,6 +61,16 @@ def _end(program: subprocess.Popen[bytes]) -> None:
         program.wait(30)
 
 
+def _run_to_the_end(folder: Path, installation: Installation, *words: str) -> str:
+    """What a demo prints that runs to its end."""
+    program = _start(folder, installation, *words)
+    try:
+        assert program.wait(1200) == 0, _log(folder)
+    finally:
+        _end(program)
+    return _log(folder)
+
+
 def _left_over(folder: Path) -> list[list[str]]:
     """Command lines that still name this run, after a moment to end in."""
     deadline = time.monotonic() + 120
@@ -76,12 +86,7 @@ def _left_over(folder: Path) -> list[list[str]]:
 
 
 def test_to_the_end(tmp_path: Path, wheel: Installation) -> None:
-    program = _start(tmp_path, wheel)
-    try:
-        assert program.wait(1200) == 0, _log(tmp_path)
-    finally:
-        _end(program)
-    text = _log(tmp_path)
+    text = _run_to_the_end(tmp_path, wheel)
     assert text.count("equal; as in the shop's database") == 2, text
     assert text.count("folded: as in the table") == 2, text
     assert "kill -9: the writer is gone" in text
@@ -115,12 +120,7 @@ def test_interrupted(tmp_path: Path, wheel: Installation) -> None:
 
 
 def test_the_join_to_the_end(tmp_path: Path) -> None:
-    program = _start(tmp_path, Installation(Path(sys.executable), str(ROOT / "src")), "join")
-    try:
-        assert program.wait(1200) == 0, _log(tmp_path)
-    finally:
-        _end(program)
-    text = _log(tmp_path)
+    text = _run_to_the_end(tmp_path, Installation(Path(sys.executable), str(ROOT / "src")), "join")
     assert text.count("equal; as the streams say") == 2, text
     assert text.count("  wave ") == 5, text
     assert "compaction job: exit code 0" in text

@@ -15,34 +15,25 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import shutil
-import subprocess
-import tempfile
-import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
-from freshet.jobs.demo.child_process import start_child, stop_child, tail
 from freshet.pipeline.spark.jars import ensure_jars, java_command, pyspark_jars
-from tests.kit.columns_file import ROW_KINDS, read_columns, write_columns
+from tests.kit.columns_file import read_columns, write_columns
+from tests.kit.judge_process import JudgeProcess
+from tests.kit.paimon_changes import option_texts
+from tests.kit.paimon_table import PaimonTable, rows_and_kinds
 from tests.kit.paimon_types import TypeJson, arrow_schema, arrow_type, type_json, type_of_arrow
 
 SOURCE = Path(__file__).with_name("PaimonJudge.java")
-ROW_KIND_COLUMN = "_ROW_KIND"
-SNAPSHOT_ID_COLUMN = "_SNAPSHOT_ID"
 JVM_OPTIONS = ("-Xmx1500m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC")
 """Without the JVM's second compiler, which took half of the judge's CPU."""
-
-# A table, or rows: mappings (with ROW_KIND_COLUMN if not +I), or tuples of values, a row kind first if there is one
-# more value than the table has columns.
-Rows = pa.Table | Sequence[Mapping[str, Any]] | Sequence[tuple[Any, ...]]
 
 
 class PaimonError(Exception):
@@ -59,51 +50,30 @@ class PaimonError(Exception):
 class PaimonJudge:
     """The child process. Use `start`, close when done."""
 
-    def __init__(self, child: subprocess.Popen[bytes], scratch: Path) -> None:
-        self._child = child
-        self._scratch = scratch
-        self._lock = threading.Lock()
+    def __init__(self, process: JudgeProcess) -> None:
+        self._process = process
 
     @classmethod
     @contextlib.contextmanager
     def start(cls, *, jvm_options: Sequence[str] = JVM_OPTIONS) -> Iterator[PaimonJudge]:
         """Starts the JVM (about two seconds) and ends it when the block ends."""
-        scratch = Path(tempfile.mkdtemp(prefix="paimon-judge-"))
         jars = [
             *ensure_jars("paimon"),
             *pyspark_jars("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "lz4-java", "snappy-java"),
         ]
-        command = [java_command(), *jvm_options, "-cp", ":".join(map(str, jars)), SOURCE, scratch]
-        with (scratch / "log").open("wb") as log:
-            child = start_child(command, log=log, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        judge = cls(child, scratch)
-        try:
-            judge.call("ping")
-            yield judge
-        finally:
-            stop_child(child)
-            shutil.rmtree(scratch, ignore_errors=True)
+        command = [java_command(), *jvm_options, "-cp", ":".join(map(str, jars)), SOURCE]
+        with JudgeProcess.start("paimon", command) as process:
+            yield cls(process)
 
     @property
     def pid(self) -> int:
         """The process id of the JVM, for tests that kill it."""
-        return self._child.pid
+        return self._process.child.pid
 
     def call(self, op: str, **arguments: Any) -> Any:
         """One request to the child; arguments that are None are left out."""
         request = {"op": op, **{name: value for name, value in arguments.items() if value is not None}}
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        with self._lock:
-            try:
-                self._child.stdin.write(orjson.dumps(request) + b"\n")
-                self._child.stdin.flush()
-                line = self._child.stdout.readline()
-            except BrokenPipeError:
-                line = b""
-        if not line:
-            raise RuntimeError(f"the judge is gone (exit code {self._child.wait()}):\n{tail(self._scratch / 'log')}")
-        answer = orjson.loads(line)
+        answer = self._process.answer(request)
         if error := answer.get("error"):
             raise PaimonError(error["class"], error["message"], error["stack"], error["causes"])
         return answer["ok"]
@@ -128,7 +98,7 @@ class PaimonJudge:
             fields=[{"name": name, "type": type_json(of)} for name, of in columns.items()],
             primary_keys=list(primary_keys),
             partition_keys=list(partition_keys),
-            options=_texts(options or {}),
+            options=option_texts(options or {}),
             comment=comment,
             exclusive=exclusive,
         )
@@ -143,13 +113,13 @@ class PaimonJudge:
         exclusive: bool = False,
     ) -> PaimonTable:
         """A table in a folder. `exclusive` commits through hard links, needed where other processes commit too."""
-        return PaimonTable(self, str(location), _texts(options or {}), branch, exclusive)
+        return PaimonTable(self, str(location), option_texts(options or {}), branch, exclusive)
 
     def binary_rows(self, types: Sequence[TypeJson], rows: Sequence[Sequence[Any]] | pa.Table) -> list[BinaryRowFacts]:
         """What Paimon makes of rows of these types: serialized bytes (arity first, big-endian) and hash code."""
         fields = [pa.field(f"f{index}", arrow_type(type_json(of))) for index, of in enumerate(types)]
         if not isinstance(rows, pa.Table):
-            rows = _table_of([tuple(row) for row in rows], pa.schema(fields))[0]
+            rows = rows_and_kinds([tuple(row) for row in rows], pa.schema(fields))[0]
         with self.columns_file(rows) as path:
             answer = self.call("binary_rows", types=[type_json(of) for of in types], rows=path)
         return [BinaryRowFacts(base64.b64decode(row["bytes"]), row["hash"]) for row in answer]
@@ -175,7 +145,7 @@ class PaimonJudge:
     @contextlib.contextmanager
     def columns_file(self, table: pa.Table, kinds: np.ndarray | None = None) -> Iterator[str]:
         """Rows on their way to the child."""
-        path = self._scratch / f"{uuid.uuid4()}.columns"
+        path = self._process.scratch / f"{uuid.uuid4()}.columns"
         write_columns(path, table, kinds)
         try:
             yield str(path)
@@ -197,320 +167,3 @@ class BinaryRowFacts:
 
     data: bytes
     hash_code: int
-
-
-@dataclass(frozen=True, slots=True)
-class RowKeyFacts:
-    """Where Paimon puts a row: partition and trimmed primary key are serialized rows."""
-
-    partition: bytes
-    bucket: int
-    key: bytes | None
-
-
-@dataclass(frozen=True)
-class PaimonTable:
-    """One table as Paimon sees it. `options` are dynamic options of every call."""
-
-    judge: PaimonJudge
-    location: str
-    options: Mapping[str, str]
-    branch: str | None = None
-    exclusive: bool = False
-
-    def copy(self, options: Mapping[str, Any]) -> PaimonTable:
-        """The table with more dynamic options (`write-only`, `scan.snapshot-id`, `scan.tag-name`, …)."""
-        return replace(self, options={**self.options, **_texts(options)})
-
-    # ---------------------------------------------------------------------------------------------- schemas, snapshots
-
-    def schema(self, schema_id: int | None = None) -> dict[str, Any]:
-        """A schema file's content, the latest by default."""
-        return self._call("schema", id=schema_id)
-
-    def arrow_schema(self) -> pa.Schema:
-        """The Arrow schema of the table's columns now."""
-        return arrow_schema(self.schema()["fields"])
-
-    def snapshot(self, snapshot_id: int | None = None) -> dict[str, Any] | None:
-        """A snapshot file's content, the latest by default; None where there is none yet."""
-        return self._call("snapshot", id=snapshot_id)
-
-    def alter(self, *changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Commits schema changes, see the functions below this class; returns the new schema."""
-        return self._call("alter_table", changes=[dict(change) for change in changes])
-
-    # ---------------------------------------------------------------------------------------------- writing
-
-    def write(
-        self,
-        rows: Rows = (),
-        *,
-        user: str = "judge",
-        identifier: int | None = None,
-        compact: str | None = None,
-        compact_buckets: Sequence[int] | None = None,
-        bucket: int | None = None,
-        overwrite: Mapping[str, str] | None = None,
-        ignore_empty: bool = False,
-        filter_committed: bool = False,
-        options: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """Writes rows and commits them under (user, identifier); `compact` is "full" or "normal", for all buckets.
-
-        The identifier is by default one more than the user's latest. Returns the snapshot ids `before` and `latest`,
-        and how many commits were made (0 if `filter_committed` found it committed).
-        """
-        table = self if options is None else self.copy(options)
-        identifier = table._next_identifier(user) if identifier is None else identifier
-        return table._write(
-            rows,
-            user=user,
-            identifier=identifier,
-            compact=compact,
-            compact_buckets=compact_buckets,
-            bucket=bucket,
-            overwrite=overwrite,
-            ignore_empty=ignore_empty,
-            filter_committed=filter_committed,
-        )
-
-    def prepare(self, rows: Rows, *, user: str, identifier: int, compact: str | None = None) -> list[str]:
-        """Writes files but does not commit; returns the messages for `commit`."""
-        return self._write(rows, user=user, identifier=identifier, compact=compact, commit=False)["messages"]
-
-    def commit(
-        self, messages: Sequence[str], *, user: str, identifier: int, filter_committed: bool = False
-    ) -> dict[str, Any]:
-        """Commits what `prepare` returned."""
-        return self._call(
-            "commit", messages=list(messages), user=user, identifier=identifier, filter_committed=filter_committed
-        )
-
-    def compact(self, *, full: bool = True, user: str = "judge-compact", buckets: Sequence[int] | None = None) -> None:
-        """Compacts all buckets (or those named) and commits."""
-        self.write((), user=user, compact="full" if full else "normal", compact_buckets=buckets, ignore_empty=True)
-
-    def compact_manifests(self, user: str = "judge") -> None:
-        """Rewrites all manifests into few."""
-        self._call("compact_manifests", user=user)
-
-    # ---------------------------------------------------------------------------------------------- reading
-
-    def read_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        filter: Mapping[str, Any] | None = None,  # noqa: A002
-        execute_filter: bool = False,
-        limit: int | None = None,
-        snapshot_id: int | None = None,
-        tag: str | None = None,
-        timestamp_ms: int | None = None,
-        sort_by: Sequence[str] = (),
-    ) -> pa.Table:
-        """The merged rows.
-
-        A filter is `{"column", "is", "value" | "values"}` with values as text, or `{"and" | "or": [filter, …]}`.
-        Without `execute_filter` it only prunes, as Paimon's readers do.
-        """
-        travel = {"scan.snapshot-id": snapshot_id, "scan.tag-name": tag, "scan.timestamp-millis": timestamp_ms}
-        table = self.copy({key: value for key, value in travel.items() if value is not None})
-        # Paimon returns nothing, silently, when the projection lacks a column of the filter: read it, drop it here.
-        read = None if columns is None else list(dict.fromkeys([*columns, *_filter_columns(filter)]))
-        answer = table._call("read", projection=read, filter=filter, execute_filter=execute_filter, limit=limit)
-        rows, _ = self.judge.take_rows(answer)
-        rows = rows if columns is None else rows.select(list(columns))
-        return rows.sort_by([(column, "ascending") for column in sort_by]) if sort_by else rows
-
-    def read_rows(self, columns: Sequence[str] | None = None, **arguments: Any) -> list[tuple[Any, ...]]:
-        """The merged rows as sorted tuples (by their texts, so that NULLs sort too)."""
-        rows = self.read_arrow(columns, **arguments)
-        tuples = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-        return sorted(tuples, key=repr)
-
-    def system(self, name: str) -> pa.Table:
-        """A system table: snapshots, files, manifests, schemas, partitions, buckets, options, tags, audit_log, ro, …"""
-        rows, _ = self.judge.take_rows(self._call("read", system=name.removeprefix("$")))
-        return rows
-
-    def changelog(self, from_snapshot: int = 1, to_snapshot: int | None = None) -> pa.Table:
-        """What a streaming reader sees from a snapshot on: the columns, ROW_KIND_COLUMN and SNAPSHOT_ID_COLUMN."""
-        answer = self._call("changelog", **{"from": from_snapshot, "to": to_snapshot})
-        rows, kinds = self.judge.take_rows(answer)
-        named = pa.DictionaryArray.from_arrays(pa.array(kinds), pa.array(ROW_KINDS)).cast(pa.string())
-        return _with_snapshot_ids(rows.append_column(ROW_KIND_COLUMN, named), answer)
-
-    def audit_log(self, from_snapshot: int = 1, to_snapshot: int | None = None) -> pa.Table:
-        """The same through the system table `$audit_log`, which has the kind as a column of its own."""
-        answer = self._call("changelog", system="audit_log", **{"from": from_snapshot, "to": to_snapshot})
-        rows, _ = self.judge.take_rows(answer)
-        return _with_snapshot_ids(_with_our_kind(rows), answer)
-
-    def audit_log_between(self, start: int, end: int) -> pa.Table:
-        """The changes after one snapshot up to another, as a batch read of `$audit_log` has them: without their ids."""
-        between = {"incremental-between": f"{start},{end}", "incremental-between-scan-mode": "changelog"}
-        return _with_our_kind(self.copy(between).system("audit_log"))
-
-    def plan(self, columns: Sequence[str] | None = None, **arguments: Any) -> list[dict[str, Any]]:
-        """The splits of a scan: partition (base64), bucket, raw_convertible, files (names)."""
-        return self._call("plan", projection=columns, **arguments)
-
-    def row_keys(self, rows: Rows) -> list[RowKeyFacts]:
-        """Partition, bucket and trimmed primary key of rows, as Paimon computes them."""
-        table, _ = self._table_of(rows)
-        with self.judge.columns_file(table) as path:
-            answer = self._call("row_keys", rows=path)
-        return [
-            RowKeyFacts(
-                base64.b64decode(row["partition"]),
-                row["bucket"],
-                base64.b64decode(row["key"]) if "key" in row else None,
-            )
-            for row in answer
-        ]
-
-    # ---------------------------------------------------------------------------------------------- maintenance
-
-    def create_tag(self, name: str, snapshot_id: int | None = None) -> None:
-        self._call("maintain", what="create_tag", name=name, snapshot=snapshot_id)
-
-    def delete_tag(self, name: str) -> None:
-        self._call("maintain", what="delete_tag", name=name)
-
-    def create_branch(self, name: str, tag: str | None = None) -> None:
-        self._call("maintain", what="create_branch", name=name, tag=tag)
-
-    def delete_branch(self, name: str) -> None:
-        self._call("maintain", what="delete_branch", name=name)
-
-    def rollback(self, snapshot_id: int) -> None:
-        self._call("maintain", what="rollback", snapshot=snapshot_id)
-
-    def reset_consumer(self, name: str, next_snapshot_id: int) -> None:
-        """A consumer that still needs snapshots from `next_snapshot_id` on (expiry must spare them)."""
-        self._call("maintain", what="reset_consumer", name=name, snapshot=next_snapshot_id)
-
-    def expire(
-        self, *, retain_max: int | None = None, retain_min: int | None = None, time_retained_ms: int | None = None
-    ) -> int:
-        """Expires snapshots; returns how many."""
-        return self._call(
-            "maintain", what="expire", retain_max=retain_max, retain_min=retain_min, time_retained_ms=time_retained_ms
-        )
-
-    # ---------------------------------------------------------------------------------------------- private
-
-    def _call(self, op: str, **arguments: Any) -> Any:
-        return self.judge.call(
-            op,
-            table=self.location,
-            options=dict(self.options) or None,
-            branch=self.branch,
-            exclusive=self.exclusive or None,
-            **arguments,
-        )
-
-    def _write(self, rows: Rows, **arguments: Any) -> Any:
-        if not isinstance(rows, pa.Table) and len(rows) == 0:
-            return self._call("write", batches=[], **arguments)
-        table, kinds = self._table_of(rows)
-        with self.judge.columns_file(table, kinds) as path:
-            return self._call("write", batches=[path], **arguments)
-
-    def _table_of(self, rows: Rows) -> tuple[pa.Table, np.ndarray]:
-        return _table_of(rows, self.arrow_schema())
-
-    def _next_identifier(self, user: str) -> int:
-        snapshots = self.system("snapshots")
-        mine = [
-            identifier
-            for committer, identifier in zip(
-                snapshots["commit_user"].to_pylist(), snapshots["commit_identifier"].to_pylist(), strict=True
-            )
-            if committer == user and identifier < 2**62
-        ]
-        return max(mine, default=0) + 1
-
-
-def add_column(name: str | Sequence[str], of: TypeJson, **move: Any) -> dict[str, Any]:
-    """A change for `alter`; `move` is `first=True`, `last=True`, `after=NAME` or `before=NAME`; nested names: lists."""
-    return {"change": "add_column", "column": _path(name), "type": type_json(of), **move}
-
-
-def drop_column(name: str | Sequence[str]) -> dict[str, Any]:
-    return {"change": "drop_column", "column": _path(name)}
-
-
-def rename_column(name: str | Sequence[str], to: str) -> dict[str, Any]:
-    return {"change": "rename_column", "column": _path(name), "to": to}
-
-
-def column_type(name: str | Sequence[str], of: TypeJson, *, keep_nullability: bool = False) -> dict[str, Any]:
-    return {"change": "column_type", "column": _path(name), "type": type_json(of), "keep_nullability": keep_nullability}
-
-
-def column_nullable(name: str | Sequence[str], nullable: bool) -> dict[str, Any]:
-    return {"change": "column_nullable", "column": _path(name), "nullable": nullable}
-
-
-def move_column(name: str, **move: Any) -> dict[str, Any]:
-    return {"change": "column_position", "column": _path(name), **move}
-
-
-def set_option(key: str, value: Any) -> dict[str, Any]:
-    return {"change": "set_option", "key": key, "value": _text(value)}
-
-
-def _filter_columns(node: Mapping[str, Any] | None) -> list[str]:
-    if node is None:
-        return []
-    if "column" in node:
-        return [node["column"]]
-    return [column for child in node.get("and") or node["or"] for column in _filter_columns(child)]
-
-
-def _path(name: str | Sequence[str]) -> list[str]:
-    return [name] if isinstance(name, str) else list(name)
-
-
-def _texts(options: Mapping[str, Any]) -> dict[str, str]:
-    return {key: _text(value) for key, value in options.items()}
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _table_of(rows: Rows, schema: pa.Schema) -> tuple[pa.Table, np.ndarray]:
-    """Rows in the table's own Arrow types and order, and their kind bytes."""
-    if isinstance(rows, pa.Table):
-        kinds = rows[ROW_KIND_COLUMN].to_pylist() if ROW_KIND_COLUMN in rows.column_names else ["+I"] * rows.num_rows
-        missing = [pa.nulls(rows.num_rows, field.type) for field in schema if field.name not in rows.column_names]
-        named = dict(zip([f.name for f in schema if f.name not in rows.column_names], missing, strict=True))
-        columns = [named[field.name] if field.name in named else rows[field.name].cast(field.type) for field in schema]
-    else:
-        width = len(schema)
-        mappings = [
-            row if isinstance(row, Mapping) else dict(zip(schema.names, row[len(row) - width :], strict=True))
-            for row in rows
-        ]
-        kinds = [
-            row.get(ROW_KIND_COLUMN, "+I") if isinstance(row, Mapping) else row[0] if len(row) > width else "+I"
-            for row in rows
-        ]
-        columns = [pa.array([row.get(field.name) for row in mappings], field.type) for field in schema]
-    nullable = pa.schema([field.with_nullable(True) for field in schema])  # a delete may lack its NOT NULL values
-    return pa.Table.from_arrays(columns, schema=nullable), np.array([ROW_KINDS.index(k) for k in kinds], dtype=np.int8)
-
-
-def _with_snapshot_ids(rows: pa.Table, answer: Mapping[str, Any]) -> pa.Table:
-    """With the snapshot of each row; the answer has their numbers, in order."""
-    counts = answer["snapshots"]
-    ids = np.repeat([snapshot_id for snapshot_id, _ in counts], [count for _, count in counts])
-    return rows.append_column(SNAPSHOT_ID_COLUMN, pa.array(ids, pa.int64()))
-
-
-def _with_our_kind(rows: pa.Table) -> pa.Table:
-    """The kind as in a changelog, not as in the audit log."""
-    return rows.rename_columns([ROW_KIND_COLUMN if name == "rowkind" else name for name in rows.column_names])

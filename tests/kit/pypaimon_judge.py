@@ -7,10 +7,6 @@ microseconds), sequence groups, `ignore-retract`, aggregates on lookup tables.
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
-import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshet.jobs.demo.child_process import start_child, stop_child, tail
+from tests.kit.judge_process import JudgeProcess
 
 PYTHON = Path(__file__).parents[2] / ".venv-pypaimon" / "bin" / "python"
 PROCESS = Path(__file__).with_name("pypaimon_process.py")
@@ -35,9 +31,8 @@ class PypaimonError(Exception):
 class PypaimonJudge:
     """The child process; use `start`."""
 
-    def __init__(self, child: subprocess.Popen[bytes], scratch: Path) -> None:
-        self._child = child
-        self._scratch = scratch
+    def __init__(self, process: JudgeProcess) -> None:
+        self._process = process
 
     @classmethod
     @contextlib.contextmanager
@@ -45,30 +40,12 @@ class PypaimonJudge:
         """Starts the process and ends it when the block ends."""
         if not PYTHON.exists():
             raise RuntimeError(f"{PYTHON} is missing; run `make venv-pypaimon`")
-        scratch = Path(tempfile.mkdtemp(prefix="pypaimon-judge-"))
-        with (scratch / "log").open("wb") as log:
-            child = start_child([PYTHON, PROCESS, scratch], log=log, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        judge = cls(child, scratch)
-        try:
-            judge.call("ping")
-            yield judge
-        finally:
-            stop_child(child)
-            shutil.rmtree(scratch, ignore_errors=True)
+        with JudgeProcess.start("pypaimon", [PYTHON, PROCESS]) as process:
+            yield cls(process)
 
     def call(self, op: str, **arguments: Any) -> Any:
         """One request to the child."""
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        try:
-            self._child.stdin.write(json.dumps({"op": op, **arguments}).encode() + b"\n")
-            self._child.stdin.flush()
-            line = self._child.stdout.readline()
-        except BrokenPipeError:
-            line = b""
-        if not line:
-            raise RuntimeError(f"the judge is gone (exit code {self._child.wait()}):\n{tail(self._scratch / 'log')}")
-        answer = json.loads(line)
+        answer = self._process.answer({"op": op, **arguments})
         if "error" in answer:
             raise PypaimonError(answer["error"], answer["stack"])
         return answer["ok"]
@@ -121,7 +98,7 @@ class PypaimonJudge:
 
     @contextlib.contextmanager
     def _rows_file(self, rows: pa.Table) -> Iterator[str]:
-        path = self._scratch / f"{uuid.uuid4()}.arrow"
+        path = self._process.scratch / f"{uuid.uuid4()}.arrow"
         with pa.ipc.new_file(str(path), rows.schema) as out:
             out.write_table(rows)
         try:

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from freshet import Catalog, Table
 from freshet.storage.codec.binary_row import decode_row
-from tests.kit.paimon_judge import PaimonJudge, PaimonTable, set_option
+from tests.kit.paimon_changes import set_option
+from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_table import PaimonTable
 
 COLUMNS = {"p": "STRING NOT NULL", "k": "INT NOT NULL", "v": "STRING"}
 

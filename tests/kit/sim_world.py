@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -54,6 +54,9 @@ OPTIONS: Final[Mapping[str, str]] = {
 @dataclass
 class World:
     """One disk, one table, one stream."""
+
+    rival_turns: ClassVar[int] = 2
+    """Calls of `run_rival` after a crash."""
 
     seed: int
     keyed: bool = True
@@ -150,8 +153,18 @@ class World:
                 held[key] = value
         return Counter(held.items())
 
+    def assert_survives(self, crash: Fault, *, with_rival: bool) -> None:
+        """The process dies once, and another one commits the rest: nothing is lost or doubled."""
+        self.run_stream(crash)
+        assert self.crash_count == 1, crash
+        for _ in range(self.rival_turns if with_rival else 0):
+            self.run_rival()
+        self.run_stream()
+        assert self.acknowledged == self.batch_count
+        self.check()
+
     def check(self) -> None:
-        """Everything that must hold whatever happened: rows, ids, names, identities; also after orphan cleaning."""
+        """Asserts what must hold whatever happened: rows, ids, names, identities; also after orphan cleaning."""
         store = self.open()
         assert read(store) == self.oracle(), f"seed {self.seed}: the table does not equal the oracle"
         assert_contiguous(store)

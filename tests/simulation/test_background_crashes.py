@@ -38,6 +38,7 @@ PRODUCERS: Mapping[str, Mapping[str, str]] = {
 class BackgroundWorld(World):
     """Deduplicate; a process of the stream has a `BackgroundCompaction` and at most one unit under way."""
 
+    rival_turns = 1
     units_committed = 0
     background: tuple[Env, BackgroundCompaction] | None = None
     pending: tuple[BackgroundUnit, list[CommitMessage]] | None = None
@@ -98,17 +99,6 @@ def world_of(producer: str) -> BackgroundWorld:
     return BackgroundWorld(SEED, batch_count=12, options={**kept, **PRODUCERS[producer]})
 
 
-def survive(producer: str, fault: Fault, *, with_rival: bool) -> None:
-    world = world_of(producer)
-    world.run_stream(fault)
-    assert world.crash_count == 1, fault
-    if with_rival:
-        world.run_rival()
-    world.run_stream()
-    assert world.acknowledged == world.batch_count
-    world.check()
-
-
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_crash_at_every_point(producer: str, half: int) -> None:
@@ -120,7 +110,9 @@ def test_crash_at_every_point(producer: str, half: int) -> None:
     assert visits[CrashPoint.COMPACT_OUTPUT_WRITTEN] >= 2
     first = (half + list(PRODUCERS).index(producer)) % 2
     for number, (point, count) in enumerate(sorted(visits.items())[first::2]):
-        survive(producer, Fault(point=point, visit=max(1, count - number % 3)), with_rival=number % 2 == 0)
+        world_of(producer).assert_survives(
+            Fault(point=point, visit=max(1, count - number % 3)), with_rival=number % 2 == 0
+        )
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
@@ -146,4 +138,4 @@ def test_crash_at_every_change_of_the_disk(producer: str, takes_effect: bool) ->
     mutations = world_of(producer).run_stream().file_io.mutation_count
     for at in range(SEED % 7, mutations, 7):
         fault = Fault(FaultKind.CRASH, at=at, takes_effect=takes_effect)
-        survive(producer, fault, with_rival=at % 3 == 0)
+        world_of(producer).assert_survives(fault, with_rival=at % 3 == 0)

@@ -60,17 +60,6 @@ def world_of(producer: str) -> ChangelogWorld:
 SOME = [pytest.param(name, marks=pytest.mark.slow if "spilled" in name else ()) for name in PRODUCERS]
 
 
-def survive(world: ChangelogWorld, fault: Fault, *, with_rival: bool) -> None:
-    world.run_stream(fault)
-    assert world.crash_count == 1, fault
-    if with_rival:
-        world.run_rival()
-        world.run_rival()
-    world.run_stream()
-    assert world.acknowledged == world.batch_count
-    world.check()
-
-
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("producer", SOME)
 def test_crash_at_every_point(producer: str, half: int) -> None:
@@ -81,7 +70,9 @@ def test_crash_at_every_point(producer: str, half: int) -> None:
     assert visits[CrashPoint.CHANGELOG_WRITTEN] >= 2
     first = (half + list(PRODUCERS).index(producer)) % 2
     for number, (point, count) in enumerate(sorted(visits.items())[first::2]):
-        survive(world_of(producer), Fault(point=point, visit=max(1, count - number % 2)), with_rival=number % 2 == 0)
+        world_of(producer).assert_survives(
+            Fault(point=point, visit=max(1, count - number % 2)), with_rival=number % 2 == 0
+        )
 
 
 @pytest.mark.parametrize("producer", ["input", "lookup", "every second"])
@@ -89,7 +80,7 @@ def test_crash_at_changes_of_the_disk(producer: str) -> None:
     mutations = world_of(producer).run_stream().file_io.mutation_count
     for at in range(SEED % 29, mutations, 29):
         fault = Fault(FaultKind.CRASH, at=at, takes_effect=at % 2 == 0)
-        survive(world_of(producer), fault, with_rival=at % 3 == 0)
+        world_of(producer).assert_survives(fault, with_rival=at % 3 == 0)
 
 
 @pytest.mark.slow
@@ -98,4 +89,4 @@ def test_crash_at_every_change_of_the_disk(producer: str) -> None:
     """Before each change, which leaves what a crash right after the one before it leaves."""
     mutations = world_of(producer).run_stream().file_io.mutation_count
     for at in range(mutations):
-        survive(world_of(producer), Fault(FaultKind.CRASH, at=at, takes_effect=False), with_rival=at % 3 == 0)
+        world_of(producer).assert_survives(Fault(FaultKind.CRASH, at=at, takes_effect=False), with_rival=at % 3 == 0)

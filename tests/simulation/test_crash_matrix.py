@@ -31,17 +31,6 @@ def calm_run(keyed: bool) -> tuple[int, dict[CrashPoint, int]]:
     return env.file_io.mutation_count, dict(env.visits)
 
 
-def survive(world: World, fault: Fault, *, with_rival: bool) -> None:
-    """One fault, then as many healthy processes as it takes."""
-    world.run_stream(fault)
-    if with_rival:
-        world.run_rival()
-        world.run_rival()
-    world.run_stream()
-    assert world.acknowledged == world.batch_count
-    world.check()
-
-
 def point_faults(keyed: bool) -> Iterator[Fault]:
     for point, visits in sorted(calm_run(keyed)[1].items()):
         for visit in range(1, visits + 1):
@@ -63,9 +52,7 @@ def test_crash_at_every_point(keyed: bool, parity: int, visits: str) -> None:
     }
     chosen = [fault for fault in faults if fault.visit % 2 == (visits == "odd")]
     for number, fault in enumerate(chosen, parity):
-        world = World(SEED, keyed)
-        survive(world, fault, with_rival=number % 2 == 1)
-        assert world.crash_count == 1, fault
+        World(SEED, keyed).assert_survives(fault, with_rival=number % 2 == 1)
 
 
 def mutation_faults(keyed: bool, kind: FaultKind, stride: int, count: int = 1) -> Iterator[Fault]:
@@ -80,9 +67,7 @@ def check_crashes(keyed: bool, stride: int) -> int:
     if stride == 1:  # a crash right after a change leaves what one before the next change leaves
         faults = [*(fault for fault in faults if not fault.takes_effect), faults[-1]]
     for number, fault in enumerate(faults):
-        world = World(SEED, keyed)
-        survive(world, fault, with_rival=number % 3 == 0)
-        assert world.crash_count == 1, fault
+        World(SEED, keyed).assert_survives(fault, with_rival=number % 3 == 0)
     return len(faults)
 
 
@@ -163,6 +148,4 @@ def test_crash_while_spilling() -> None:
     world.check()
     for point in (CrashPoint.WRITE_BEFORE_SPILL, CrashPoint.WRITE_SPILLED, CrashPoint.WRITE_FLUSHED):
         assert env.visits[point]
-        again = World(SEED, options=SPILLS)
-        survive(again, Fault(point=point), with_rival=False)
-        assert again.crash_count == 1
+        World(SEED, options=SPILLS).assert_survives(Fault(point=point), with_rival=False)

@@ -63,15 +63,8 @@ def test_crash_at_every_point(engine: str, parity: int, which: str) -> None:
     assert visits[CrashPoint.COMMIT_BEFORE_COMPACT] == calm.batch_count
     for number, (point, count) in enumerate(sorted(visits.items()), parity):
         for visit in {1} if which == "first" else {count} - {1}:
-            world = world_of(engine)
-            world.run_stream(Fault(point=point, visit=visit))
-            assert world.crash_count == 1, point
-            if (number + visit) % 2:
-                world.run_rival()
-                world.run_rival()
-            world.run_stream()
-            assert world.acknowledged == world.batch_count
-            world.check()
+            fault = Fault(point=point, visit=visit)
+            world_of(engine).assert_survives(fault, with_rival=(number + visit) % 2 == 1)
 
 
 def test_rows_of_a_lost_compaction_show_with_the_next_commit() -> None:

@@ -26,7 +26,7 @@ PRESET: Final = 9 | lzma.PRESET_EXTREME
 
 
 def pack(folder: Path, archive: Path, *, kafka: str | None = None) -> None:
-    """Packs the files of a folder; marks stand for its path, and for the address of the broker."""
+    """Packs the files of a folder; marks replace its path and the address of the broker."""
     marks = {str(folder): WORLD_MARK, **({kafka: KAFKA_MARK} if kafka else {})}
     paths = [path for path in folder.rglob("*") if path.suffix != ".crc"]
     # Files of one kind beside each other compress better.
@@ -44,7 +44,7 @@ def pack(folder: Path, archive: Path, *, kafka: str | None = None) -> None:
 
 
 def unpack(archive: Path, folder: Path, *, kafka: str = "127.0.0.1:1", below: str = "", but: str | None = None) -> None:
-    """Unpacks an archive, or the part of it below a folder `but` for another; what its marks stand for is replaced."""
+    """Unpacks an archive, or the part of it below a folder `but` for another, with its own values for the marks."""
     marks = {WORLD_MARK: str(folder), KAFKA_MARK: kafka}
     with tarfile.open(archive) as tar:
         for info in tar:

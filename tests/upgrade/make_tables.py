@@ -24,7 +24,7 @@ ENOUGH_LEVELS = {"num-sorted-run.compaction-trigger": "3"}
 def make_tables(warehouse: Path) -> dict[str, Any]:
     """Makes them; returns what the manifest says of each."""
     catalog = Catalog(str(warehouse))
-    logging.getLogger("freshet").setLevel(logging.ERROR)  # of write-only commits that tell no changelog
+    logging.getLogger("freshet").setLevel(logging.ERROR)  # of write-only commits that emit no changelog
     return {shape.name: _made(catalog, shape, Random(number)) for number, shape in enumerate(SHAPES)}
 
 
@@ -40,11 +40,11 @@ def _made(catalog: Catalog, shape: Shape, source: Random) -> dict[str, Any]:
         partition_keys=shape.partition_keys,
         options={**trigger, **shape.table_options},
     )
-    told: list[Row] = []
+    emitted: list[Row] = []
     for index, commit in enumerate(commits[:STOPPED_AT]):
         if index == ALTERED_AT:
-            if shape.tells:
-                told = _read_by_consumer(table)
+            if shape.has_changelog:
+                emitted = _read_by_consumer(table)
             table = table.alter(AddColumn(LATER_COLUMN, "STRING"), ChangeType("s", "BIGINT"))
         write(table, commit)
         if index == 0:
@@ -53,14 +53,14 @@ def _made(catalog: Catalog, shape: Shape, source: Random) -> dict[str, Any]:
     possible = [rows_after(shape, commits[:count]) for count in (STOPPED_AT - 1, STOPPED_AT)]
     found = folded(shape, [], [{**row, "_ROW_KIND": "+I"} for row in rows])
     assert found in possible, f"{shape.name}: {found}, expected one of {possible}"
-    history = table.changelog().to_arrow().to_pylist() if shape.tells else []
+    history = table.changelog().to_arrow().to_pylist() if shape.has_changelog else []
     return {
         "written": [asdict(commit) for commit in commits[:STOPPED_AT]],
         "rest": [asdict(commit) for commit in commits[STOPPED_AT:]],
         "rows": found,
         "rows of the tag": rows_after(shape, commits[:1]),
         "rows in the end": rows_after(shape, commits),
-        "rows of the consumer": folded(shape, [], told),
+        "rows of the consumer": folded(shape, [], emitted),
         "changelog": history,
         "snapshots": len(table.snapshots()),
     }

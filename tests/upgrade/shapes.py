@@ -78,7 +78,7 @@ class Shape:
         return {**LONG, **self.options}
 
     @property
-    def tells(self) -> bool:
+    def has_changelog(self) -> bool:
         """True where the table has a changelog."""
         return self.engine == "append" or "changelog-producer" in self.options
 
@@ -119,10 +119,10 @@ def drawn(shape: Shape, source: Random, users: Sequence[tuple[str, int]], *, lat
     """A commit for each (user, identifier); from the one with the index `later` on rows have the column of later."""
     commits: list[Commit] = []
     for index, (user, identifier) in enumerate(users):
-        standing = {row["k"]: row for row in rows_after(shape, commits)}
+        current = {row["k"]: row for row in rows_after(shape, commits)}
         rows: list[Row] = []
         for key in sorted(source.sample(range(KEYS), ROWS)):
-            rows += _change(shape, source, key, standing.get(key), has_later=index >= later)
+            rows += _change(shape, source, key, current.get(key), has_later=index >= later)
         commits.append(Commit(user, identifier, rows))
     return commits
 
@@ -180,19 +180,25 @@ def _merged(engine: str, before: Row, row: Row) -> Row:
 
 
 def folded(shape: Shape, rows: Iterable[Row], changes: Iterable[Row]) -> list[Row]:
-    """Rows after changes, each of which must fit: no row twice, none taken away that does not stand."""
+    """Rows after changes, each of which must fit: no row twice, none removed that is not there."""
     whole = dict.fromkeys([*COLUMNS, LATER_COLUMN])
     if shape.engine == "append":
         return in_order([*rows, *({**whole, **_values(change)} for change in changes)])
-    held = {row["k"]: {**whole, **row} for row in rows}
+    before = {row["k"]: {**whole, **row} for row in rows}
+    return folded_changes((whole | change for change in changes), shape.name, before)
+
+
+def folded_changes(changes: Iterable[Row], name: str, before: Mapping[int, Row] | None = None) -> list[Row]:
+    """The rows after changes, each of which must fit: no row twice, none removed that is not there."""
+    held = dict(before or {})
     for change in changes:
-        row = {**whole, **_values(change)}
+        row = _values(change)
         if change["_ROW_KIND"] in ("+I", "+U"):
-            assert row["k"] not in held, f"{shape.name}: {change}, and there is {held[row['k']]}"
+            assert row["k"] not in held, f"{name}: {change}, and there is {held[row['k']]}"
             held[row["k"]] = row
         else:
-            standing = held.pop(row["k"], None)
-            assert standing == row, f"{shape.name}: {change}, and there is {standing}"
+            current = held.pop(row["k"], None)
+            assert current == row, f"{name}: {change}, and there is {current}"
     return in_order(held.values())
 
 

@@ -3,7 +3,7 @@
     python -m tests.upgrade.stopped_program WORLD KAFKA pipelines
     python -m tests.upgrade.stopped_program WORLD KAFKA streams
 
-Pipelines stand before or after the commit of their table, streams in their sink. When all of them stand there, SIGKILL
+Pipelines halt before or after the commit of their table, streams in their sink. When all of them have halted, SIGKILL
 goes to the whole process group. `tests.upgrade.make` starts it, with the code of the head that the archive is of.
 """
 
@@ -38,13 +38,13 @@ TIMEOUT_S = 600.0
 
 
 class Stops:
-    """Counts who stands where it is to be stopped."""
+    """Counts the pipelines and streams that have halted where they are to be stopped."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._change = threading.Condition()
 
-    def stand(self, name: str) -> NoReturn:
+    def halt(self, name: str) -> NoReturn:
         """Never returns."""
         with self._change:
             self._names.add(name)
@@ -53,37 +53,37 @@ class Stops:
             signal.pause() if threading.current_thread() is threading.main_thread() else time.sleep(TIMEOUT_S)
 
     def has(self, name: str) -> bool:
-        """True when it stands."""
+        """True when it has halted."""
         with self._change:
             return name in self._names
 
     def wait_for(self, names: set[str]) -> None:
-        """Returns when all of them stand."""
+        """Returns when all of them have halted."""
         with self._change:
             if not self._change.wait_for(lambda: self._names == names, TIMEOUT_S):
                 raise TimeoutError(f"not where they are to be stopped: {sorted(names ^ self._names)}")
 
 
 def stop_commits(stops: Stops, all_pipelines: Sequence[Pipeline]) -> None:
-    """Makes the driver stand at the commits of pipelines; patches what it calls."""
+    """Makes the driver halt at the commits of pipelines; patches what it calls."""
     commit = Committer.commit
     places = {f"/shop.db/{each.name}": each for each in all_pipelines}
 
-    def standing(self: Committer, identifier: int, messages: Sequence[CommitMessage], **given: Any) -> CommitResult:
+    def halted(self: Committer, identifier: int, messages: Sequence[CommitMessage], **given: Any) -> CommitResult:
         found = [each for place, each in places.items() if self._store.location.endswith(place)]
         is_here = bool(found) and identifier == found[0].batch
         if is_here and found[0].point == "before-commit":
-            stops.stand(found[0].name)
+            stops.halt(found[0].name)
         result = commit(self, identifier, messages, **given)
         if is_here:
-            stops.stand(found[0].name)
+            stops.halt(found[0].name)
         return result
 
-    Committer.commit = standing  # type: ignore[method-assign]
+    Committer.commit = halted  # type: ignore[method-assign]
 
 
 def begin_attempt(table: Table, identifier: int) -> None:
-    """An attempt at a commit stands in the log, and will never be committed."""
+    """An attempt at a commit is in the log, and will never be committed."""
     driver, base = table.engine.log.open("orders-cdc"), table.latest_snapshot()
     assert base is not None
     task = table.engine.task_writer(base_snapshot_id=base.id, log=TaskLog(driver.identity, driver.epoch, 1))
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def run_pipelines(world: Path, kafka: str, stops: Stops) -> None:
-    """Pipelines, all in one process, until each stands at its commit; those that follow tables start in turn, as each
+    """Pipelines, all in one process, until each halts at its commit; those that follow tables start in turn, as each
     has a Python process that Spark waits ten seconds for."""
     os.environ |= {"WORLD": str(world), "KAFKA": kafka}
     everything = pipelines(kafka)
@@ -124,16 +124,16 @@ def run_pipelines(world: Path, kafka: str, stops: Stops) -> None:
     settings = {**SHORT_LIVED, **spark_settings(list(configs.values()))}
     spark = create_session("golden", settings=settings, jars=ensure_jars(SPARK_GROUP), master="local[2]")
     stop_commits(stops, everything)
-    standing: set[str] = set()
+    halted: set[str] = set()
     for names in (readers, *followers):
         run = partial(run_until_stopped, spark, [configs[name] for name in names])
         threading.Thread(target=run, daemon=True).start()
-        standing |= set(names)
-        stops.wait_for(standing)
+        halted |= set(names)
+        stops.wait_for(halted)
 
 
 def run_until_stopped(spark: SparkSession, configs: Sequence[PipelineConfig]) -> None:
-    """Runs pipelines, which stand in the middle; the process ends if they end."""
+    """Runs pipelines, which halt in the middle; the process ends if they end."""
     try:
         patiently(lambda: Runner(spark, configs, say=lambda text: print(text, flush=True)).run())
     finally:
@@ -141,7 +141,7 @@ def run_until_stopped(spark: SparkSession, configs: Sequence[PipelineConfig]) ->
 
 
 def follow(spark: SparkSession, world: Path, stops: Stops) -> None:
-    """Streams read a first time, then further until they end or stand."""
+    """Streams read a first time, then further until they end or halt."""
     tables = {each.table: Catalog(str(world / "warehouse")).table(f"shop.{each.table}") for each in STREAMS}
     for stream in STREAMS:
         if stream.stopped_inside != 0:
@@ -158,12 +158,12 @@ def follow(spark: SparkSession, world: Path, stops: Stops) -> None:
 
 
 def stop_inside(spark: SparkSession, world: Path, stream: Stream, stops: Stops) -> None:
-    """The stream stands in its sink, in the batch it is stopped in."""
+    """The stream halts in its sink, in the batch it is stopped in."""
     keep = stream.keep(world)
 
     def sink(batch: int, rows: list[Row]) -> None:
         if batch == stream.stopped_inside:
-            stops.stand(stream.name)
+            stops.halt(stream.name)
         keep(batch, rows)
 
     query = stream.start(spark, world, sink)

@@ -241,17 +241,3 @@ def held_after(pipeline: Pipeline, texts: Sequence[str]) -> list[Row]:
         before = held.get(row["k"], {"a": 0})
         held[row["k"]] = {**row, "a": row["a"] + (before["a"] if "merge-engine" in pipeline.options else 0)}
     return in_order(held.values())
-
-
-def folded_changes(changes: Iterable[Row], name: str) -> list[Row]:
-    """The rows that changes leave; each must fit: no row twice, none taken away that does not stand."""
-    held: dict[int, Row] = {}
-    for change in changes:
-        row = {column: value for column, value in change.items() if not column.startswith("_")}
-        if change["_ROW_KIND"] in ("+I", "+U"):
-            assert row["k"] not in held, f"{name}: {change}, and there is {held[row['k']]}"
-            held[row["k"]] = row
-        else:
-            standing = held.pop(row["k"], None)
-            assert standing == row, f"{name}: {change}, and there is {standing}"
-    return in_order(held.values())

@@ -1,4 +1,4 @@
-"""Lookup stores that an earlier head left on a machine are asked on, or made anew; never read as something else."""
+"""Lookup stores that an earlier head left on a machine are used, or built again; never read as something else."""
 
 from __future__ import annotations
 

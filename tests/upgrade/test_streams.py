@@ -30,7 +30,7 @@ from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import SetOption
 from tests.logstore.caught_up import CaughtUp
 from tests.upgrade.archive import ARCHIVE, unpack
-from tests.upgrade.shapes import Row, in_order
+from tests.upgrade.shapes import Row, folded_changes, in_order
 from tests.upgrade.streams import (
     BROKER_SETTINGS,
     RECORDS_PER_TRIGGER,
@@ -39,7 +39,6 @@ from tests.upgrade.streams import (
     Pipeline,
     Stream,
     commit_orders,
-    folded_changes,
     patiently,
     pipelines,
     send,
@@ -143,9 +142,9 @@ def test_a_pipeline_is_continued(continued: World, pipeline: Pipeline) -> None:
 
 @pytest.mark.parametrize("isolation", ["committed", "speculative"])
 def test_the_log_of_a_pipeline_tells_its_table(continued: World, isolation: str) -> None:
-    """From the first record of then to the last of now, over the attempt that nobody committed."""
-    told = _told(continued.table("logged"), isolation, scan_mode="from-snapshot", from_snapshot=1)
-    assert folded_changes(told, "logged") == continued.rows("logged")
+    """From the first record of then to the last of now, across the attempt that was never committed."""
+    emitted = _emitted(continued.table("logged"), isolation, scan_mode="from-snapshot", from_snapshot=1)
+    assert folded_changes(emitted, "logged") == continued.rows("logged")
 
 
 @pytest.mark.parametrize("isolation", ["committed", "speculative"])
@@ -153,9 +152,9 @@ def test_a_log_of_json_is_read_from_a_snapshot_on(continued: World, isolation: s
     """What was logged as JSON before its commit is refused; behind it is what was logged since."""
     table = continued.table("logged_sums")
     with pytest.raises(LogLostError, match=r"logged as JSON.*scan_mode='latest-full'"):
-        _told(table, isolation, scan_mode="from-snapshot", from_snapshot=1)
-    told = _told(table, isolation, scan_mode="from-snapshot-full", from_snapshot=continued.manifest["json until"])
-    assert folded_changes(told, "logged_sums") == continued.rows("logged_sums")
+        _emitted(table, isolation, scan_mode="from-snapshot", from_snapshot=1)
+    emitted = _emitted(table, isolation, scan_mode="from-snapshot-full", from_snapshot=continued.manifest["json until"])
+    assert folded_changes(emitted, "logged_sums") == continued.rows("logged_sums")
 
 
 def test_what_is_published_is_each_change_once(continued: World) -> None:
@@ -170,11 +169,11 @@ def test_what_is_published_is_each_change_once(continued: World) -> None:
 
 @pytest.mark.parametrize("isolation", ["committed", "speculative"])
 def test_a_reader_of_the_log_goes_on(world: World, isolation: str) -> None:
-    """The speculative one has shown an attempt that nobody committed, and takes it back."""
+    """The speculative one has returned an attempt that was never committed, and retracts it."""
     then = world.manifest["log states"][isolation]
     assert any(str(row["v"]).startswith("never") for row in then["shown"]) == (isolation == "speculative")
-    told = _told(world.table("orders_logged"), isolation, log_state=then["state"])
-    assert folded_changes([*then["shown"], *told], isolation) == world.rows("orders_logged")
+    emitted = _emitted(world.table("orders_logged"), isolation, log_state=then["state"])
+    assert folded_changes([*then["shown"], *emitted], isolation) == world.rows("orders_logged")
 
 
 @pytest.mark.parametrize("stream", FOLLOWED, ids=lambda each: each.name)
@@ -188,7 +187,7 @@ def test_a_stream_is_continued(spark: SparkSession, world: World, stream: Stream
 
 @pytest.mark.parametrize("stream", [each for each in STREAMS if each.stopped_inside == 0], ids=lambda each: each.name)
 def test_a_stream_killed_inside_its_first_batch_is_refused(spark: SparkSession, world: World, stream: Stream) -> None:
-    """Nobody knows any more where that batch began."""
+    """Where that batch began is not known any more."""
     with pytest.raises(StreamingQueryException, match=REFUSED):
         stream.run(spark, world.folder)
     assert stream.kept(world.folder) == []
@@ -216,8 +215,8 @@ def _log_as_arrow(world: World, name: str) -> None:
     assert table.snapshots()[-1].id == world.manifest["json until"], "nothing was written"
 
 
-def _told(table: Table, isolation: str, **start: Any) -> list[Row]:
-    """What a reader of the log in plain Python is told until it stands at its end."""
+def _emitted(table: Table, isolation: str, **start: Any) -> list[Row]:
+    """The changes that a reader of the log in plain Python gets, up to the end of the log."""
     reader = CaughtUp(table, isolation, **start)
     found = [row for batch in reader.batches() for row in batch.to_pylist()]
     reader.close()

@@ -39,21 +39,21 @@ def test_a_table_is_read_and_continued(warehouse: Path, manifest: dict[str, Any]
     assert _rows(shape, table.scan()) == then["rows"]
     assert _rows(shape, table.scan(tag=TAG)) == then["rows of the tag"]
     assert len(table.snapshots()) == then["snapshots"]
-    if shape.tells:
+    if shape.has_changelog:
         assert table.changelog().to_arrow().to_pylist() == then["changelog"]
     for user in {commit.user for commit in written}:
         last = [commit for commit in written if commit.user == user][-1]
         write(table, last)
     assert len(table.snapshots()) == then["snapshots"], "a commit that was there already was made again"
-    told = folded(shape, then["rows of the consumer"], _told(table))
+    emitted = folded(shape, then["rows of the consumer"], _emitted(table))
     for commit in rest:
         write(table, commit)
     assert _rows(shape, table.scan()) == then["rows in the end"]
     table.compact(full=True)
     assert _rows(shape, table.scan()) == then["rows in the end"]
     assert table.check().damage == []
-    if shape.tells:
-        assert folded(shape, told, _told(table)) == then["rows in the end"]
+    if shape.has_changelog:
+        assert folded(shape, emitted, _emitted(table)) == then["rows in the end"]
         assert folded(shape, [], table.changelog().to_arrow().to_pylist()) == then["rows in the end"]
 
 
@@ -64,12 +64,12 @@ def test_the_archive_holds_every_table(manifest: dict[str, Any]) -> None:
 def _rows(shape: Shape, scan: Any) -> list[Row]:
     found = in_order({LATER_COLUMN: None, **row} for row in scan.to_arrow().to_pylist())
     keys = [row["k"] for row in found]
-    assert shape.engine == "append" or len(keys) == len(set(keys)), f"{shape.name}: a key stands twice: {keys}"
+    assert shape.engine == "append" or len(keys) == len(set(keys)), f"{shape.name}: a key is there twice: {keys}"
     return found
 
 
-def _told(table: Table) -> list[Row]:
-    """What the consumer has not been told yet."""
+def _emitted(table: Table) -> list[Row]:
+    """What the consumer has not read yet."""
     if not table.consumers():
         return []
     stream = table.stream(consumer_id=CONSUMER, max_wait_s=0)

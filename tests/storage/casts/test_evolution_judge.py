@@ -10,7 +10,8 @@ import pytest
 
 from freshet import Catalog
 from tests.contract.cases import canonical
-from tests.kit.paimon_judge import PaimonJudge, add_column, column_type, drop_column, rename_column
+from tests.kit.paimon_changes import add_column, column_type, drop_column, rename_column
+from tests.kit.paimon_judge import PaimonJudge
 from tests.storage.casts import cast_samples
 
 pytestmark = pytest.mark.judge

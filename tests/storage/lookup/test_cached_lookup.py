@@ -161,7 +161,7 @@ def test_a_data_file_that_is_gone_is_an_error_with_a_cache_too(
 # ----------------------------------------------------------------------------------------------------- no room
 
 
-def _reads_with_one_warning(table: LookupTable, caplog: pytest.LogCaptureFixture) -> None:
+def _assert_reads_with_one_warning(table: LookupTable, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     for _ in range(3):
         _check(table, by_reading=1)
@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptu
     """Also not by root: it is no folder."""
     table = LookupTable(tmp_path)
     table.cache.write_text("a file")
-    _reads_with_one_warning(table, caplog)
+    _assert_reads_with_one_warning(table, caplog)
 
 
 @contextmanager
@@ -190,7 +190,7 @@ def _file_size_limit(size: int) -> Iterator[None]:
 def test_a_disk_that_is_full_halfway(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = LookupTable(tmp_path)
     with _file_size_limit(1000):
-        _reads_with_one_warning(table, caplog)
+        _assert_reads_with_one_warning(table, caplog)
     assert not table.stores
 
 
@@ -199,7 +199,7 @@ def test_a_disk_that_is_nearly_full(
 ) -> None:
     monkeypatch.setattr(LocalCache, "free_bytes", lambda self: 100)
     table = LookupTable(tmp_path)
-    _reads_with_one_warning(table, caplog)
+    _assert_reads_with_one_warning(table, caplog)
     assert not table.stores
 
 

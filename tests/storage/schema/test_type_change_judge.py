@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, ChangeType, InvalidRequestError, SetOption
-from tests.kit.paimon_judge import PaimonJudge, column_type, set_option
+from tests.kit.paimon_changes import column_type, set_option
+from tests.kit.paimon_judge import PaimonJudge
 
 pytestmark = pytest.mark.judge
 
