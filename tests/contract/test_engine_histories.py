@@ -24,20 +24,11 @@ import pytest
 
 from freshet import Catalog
 from freshet.storage.exceptions import InvalidRequestError, StorageError
-from tests.kit.engine_histories import (
-    AGGREGATION_SHAPES,
-    EVERY_KIND,
-    ONE_FLUSH_SHAPES,
-    SHAPES,
-    Column,
-    Shape,
-    Step,
-    Story,
-    any_shape,
-    can_be_merged_raw,
-    history,
-)
-from tests.kit.engine_oracles import KIND_COLUMN, Values
+from tests.kit.engine_chance import any_shape
+from tests.kit.engine_columns import Column
+from tests.kit.engine_histories import EVERY_KIND, Shape, Step, Story, can_be_merged_raw, history
+from tests.kit.engine_merges import KIND_COLUMN, Values
+from tests.kit.engine_shapes import AGGREGATION_SHAPES, ONE_FLUSH_SHAPES, SHAPES
 from tests.kit.engine_tables import FreshetTable, arrow_rows, schedule_options, texts
 from tests.kit.paimon_changes import set_option
 from tests.kit.paimon_judge import PaimonError, PaimonJudge

@@ -15,7 +15,8 @@ import pytest
 
 from freshet import Catalog
 from tests.contract.cases import Case, Expected, arrow_rows, canonical
-from tests.kit.engine_histories import ADDS, LISTS, Column, Shape, Story, history
+from tests.kit.engine_columns import LISTS, Column
+from tests.kit.engine_histories import ADDS, Shape, Story, history
 from tests.kit.engine_tables import FreshetTable
 from tests.kit.pypaimon_judge import PypaimonJudge
 

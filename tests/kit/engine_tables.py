@@ -20,7 +20,7 @@ from freshet.storage.commit.committer import CommitResult
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.table import Table
-from tests.kit.engine_oracles import KIND_COLUMN, Values
+from tests.kit.engine_merges import KIND_COLUMN, Values
 
 MANUAL: Mapping[str, str] = {"bucket": "1", "num-sorted-run.compaction-trigger": "1000", "num-levels": "3"}
 """No compaction but those asked for."""

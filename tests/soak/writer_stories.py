@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.kit.engine_oracles import KIND_COLUMN, KINDS, Engine, Record, Values
+from tests.kit.engine_merges import KIND_COLUMN, KINDS, Engine, Record, Values
 from tests.kit.oracle import RETRACTS
 
 KEYS = 50

@@ -26,8 +26,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.changelog_files import Change, changelog, folded, plain_rows
-from tests.kit.engine_histories import LISTS, MAPS, SHAPES, Column, Shape, history
-from tests.kit.engine_oracles import KIND_COLUMN, Values
+from tests.kit.engine_columns import LISTS, MAPS, Column
+from tests.kit.engine_histories import Shape, history
+from tests.kit.engine_merges import KIND_COLUMN, Values
+from tests.kit.engine_shapes import SHAPES
 from tests.kit.engine_tables import FreshetTable, arrow_rows, plain
 from tests.kit.quick import some_now
 from tests.storage.write.test_engine_histories import SCHEDULE_FREE

@@ -29,7 +29,7 @@ from freshet.storage.model.row_kind import KIND_TEXTS
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
 from freshet.storage.options.core import CoreOptions
 from tests.kit.aggregate_oracles import CannotMerge
-from tests.kit.engine_oracles import Engine, Record
+from tests.kit.engine_merges import Engine, Record
 
 Row = tuple[Any, ...]
 

@@ -20,7 +20,7 @@ from freshet.storage.merge.key_order import KeySegments, sort_segments
 from freshet.storage.merge.merge_function import NO_ROW, without_retracts
 from freshet.storage.merge.row_levels import LEVEL_FIELD, row_of_level, row_of_lowest_level
 from freshet.storage.model.row_kind import KIND_TEXTS
-from tests.kit.engine_oracles import Engine, Record
+from tests.kit.engine_merges import Engine, Record
 from tests.storage.merge.engine_merge import EngineMerge
 
 COLUMNS = "k INT, v INT, s INT"

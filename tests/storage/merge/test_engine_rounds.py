@@ -19,8 +19,11 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options.core import CoreOptions
-from tests.kit.engine_histories import LATER_SHAPES, SHAPES, Shape, any_shape, can_be_merged_raw
-from tests.kit.engine_oracles import KIND_COLUMN, KINDS, EngineOracle, Values
+from tests.kit.engine_chance import any_shape
+from tests.kit.engine_histories import Shape, can_be_merged_raw
+from tests.kit.engine_merges import KIND_COLUMN, KINDS, Values
+from tests.kit.engine_oracles import EngineOracle
+from tests.kit.engine_shapes import LATER_SHAPES, SHAPES
 from tests.kit.engine_tables import arrow_rows, schedule_options, texts
 from tests.kit.quick import those_now
 

@@ -23,7 +23,8 @@ from freshet.storage.merge.key_order import sort_segments
 from freshet.storage.merge.merge_reader import merge_table
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from tests.kit.aggregate_oracles import CannotMerge
-from tests.kit.engine_oracles import KIND_COLUMN, KINDS, Engine, EngineOracle, Record, Values
+from tests.kit.engine_merges import KIND_COLUMN, KINDS, Engine, Record, Values
+from tests.kit.engine_oracles import EngineOracle
 from tests.kit.engine_tables import FreshetTable, arrow_rows, texts
 from tests.kit.oracle import INSERT, RETRACTS
 

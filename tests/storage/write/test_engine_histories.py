@@ -17,19 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet import AddColumn, ChangeType, Predicate, SetOption, Table, col
-from tests.kit.engine_histories import (
-    ADDS,
-    LATER_SHAPES,
-    LISTS,
-    MAPS,
-    SHAPES,
-    Column,
-    Shape,
-    Story,
-    any_shape,
-    history,
-)
-from tests.kit.engine_oracles import EngineOracle, Values
+from tests.kit.engine_chance import any_shape
+from tests.kit.engine_columns import LISTS, MAPS, Column
+from tests.kit.engine_histories import ADDS, Shape, Story, history
+from tests.kit.engine_merges import Values
+from tests.kit.engine_oracles import EngineOracle
+from tests.kit.engine_shapes import LATER_SHAPES, SHAPES
 from tests.kit.engine_tables import FreshetTable, arrow_rows, texts
 from tests.kit.quick import some_now
 
