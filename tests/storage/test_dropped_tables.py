@@ -12,6 +12,7 @@ import pytest
 from freshet import AddColumn, Catalog, ConflictError, CorruptDataError, InvalidRequestError, NotFoundError, Table
 from freshet.storage import readable_table
 from freshet.storage.commit import committer as committer_module
+from freshet.storage.exceptions import MissingFileError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.io.local_file_io import LocalFileIO
@@ -380,6 +381,8 @@ def test_a_drop_that_was_interrupted(catalog: Catalog, tmp_path: Path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             catalog.drop_table("a.b")
     assert not catalog.has_table("a.b")
+    with pytest.raises(MissingFileError, match=r"restore schema-0.*if dropping it was interrupted, drop it again"):
+        catalog.table("a.b")
     with unchanged(tmp_path), pytest.raises(InvalidRequestError, match=r"snapshots of an earlier table.*drop_table"):
         create(catalog, "other")
     catalog.drop_table("a.b")

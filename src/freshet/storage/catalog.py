@@ -157,8 +157,12 @@ class Catalog:
         _validation.validate_new_table(schema)
 
     def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:
-        """Opens a table at its latest schema; `options` override its own for this object only."""
-        found = self._metastore.find_table(split_identifier(identifier))
+        """Opens a table at its latest schema; `options` override its own for this object only.
+
+        Raises `NotFoundError` when there is none, `MissingFileError` for one with snapshots and no schema.
+        """
+        name = split_identifier(identifier)
+        found = self._metastore.find_table(name) or self._metastore.find_remains(name)
         if found is None:
             raise NotFoundError(self._missing(identifier))
         dynamic = option_texts(options)

@@ -306,12 +306,13 @@ class Table(ReadableTable):
         store.env.finish_later()
         return result
 
-    def check(self) -> TableCheck:
-        """Looks for damage in the newest snapshot: lost files, and metadata that breaks an invariant of the format.
+    def check(self, *, all_snapshots: bool = False) -> TableCheck:
+        """Looks for damage in the newest snapshot, or in all: lost files, and metadata that breaks an invariant of the
+        format. Earlier snapshots may name files that the newest one does not need.
 
         The rows of the data files are not read. `freshet check-table` prints what it finds.
         """
-        return check_table(self.store)
+        return check_table(self.store, all_snapshots=all_snapshots)
 
     def expire_snapshots(
         self,

@@ -39,3 +39,26 @@ def test_a_table_of_which_a_file_was_lost(freshet: Freshet, tmp_path: Path, monk
     called = freshet("check-table", tmp_path, "db.t")
     assert called.code == 65
     assert f"{lost}: snapshot" in called.out and "restore it from a backup" in called.out
+
+
+def test_a_table_whose_only_schema_was_lost(freshet: Freshet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = Path(damaged(tmp_path, monkeypatch).location) / "schema" / "schema-0"
+    schema.unlink()
+    called = freshet("check-table", tmp_path, "db.t")
+    assert called.code == 65
+    assert "restore schema-0" in called.err and str(schema) in called.err
+
+
+def test_files_that_earlier_snapshots_name(freshet: Freshet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = damaged(tmp_path, monkeypatch)
+    first = {entry.file.file_name for entry in table.files()}
+    table.repair()
+    gone = sorted(first - {entry.file.file_name for entry in table.files()})[0]
+    (lost,) = Path(table.location).rglob(gone)
+    lost.unlink()
+    assert freshet("check-table", tmp_path, "db.t").code == 0
+    called = freshet("check-table", tmp_path, "db.t", "--all-snapshots")
+    assert called.code == 65
+    assert f"{lost}: snapshot" in called.out and " before it; " in called.out
+    found = freshet("check-table", tmp_path, "db.t", "--all-snapshots", "--json")
+    assert found.facts["snapshots"] == found.facts["snapshot"] > 1

@@ -23,6 +23,7 @@ from freshet import (
 )
 from freshet.storage.catalogs.claims import ClaimAnswer
 from freshet.storage.catalogs.metastore import TableName
+from freshet.storage.exceptions import MissingFileError
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 
@@ -161,6 +162,18 @@ def test_a_table_is_created_with_its_database_and_seen_by_others(
     assert (table.name, table.schema.comment, table.schema.primary_keys) == ("shop.orders", "all orders", ("id",))
     assert dict(table.schema.options) == {"bucket": "1"}
     assert held(table) == [1, 2]
+
+
+def test_a_table_with_snapshots_and_no_schema_names_the_lost_file(catalog: Catalog) -> None:
+    table = create(catalog)
+    put(table, 1)
+    table.store.env.file_io.delete_prefix(table.store.paths.schema_folder)
+    with pytest.raises(MissingFileError, match="restore schema-0") as caught:
+        catalog.table("shop.orders")
+    assert caught.value.path == table.store.paths.schema(0)
+    catalog.drop_table("shop.orders")
+    with pytest.raises(NotFoundError, match=r"no table shop\.orders"):
+        catalog.table("shop.orders")
 
 
 def test_a_name_is_given_once(catalog: Catalog) -> None:

@@ -14,9 +14,9 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.history import COMMITS_PROPERTY
 from freshet.storage.commit.invariants import OF_A_BUCKET, Damage
 from freshet.storage.commit.table_check import check_table
-from freshet.storage.exceptions import NotFoundError
+from freshet.storage.exceptions import MissingFileError, NotFoundError
 from freshet.storage.io.env import local_env
-from freshet.storage.metadata.live_files import delta_entries
+from freshet.storage.metadata.live_files import delta_entries, scan_live_files
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.manifest import (
@@ -260,6 +260,60 @@ def test_a_snapshot_that_expires_meanwhile_is_not_called_damaged(
     monkeypatch.setattr(table_check, "bucket_damage", meanwhile)
     check = check_table(store)
     assert (check.snapshot_id, check.damage) == (4, [])
+
+
+def test_files_of_earlier_snapshots_are_looked_for_on_request(tmp_path: Path) -> None:
+    store = a_table(tmp_path)
+    latest = store.snapshots.latest()
+    live = scan_live_files(store.manifests, latest).of_bucket(EMPTY_ROW, 0)
+    force(store, [replace(live[0], kind=EntryKind.DELETE)])
+    lost = Path(store.bucket_folder(EMPTY_ROW, 0)) / live[0].file.file_name
+    lost.unlink()
+    newest, all_of_them = check_table(store), check_table(store, all_snapshots=True)
+    assert (newest.damage, newest.snapshot_count, all_of_them.snapshot_count) == ([], 1, 4)
+    (found,) = all_of_them.damage
+    assert (found.invariant, found.where) == ("recorded_files_are_there", str(lost))
+    assert found.what.startswith("snapshot 3 names"), "of three snapshots that name it, the newest"
+    assert (all_of_them.snapshot_id, all_of_them.file_count) == (4, newest.file_count)
+
+
+def test_an_earlier_snapshot_that_expires_meanwhile_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = a_table(tmp_path)
+    look = table_check.bucket_damage
+
+    def meanwhile(version: Any) -> list[Damage]:
+        if version.snapshot_id == 1:
+            Path(store.paths.snapshot(1)).unlink(missing_ok=True)
+            return [Damage("levels_are_runs", version.folder, "it has expired", "none")]
+        return look(version)
+
+    monkeypatch.setattr(table_check, "bucket_damage", meanwhile)
+    check = check_table(store, all_snapshots=True)
+    assert (check.snapshot_count, check.damage) == (2, [])
+
+
+def test_a_schema_that_live_files_need_is_lost(tmp_path: Path) -> None:
+    store = a_table(tmp_path)
+    assert store.claims.claim_schema(replace(store.schema, id=1))
+    Path(store.paths.schema(0)).unlink()
+    (found,) = damage(store)
+    assert (found.invariant, found.where) == ("recorded_files_are_there", store.paths.schema(0))
+
+
+@pytest.mark.parametrize("schemas", [1, 3])
+def test_a_table_with_snapshots_and_no_schema_says_which_files_are_lost(tmp_path: Path, schemas: int) -> None:
+    store = a_table(tmp_path)
+    for number in range(1, schemas):
+        assert store.claims.claim_schema(replace(store.schema, id=number))
+    force(store, [], schema_id=schemas - 1)
+    for path in (Path(store.location) / "schema").iterdir():
+        path.unlink()
+    lost = "schema-0" if schemas == 1 else "schema-0 to schema-2"
+    with pytest.raises(MissingFileError, match=f"restore {lost} in {store.paths.schema_folder} ") as caught:
+        open_table_store(store.env, store.location)
+    assert caught.value.path == store.paths.schema(schemas - 1)
 
 
 def test_a_table_that_is_dropped_meanwhile_is_said_to_be(tmp_path: Path) -> None:

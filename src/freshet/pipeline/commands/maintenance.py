@@ -70,27 +70,37 @@ def orphans(
     )
 
 
-def check_table(warehouse: Warehouse, table: TableName, as_json: AsJson = False) -> None:
+def check_table(
+    warehouse: Warehouse,
+    table: TableName,
+    all_snapshots: Annotated[
+        bool,
+        typer.Option("--all-snapshots", help="Look at every snapshot, one after the other. Default: the newest alone."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Look for damage in a table: lost files and metadata that does not fit.
 
-    The newest snapshot is looked at, and how the snapshots follow each other; the rows of data files are not read. Each
-    finding says what is damaged, where, and what mends it. Exit code 65 where there is one, 0 where there is none.
+    The newest snapshot is looked at, and how the snapshots follow each other. Files that only earlier snapshots name
+    are looked for with --all-snapshots. The rows of data files are not read. Each finding says what is damaged, where,
+    and what mends it. Exit code 65 where there is one, 0 where there is none.
     """
     with working(f"checking {table}"):
-        found = open_table(warehouse, table).check()
+        found = open_table(warehouse, table).check(all_snapshots=all_snapshots)
     # The remedy as it can be typed here.
     damage = [
         {**asdict(each), "remedy": each.remedy.replace("WAREHOUSE TABLE", f"{warehouse} {table}")}
         for each in found.damage
     ]
     if as_json:
-        facts = {"snapshot": found.snapshot_id, "buckets": found.bucket_count, "files": found.file_count}
-        print_json({**facts, "damage": damage})
+        facts = {"snapshot": found.snapshot_id, "snapshots": found.snapshot_count}
+        print_json({**facts, "buckets": found.bucket_count, "files": found.file_count, "damage": damage})
     else:
         for each in damage:
             say(f"{each['where']}: {each['what']}\n    {each['invariant']}; {each['remedy']}")
         looked = f"{plural(found.file_count, 'file')} in {plural(found.bucket_count, 'bucket')}"
-        at = "no snapshot" if found.snapshot_id is None else f"snapshot {found.snapshot_id}, {looked}"
+        earlier = f" and {plural(found.snapshot_count - 1, 'snapshot')} before it" if found.snapshot_count > 1 else ""
+        at = "no snapshot" if found.snapshot_id is None else f"snapshot {found.snapshot_id}, {looked}{earlier}"
         say(f"{table}: {at}; {plural(len(damage), 'finding') if damage else 'no damage found'}")
     if damage:
         raise typer.Exit(EXIT_DATA)

@@ -80,7 +80,12 @@ class FilesystemMetastore:
         paths = self._paths(name)
         if not self._is_table(paths):
             return None
-        return FoundTable(paths.location, FileClaims(self._env.file_io, paths))
+        return self._found(paths)
+
+    def find_remains(self, name: TableName) -> FoundTable | None:
+        """A folder with snapshots."""
+        paths = self._paths(name)
+        return self._found(paths) if self._has_remains(paths) else None
 
     def create_table(self, name: TableName, schema: TableSchema) -> bool:
         """Creates the first schema file, where no snapshots of an earlier table would show."""
@@ -117,6 +122,9 @@ class FilesystemMetastore:
                 table=str(name),
             )
         folders.rename(self._paths(name).location, self._paths(to).location)
+
+    def _found(self, paths: TablePaths) -> FoundTable:
+        return FoundTable(paths.location, FileClaims(self._env.file_io, paths))
 
     def _is_table(self, paths: TablePaths) -> bool:
         return bool(numbered_files(self._env.file_io, paths.schema_folder, SCHEMA_PREFIX))

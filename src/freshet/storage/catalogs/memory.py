@@ -100,6 +100,10 @@ class MemoryMetastore:
         claims = FileClaims(self._env.file_io, TablePaths(location))
         return FoundTable(location, LockedClaims(claims, lambda: self._names.lock))
 
+    def find_remains(self, name: TableName) -> FoundTable | None:
+        """None: the name goes first."""
+        return None
+
     def create_table(self, name: TableName, schema: TableSchema) -> bool:
         """The file, then the name."""
         with self._names.lock:

@@ -72,6 +72,9 @@ class Metastore(Protocol):
     def find_table(self, name: TableName) -> FoundTable | None:
         """The table; None when there is none."""
 
+    def find_remains(self, name: TableName) -> FoundTable | None:
+        """What is left of a table that is not found: its schema was lost, or an interrupted call dropped it in part."""
+
     def create_table(self, name: TableName, schema: TableSchema) -> bool:
         """Writes schema 0 of a table in a database that is there; False when there is a table of the name."""
 

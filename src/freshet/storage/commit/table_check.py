@@ -1,4 +1,4 @@
-"""Looks for damage (`invariants`): in all of a table's newest snapshot, or in what a commit is about to make of it.
+"""Looks for damage (`invariants`): in the newest snapshot of a table or in all, or in what a commit is about to make.
 
 `check_table` reads what an operator wants to know from the disk, whatever is in memory: hints before the list of
 snapshots, as a commit goes the other way; then the manifests, one at a time; then the buckets, as many together as have
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -45,19 +45,23 @@ ENTRIES_MAX: Final = 20_000
 
 @dataclass(slots=True)
 class TableCheck:
-    """What was looked at, and the damage found. `snapshot_id` is None for a table without snapshots."""
+    """What was looked at, and the damage found: each once, at the newest snapshot that has it.
+
+    `snapshot_id` is the newest one, None for a table without snapshots; the counts of buckets and files are its own.
+    """
 
     snapshot_id: int | None = None
+    snapshot_count: int = 0
     bucket_count: int = 0
     file_count: int = 0
     damage: list[Damage] = field(default_factory=list)
 
 
-def check_table(store: TableStore) -> TableCheck:
-    """Checks the newest snapshot and how it fits those before; finds damage of metadata and lost files, not what is
-    wrong within a data file."""
+def check_table(store: TableStore, *, all_snapshots: bool = False) -> TableCheck:
+    """Checks the newest snapshot, or all, and how they follow each other; finds damage of metadata and lost files, not
+    what is wrong within a data file."""
     for _ in range(EXPIRED_MAX):
-        check = _Checker(store).run()
+        check = _Checker(store).run(all_snapshots=all_snapshots)
         if not check.damage or check.snapshot_id is None or store.snapshots.exists(check.snapshot_id):
             break
     return check
@@ -94,25 +98,44 @@ class _Checker:
         self._check = TableCheck()
         self._found = self._check.damage
 
-    def run(self) -> TableCheck:
+    def run(self, *, all_snapshots: bool) -> TableCheck:
         """What there is to say."""
-        snapshots, folder = self._store.snapshots, self._store.paths.snapshot_folder
+        ids: Sequence[int] = ()
+        with self._reads(self._found):
+            ids = self._look_at_ids()
+        for snapshot_id in reversed(ids if all_snapshots else ids[-1:]):
+            found: list[Damage] = []
+            with self._reads(found):
+                self._look_at_snapshot(self._store.snapshots.fresh(snapshot_id), found)
+            if snapshot_id != self._check.snapshot_id and not self._store.snapshots.exists(snapshot_id):
+                continue  # expired while we looked
+            known = {(each.invariant, each.where) for each in self._found}
+            self._found += [each for each in found if (each.invariant, each.where) not in known]
+            self._check.snapshot_count += 1
+        return self._check
+
+    @contextmanager
+    def _reads(self, found: list[Damage]) -> Iterator[None]:
+        """What cannot be read is damage."""
         try:
-            tags = {self._store.paths.tag(name): tag.id for name, tag in snapshots.tags().items()}
-            named = snapshots.hints() | tags
-            ids = snapshots.list_ids()
-            if any(True for _ in ids_are_contiguous(folder, ids)):
-                ids = snapshots.list_ids()  # expiry may have been at work
-            self._found += ids_are_contiguous(folder, ids)
-            self._found += hints_are_not_ahead(folder, ids, named)
-            self._look_at_identifiers(ids)
-            if ids:
-                self._check.snapshot_id = ids[-1]
-                self._look_at_snapshot(snapshots.fresh(ids[-1]))
+            yield
         except (CorruptDataError, NotFoundError, UnknownOutcomeError) as error:
             self._store.check_is_there()
-            self._found.append(_unreadable(error, self._store.location))
-        return self._check
+            found.append(_unreadable(error, self._store.location))
+
+    def _look_at_ids(self) -> Sequence[int]:
+        snapshots, folder = self._store.snapshots, self._store.paths.snapshot_folder
+        tags = {self._store.paths.tag(name): tag.id for name, tag in snapshots.tags().items()}
+        named = snapshots.hints() | tags
+        ids = snapshots.list_ids()
+        if any(True for _ in ids_are_contiguous(folder, ids)):
+            ids = snapshots.list_ids()  # expiry may have been at work
+        self._check.snapshot_id = ids[-1] if ids else None
+        self._found += ids_are_contiguous(folder, ids)
+        self._found += hints_are_not_ahead(folder, ids, named)
+        with self._reads(self._found):
+            self._look_at_identifiers(ids)
+        return ids
 
     def _look_at_identifiers(self, ids: Sequence[int]) -> None:
         for before, after in pairwise(ids):
@@ -120,27 +143,32 @@ class _Checker:
                 pair = map(self._store.snapshots.snapshot, (before, after))
                 self._found += identifiers_grow(self._store.paths.snapshot(after), *pair)
 
-    def _look_at_snapshot(self, snapshot: Snapshot) -> None:
+    def _look_at_snapshot(self, snapshot: Snapshot, found: list[Damage]) -> None:
         index = self._manifests.read_index_manifest(snapshot.index_manifest)
         manifests = data_manifests(self._manifests, snapshot)
         lost = self._lost_metadata(snapshot, manifests, index)
-        self._found += lost
+        found += lost
         if any(damage.where.startswith(f"{self._store.paths.manifest_folder}/") for damage in lost):
             return  # nothing can be said of the files
         totals: dict[bytes, int] = {}
+        schema_ids = {snapshot.schema_id}
         row_count, vectors = 0, _of_buckets(index)
         for buckets in self._portions(manifests, vectors):
             for bucket, entries in self._entries_of(manifests, buckets).items():
                 total = totals.get(bucket[0])
                 version = _version(self._store, snapshot, bucket, entries, vectors.get(bucket, ()), total)
-                self._found += bucket_damage(version)
-                self._found += _lost_files(self._store, snapshot, version.folder, version.live)
-                self._check.bucket_count += bool(version.live)
-                self._check.file_count += len(version.live)
+                found += bucket_damage(version)
+                found += _lost_files(self._store, snapshot, version.folder, version.live)
+                if snapshot.id == self._check.snapshot_id:
+                    self._check.bucket_count += bool(version.live)
+                    self._check.file_count += len(version.live)
                 row_count += sum(file.row_count for file in version.files)
+                schema_ids.update(file.schema_id for file in version.files)
                 for entry in version.live[:1]:
                     totals.setdefault(bucket[0], entry.total_buckets)
-        self._found += records_add_up(self._store.paths.snapshot(snapshot.id), snapshot, row_count)
+        found += records_add_up(self._store.paths.snapshot(snapshot.id), snapshot, row_count)
+        lost_schemas = {self._store.paths.schema(each) for each in schema_ids - set(self._store.schemas.list_ids())}
+        found += recorded_files_are_there(self._store.location, snapshot.id, dict.fromkeys(sorted(lost_schemas)), {})
 
     def _lost_metadata(
         self, snapshot: Snapshot, manifests: Iterable[ManifestFileMeta], index: Iterable[IndexEntry]

@@ -9,7 +9,7 @@ Source: FORMAT.md §1, §2, §15.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
@@ -18,7 +18,14 @@ from freshet.storage.catalogs.claims import FileClaims, TableClaims
 from freshet.storage.catalogs.registry import claims_of, is_found_again
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.partition_path import partition_path
-from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError, NotFoundError
+from freshet.storage.exceptions import (
+    ConflictError,
+    CorruptDataError,
+    InvalidRequestError,
+    MissingFileError,
+    NotFoundError,
+    StorageError,
+)
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
@@ -35,7 +42,7 @@ from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.refusal import Access
 from freshet.storage.options.supported import check_access
-from freshet.storage.paths import TablePaths, canonical_location
+from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, canonical_location
 from freshet.storage.schema.change import SchemaChange, apply_changes
 from freshet.storage.schema.readable_options import readable_options
 from freshet.storage.schema.validation import check_dynamic_options, validate_changed_schema
@@ -250,15 +257,14 @@ def open_table_store(
 
     `claims` are those of the table's catalog; without them commits are exclusive creates.
 
-    Raises `NotFoundError` when there is no table, `UnsupportedFeatureError` when it cannot be read rightly.
+    Raises `NotFoundError` when there is no table, `MissingFileError` when it has snapshots and no schema,
+    `UnsupportedFeatureError` when it cannot be read rightly.
     """
     location = canonical_location(location)
     schemas = SchemaStore(env, TablePaths(location))
     schema = schemas.latest() if schema_id is None else schemas.schema(schema_id)
     if schema is None:
-        raise NotFoundError(
-            f"there is no table at {location}: it has no schema file; create it first, or check the path"
-        )
+        raise _no_schema(env, TablePaths(location), name or location)
     effective = _effective_options(schema, options or {})
     core = readable_options(schema, location, effective)
     if options:
@@ -279,6 +285,24 @@ def open_table_store(
         live=LiveFileIndex(snapshots, manifests),
         vectors=DeletionVectorStore(env, paths),
         claims=claims or FileClaims(env.file_io, paths),
+    )
+
+
+def _no_schema(env: Env, paths: TablePaths, name: str) -> StorageError:
+    """For a folder without a schema file; snapshots in it are of a table that lost them, or was dropped in part."""
+    if not any(env.file_io.entries(paths.snapshot_folder)):
+        return NotFoundError(
+            f"there is no table at {paths.location}: it has no schema file; create it first, or check the path"
+        )
+    needed = 0
+    with suppress(StorageError):
+        latest = SnapshotStore(env, paths).latest()
+        needed = needed if latest is None else latest.schema_id
+    lost = f"{SCHEMA_PREFIX}0" + (f" to {SCHEMA_PREFIX}{needed}" if needed else "")
+    return MissingFileError(
+        f"table {name} has snapshots, and no schema file is there: restore {lost} in {paths.schema_folder} from a "
+        "backup; if dropping it was interrupted, drop it again",
+        path=paths.schema(needed),
     )
 
 
