@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from freshet.pipeline.config.only_tables import OnlyTables
-from freshet.pipeline.decode.outcomes import MetTable, Tally
+from freshet.pipeline.decode.outcomes import SeenTable, Tally
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.pipeline.identity.first_tables import after_batch, carried_text, first_tables
@@ -16,10 +16,10 @@ SHIPS = SourceTable("shop", "", "ships")  # MySQL and MariaDB have no schema
 
 
 def test_the_first_table_of_each_source_stays() -> None:
-    one = after_batch({}, [MetTable(0, ORDERS, "t partition 0 offset 5")])
+    one = after_batch({}, [SeenTable(0, ORDERS, "t partition 0 offset 5")])
     assert first_tables(carried_text(one)) == one == {0: ORDERS}
     both = after_batch(
-        one, [MetTable(1, SHIPS, "u partition 0 offset 1"), MetTable(0, ORDERS, "t partition 1 offset 0")]
+        one, [SeenTable(1, SHIPS, "u partition 0 offset 1"), SeenTable(0, ORDERS, "t partition 1 offset 0")]
     )
     assert first_tables(carried_text(both)) == {0: ORDERS, 1: SHIPS}
     assert after_batch(both, []) == both
@@ -28,9 +28,9 @@ def test_the_first_table_of_each_source_stays() -> None:
 
 @pytest.mark.parametrize("known", [{}, {0: ORDERS}])
 def test_the_second_one_is_refused_with_both_names_and_what_to_do(known: dict[int, SourceTable]) -> None:
-    met = [MetTable(0, USERS, "t partition 0 offset 9"), MetTable(0, ORDERS, "t partition 0 offset 5")]
+    seen = [SeenTable(0, USERS, "t partition 0 offset 9"), SeenTable(0, ORDERS, "t partition 0 offset 5")]
     with pytest.raises(StoppedByRecordError) as caught:
-        after_batch(known, met)
+        after_batch(known, seen)
     text = str(caught.value)
     assert "sources[0]" in text and "shop.public.orders" in text
     assert "shop.public.users (at t partition 0 offset 9)" in text
@@ -44,5 +44,5 @@ def test_what_a_refusal_advises_takes_that_table(table: SourceTable) -> None:
 
 
 def test_tallies_tell_tables() -> None:
-    tally = Tally(3, tables=(MetTable(1, SHIPS, "somewhere"),))
+    tally = Tally(3, tables=(SeenTable(1, SHIPS, "somewhere"),))
     assert Tally.decode(tally.encode()) == tally

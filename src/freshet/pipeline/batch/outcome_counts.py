@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from freshet.pipeline.batch.dead_letter_sample import DeadLetterSample
 from freshet.pipeline.batch.read_count import record_count
-from freshet.pipeline.decode.outcomes import REASON, SUB, MetTable, Tally
+from freshet.pipeline.decode.outcomes import REASON, SUB, SeenTable, Tally
 
 IGNORED: Final = "ignore-delete or ignore-update-before"
 """Why rows of plain frames are skipped; a decoder skips such records before they become rows."""
@@ -35,7 +35,7 @@ class OutcomeCounts:
         self.skipped: Counter[str] = Counter()
         self.notes: Counter[str] = Counter()
         self.first_dead = DeadLetterSample()
-        self.tables: list[MetTable] = []
+        self.tables: list[SeenTable] = []
 
     def add_tally(self, tally: Tally) -> None:
         """What a decoder counted; its skipped records are no rows."""

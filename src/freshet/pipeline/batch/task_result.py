@@ -18,7 +18,7 @@ from pyspark.sql import types as spark
 
 from freshet.pipeline.batch.dead_letter_sample import merged_sample
 from freshet.pipeline.batch.read_count import ReadCount
-from freshet.pipeline.decode.outcomes import MetTable
+from freshet.pipeline.decode.outcomes import SeenTable
 from freshet.pipeline.errors.repeating_errors import ReportedError, error_document, error_of
 from freshet.storage.table_engine import CommitMessage, decode_commit_messages, encode_commit_messages
 
@@ -50,7 +50,7 @@ class TaskResult:
     """Rows whose unavailable values were filled in from the table."""
     notes: Mapping[str, int] = field(default_factory=dict)
     """What else was counted by name, for example unknown fields."""
-    tables: tuple[MetTable, ...] = ()
+    tables: tuple[SeenTable, ...] = ()
     """The tables that records name, of sources that may have only one."""
     keys_merged: int = 0
     """Keys of which several rows were merged, at flush and in compaction; a key merged twice counts twice."""
@@ -118,7 +118,7 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         dead_letter_messages=tuple(m for d in documents for m in decode_commit_messages(d["dead_letter_messages"])),
         first_dead=tuple(merged_sample([d["first_dead"] for d in documents])),
         read=_sum_read([d["read"] for d in documents]),
-        tables=tuple(MetTable.of(each) for d in documents for each in d["tables"]),
+        tables=tuple(SeenTable.of(each) for d in documents for each in d["tables"]),
         **{name: _sum([d[name] for d in documents]) for name in _ADDED_UP if documents},
     )
 

@@ -33,10 +33,10 @@ from freshet.pipeline.decode.fast.structs import can_be_member
 from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
-from freshet.pipeline.decode.outcomes import MetTable, Tally
+from freshet.pipeline.decode.outcomes import SeenTable, Tally
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.source_table import SourceTable
-from freshet.pipeline.decode.tables_met import TablesMet
+from freshet.pipeline.decode.tables_seen import TablesSeen
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.exceptions import StoppedByRecordError
 
@@ -84,7 +84,7 @@ class RecordDecoder:
                     return
                 yield from outcomes
         if counts.read:
-            tally = Tally(counts.read, counts.skipped, counts.notes, tables=counts.met(self.plan), sizes=counts.sizes)
+            tally = Tally(counts.read, counts.skipped, counts.notes, tables=counts.named(self.plan), sizes=counts.sizes)
             yield state.writer.tally(tally)
 
 
@@ -97,11 +97,11 @@ class _Counts:
     """The place of the first record of each."""
     sizes: RecordSizes = NOTHING_SEEN
 
-    def met(self, plan: DecodePlan) -> tuple[MetTable, ...]:
+    def named(self, plan: DecodePlan) -> tuple[SeenTable, ...]:
         """The tables, if the source may have only one."""
         if plan.only is not None:
             return ()
-        return tuple(MetTable(plan.source_index, table, where) for table, where in self.tables.items())
+        return tuple(SeenTable(plan.source_index, table, where) for table, where in self.tables.items())
 
 
 class _State:
@@ -111,7 +111,7 @@ class _State:
         self.plan = plan
         self.writer = OutcomeWriter(plan)
         self._careful = CarefulReader(plan)
-        self._tables = TablesMet(plan)
+        self._tables = TablesSeen(plan)
         self._fast = LearnedReaders(plan, self._careful, self._tables)
         names = {each.name for each in plan.fields}
         flat = plan.format == "debezium-unwrapped"

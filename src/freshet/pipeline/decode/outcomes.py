@@ -91,7 +91,7 @@ HEAD_SCHEMA: Final = pa.schema(
 """Every outcome has these columns first, then `_d0` … of the table."""
 
 
-class MetTable(NamedTuple):
+class SeenTable(NamedTuple):
     """A table that the records of a source name, and the place of the first of them."""
 
     source_index: int
@@ -99,7 +99,7 @@ class MetTable(NamedTuple):
     where: str
 
     @classmethod
-    def of(cls, document: Sequence[Any]) -> MetTable:
+    def of(cls, document: Sequence[Any]) -> SeenTable:
         """From its form in JSON."""
         source_index, table, where = document
         return cls(source_index, SourceTable(*table), where)
@@ -115,7 +115,7 @@ class Tally:
     """Counts that are reported besides: unknown fields, TOAST values found in `before` or left NULL."""
     error: ErrorDocument | None = None
     """Why the decoder stopped, if another attempt would stop there again; then nothing is committed."""
-    tables: tuple[MetTable, ...] = ()
+    tables: tuple[SeenTable, ...] = ()
     """The tables of the records, if the source may have only one."""
     sizes: RecordSizes = NOTHING_SEEN
     """Sizes of the records that it read."""
@@ -135,6 +135,6 @@ class Tally:
     def decode(cls, value: bytes) -> Tally:
         """The inverse of `encode`."""
         document = orjson.loads(value)
-        tables = tuple(MetTable.of(each) for each in document.get("tables", ()))
+        tables = tuple(SeenTable.of(each) for each in document.get("tables", ()))
         sizes = RecordSizes(*document.get("sizes", ()))
         return cls(document["read"], document["skipped"], document["notes"], document.get("error"), tables, sizes)

@@ -1,4 +1,4 @@
-"""The table that each source of a pipeline reads: the first one met, which its snapshots carry from then on.
+"""The table that each source of a pipeline reads: the first one seen, which its snapshots carry from then on.
 
     {"0": ["shop", "public", "orders"], "2": ["shop", "public", "payments"]}        by source, in the order of the file
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import orjson
 
-from freshet.pipeline.decode.outcomes import MetTable
+from freshet.pipeline.decode.outcomes import SeenTable
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import StoppedByRecordError
 
@@ -32,10 +32,10 @@ def carried_text(tables: FirstTables) -> str | None:
     return orjson.dumps({str(index): list(tables[index]) for index in sorted(tables)}).decode() if tables else None
 
 
-def after_batch(known: FirstTables, met: Iterable[MetTable]) -> FirstTables:
-    """The tables once a batch is committed; raises `StoppedByRecordError` where a source has met a second one."""
-    found: dict[int, MetTable] = {}
-    for each in sorted(met):
+def after_batch(known: FirstTables, seen: Iterable[SeenTable]) -> FirstTables:
+    """The tables once a batch is committed; raises `StoppedByRecordError` where a source has a second one."""
+    found: dict[int, SeenTable] = {}
+    for each in sorted(seen):
         first = known.get(each.source_index)
         if first is None:
             first = found.setdefault(each.source_index, each).table
@@ -44,7 +44,7 @@ def after_batch(known: FirstTables, met: Iterable[MetTable]) -> FirstTables:
     return {**known, **{index: each.table for index, each in found.items()}}
 
 
-def _second_table_text(first: SourceTable, second: MetTable, begun: MetTable | None) -> str:
+def _second_table_text(first: SourceTable, second: SeenTable, begun: SeenTable | None) -> str:
     where = "until now" if begun is None else f"at {begun.where}"
     return (
         f"sources[{second.source_index}] reads records of two tables: {first} ({where}) and {second.table} (at "

@@ -20,7 +20,7 @@ from freshet.pipeline.decode.inputs import FactsKey, facts_key
 from freshet.pipeline.decode.json_value import kind_of
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.source_table import ADDED_NAMES
-from freshet.pipeline.decode.tables_met import TablesMet
+from freshet.pipeline.decode.tables_seen import TablesSeen
 
 _SAMPLE: Final = 64
 """Careful records of a block that are examined for what they have in common."""
@@ -40,7 +40,7 @@ _NEVER_LEARNED: Final = frozenset({"event_count", "data_collections", "databaseN
 class LearnedReaders:
     """The readers by the facts of the records' schemas."""
 
-    def __init__(self, plan: DecodePlan, careful: CarefulReader, tables: TablesMet) -> None:
+    def __init__(self, plan: DecodePlan, careful: CarefulReader, tables: TablesSeen) -> None:
         self._plan, self._careful, self._tables = plan, careful, tables
         self._schemas = SchemasSeen()
         self._kinds: dict[Slot, frozenset[str]] = {}

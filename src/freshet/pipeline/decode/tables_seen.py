@@ -36,8 +36,8 @@ _HOW_UNWRAPPED: Final = (
 )
 
 
-class TablesMet:
-    """The tables of one source, as one process has met them."""
+class TablesSeen:
+    """The tables of one source, as one process has seen them."""
 
     def __init__(self, plan: DecodePlan) -> None:
         self._plan = plan
@@ -59,7 +59,7 @@ class TablesMet:
             return Dead(self._no_table) if is_lost else reading
         if not self._takes(table):
             return Skipped(OTHER_TABLE + str(table))
-        _meet(findings, table, index)
+        _note(findings, table, index)
         return reading
 
     # --- the fast path ------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class TablesMet:
         found = set(tables)
         self._seen |= found - {UNREAD}
         if len(found) == 1 and self._is_taken(tables[0]):
-            self._meet_all(tables, group.indexes, findings)
+            self._note_all(tables, group.indexes, findings)
             return group, group.indexes[:0]
         taken = np.fromiter(map(self._is_taken, tables), bool, len(tables))
         unread = np.fromiter((self._is_unread(table) for table in tables), bool, len(tables))
@@ -92,7 +92,7 @@ class TablesMet:
             findings.skipped[OTHER_TABLE + str(tables[index])] += 1
         chosen = np.flatnonzero(taken).tolist()
         rest = replace(group, indexes=group.indexes[taken], values=[group.values[index] for index in chosen])
-        self._meet_all([tables[index] for index in chosen], rest.indexes, findings)
+        self._note_all([tables[index] for index in chosen], rest.indexes, findings)
         return rest, group.indexes[unread]
 
     def read_alone(
@@ -103,7 +103,7 @@ class TablesMet:
             return
         if len(careful):
             indexes = np.setdiff1d(indexes, careful)
-        _meet(findings, only[0], int(indexes[0]))
+        _note(findings, only[0], int(indexes[0]))
 
     def is_other(self, reading: Reading) -> bool:
         """True for a record that the structs refuse because of its table."""
@@ -138,11 +138,11 @@ class TablesMet:
         return self._only is None or self._only.takes(*table)
 
     @staticmethod
-    def _meet_all(tables: list[SourceTable | None], indexes: RowIndexes, findings: Findings) -> None:
+    def _note_all(tables: list[SourceTable | None], indexes: RowIndexes, findings: Findings) -> None:
         for table in set(tables):
             if table is not None:
-                _meet(findings, table, int(indexes[tables.index(table)]))
+                _note(findings, table, int(indexes[tables.index(table)]))
 
 
-def _meet(findings: Findings, table: SourceTable, index: int) -> None:
+def _note(findings: Findings, table: SourceTable, index: int) -> None:
     findings.tables[table] = min(index, findings.tables.get(table, index))
