@@ -35,7 +35,7 @@ from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
-from freshet.storage.commit.history import CommitTrace
+from freshet.storage.commit.last_commits import CommitTrace
 from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts
 from freshet.storage.filters.filter_text import to_predicate
 from freshet.storage.logs.readers import LogSplitStream
@@ -192,7 +192,7 @@ class TableEngine:
         return compact_bucket(self._store, work)
 
     def run_background_unit(self, unit: BackgroundUnit) -> list[CommitMessage]:
-        """Compacts a unit that `BackgroundCompaction` has chosen, in this process or another one."""
+        """Runs a compaction unit that `BackgroundCompaction` has chosen, in this process or another one."""
         return run_background_unit(self._store, unit)
 
     def committer(

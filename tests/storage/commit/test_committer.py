@@ -12,7 +12,7 @@ import pytest
 from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.history import COMMITS_PROPERTY, parse_history
+from freshet.storage.commit.last_commits import COMMITS_PROPERTY, parse_last_commits
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.exceptions import (
     ConflictError,
@@ -100,7 +100,7 @@ def test_append_then_compact_under_one_identifier() -> None:
     assert (second.watermark, second.next_row_id, second.schema_id) == (50, 0, 0)
     assert second.properties is not None
     assert second.properties["mine"] == "1"
-    known = parse_history(second.properties[COMMITS_PROPERTY], 2)
+    known = parse_last_commits(second.properties[COMMITS_PROPERTY], 2)
     assert (known.users["u"].identifier, known.users["u"].query_id, known.is_complete) == (7, "q", True)
     assert store.env.file_io.read_bytes(store.paths.latest_hint) == b"2"
 

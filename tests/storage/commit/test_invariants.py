@@ -11,8 +11,8 @@ import pytest
 
 from freshet.storage.commit import change_fit, table_check
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.history import COMMITS_PROPERTY
 from freshet.storage.commit.invariants import OF_A_BUCKET, Damage
+from freshet.storage.commit.last_commits import COMMITS_PROPERTY
 from freshet.storage.commit.table_check import check_table
 from freshet.storage.exceptions import MissingFileError, NotFoundError
 from freshet.storage.io.env import local_env

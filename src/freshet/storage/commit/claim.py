@@ -11,7 +11,7 @@ order and never the latest; therefore:
 | there | any | any | part of it: had N expired, N - 1 would have gone before |
 | gone | nothing | - | part of it: N is the latest, N - 1 expired since |
 | gone | something | gone | not part of it: had N + 1 expired, N would have gone before |
-| gone | something | there | part of it if N + 1 was built on N: its history or its base knows the commit |
+| gone | something | there | part of it if N + 1 was built on N: its last commits or its base know the commit |
 
 A claim that is not part of the history is taken back and counts as lost. So is one of a table whose schema is gone: it
 was dropped or renamed meanwhile, and its folder holds nothing but the claim.
@@ -20,8 +20,8 @@ was dropped or renamed meanwhile, and its folder holds nothing but the claim.
 from __future__ import annotations
 
 from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome
-from freshet.storage.commit.history import COMMITS_PROPERTY, parse_history
 from freshet.storage.commit.identity import CommitIdentity
+from freshet.storage.commit.last_commits import COMMITS_PROPERTY, parse_last_commits
 from freshet.storage.commit.manifest_index import ManifestIndex
 from freshet.storage.exceptions import NotFoundError, StorageError, UnknownOutcomeError
 from freshet.storage.metadata.live_files import delta_entries
@@ -89,7 +89,7 @@ class SnapshotClaim:
     def _is_built_on(self, successor: Snapshot, snapshot: Snapshot, identity: CommitIdentity) -> bool:
         text = (successor.properties or {}).get(COMMITS_PROPERTY)
         if identity.is_traced and text is not None:
-            trace = parse_history(text, successor.id).users.get(identity.commit_user)
+            trace = parse_last_commits(text, successor.id).users.get(identity.commit_user)
             return trace is not None and trace.identifier >= identity.identifier
         added = [entry for entry in delta_entries(self._store.manifests, snapshot) if entry.kind is EntryKind.ADD]
         if not added:

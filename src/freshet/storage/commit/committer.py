@@ -28,8 +28,8 @@ from typing import Final
 
 from freshet.storage.commit.changes import append_change, compact_change
 from freshet.storage.commit.conflict import Conflict
-from freshet.storage.commit.history import CommitTrace
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed, snapshot_that_added
+from freshet.storage.commit.last_commits import CommitTrace
 from freshet.storage.commit.log_progress import check_log
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.next_snapshot import CommitRequest
@@ -144,12 +144,12 @@ class Committer:
         check_identifier(identifier)
         view = look(self._store)
         identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
-        known = is_committed(view.history, identity, table=self._store.location)
-        return CommitCheck(known, view.history.users.get(self._commit_user), view.latest)
+        known = is_committed(view.last_commits, identity, table=self._store.location)
+        return CommitCheck(known, view.last_commits.users.get(self._commit_user), view.latest)
 
     def last_commit(self) -> CommitTrace | None:
         """The last commit of this user, of whatever query; None where the table knows of none."""
-        return look(self._store).history.users.get(self._commit_user)
+        return look(self._store).last_commits.users.get(self._commit_user)
 
     def snapshot_with(self, messages: Sequence[CommitMessage], *, after_id: int) -> Snapshot | None:
         """The snapshot above `after_id` that made these messages visible, whatever number it has; None if none did."""
@@ -199,7 +199,7 @@ class Committer:
             packed = packed_change(self._store, compact)
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=False)
             request = CommitRequest(packed.change, identity, properties, watermark, self._log)
-            outcome = self._commit_compaction(request, view, rows_stand=bool(snapshots))
+            outcome = self._commit_compaction(request, view, has_rows=bool(snapshots))
             if outcome.snapshot is not None:
                 packed.is_committed()
                 snapshots.append(outcome.snapshot)
@@ -273,9 +273,7 @@ class Committer:
         size_bytes = sum(file.file_size_bytes for message in made for file in message.new_files)
         return _Rewrites((*kept, *made), count, rewrites.size_bytes + size_bytes)
 
-    def _commit_compaction(
-        self, request: CommitRequest, view: TableView | None, *, rows_stand: bool
-    ) -> SnapshotOutcome:
+    def _commit_compaction(self, request: CommitRequest, view: TableView | None, *, has_rows: bool) -> SnapshotOutcome:
         """The COMPACT snapshot. Where rows were committed before it, it must not make the commit look failed.
 
         `view` is the table as the APPEND left it: looking again would cost three calls to learn the same.
@@ -283,7 +281,7 @@ class Committer:
         try:
             return self._snapshot_commit.commit(request, view)
         except StorageError as error:
-            if not rows_stand:
+            if not has_rows:
                 raise
             _LOG.warning("table %s: a compaction was given up: %s", self._store.location, error)
             aborted_compactions = tuple(Conflict(*bucket, str(error)) for bucket in sorted(request.change.buckets))

@@ -1,7 +1,7 @@
 """Who committed what: decides whether a commit is new, known, foreign or not decidable.
 
 A commit is (commit user, identifier, query id), and the digest of what it was made from, where its writer gives one. It
-is judged by the history of the snapshot that it is to be built on (`commit.history`):
+is judged by the last commits that the snapshot before carries (`commit.last_commits`):
 
 | trace of the user                 | identifier | digest of that identifier      | verdict          |
 |-----------------------------------|------------|--------------------------------|------------------|
@@ -10,9 +10,9 @@ is judged by the history of the snapshot that it is to be built on (`commit.hist
 | same query id, identifier < last  | any        | forgotten                      | OTHER_INPUT      |
 | same query id, identifier > last  | any        | -                              | WRITE            |
 | another query id                  | any        | -                              | FOREIGN_QUERY    |
-| none, history complete            | any        | -                              | WRITE            |
-| none, history not complete        | 0          | -                              | WRITE            |
-| none, history not complete        | > 0        | -                              | UNKNOWN_OUTCOME  |
+| none, the map complete            | any        | -                              | WRITE            |
+| none, the map not complete        | 0          | -                              | WRITE            |
+| none, the map not complete        | > 0        | -                              | UNKNOWN_OUTCOME  |
 
 *None on either side*: the writer gives no digest, or the user has never given one (an older release wrote).
 *Forgotten*: the user gives digests, and that of this identifier is older than those which are kept.
@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from freshet.storage.commit.history import CommitHistory, CommitTrace
+from freshet.storage.commit.last_commits import CommitTrace, LastCommits
 from freshet.storage.commit.manifest_index import ManifestIndex
 from freshet.storage.exceptions import DifferentInputError, InvalidRequestError, NotFoundError, UnknownOutcomeError
 from freshet.storage.metadata.live_files import delta_entries
@@ -49,7 +49,7 @@ from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 class CommitIdentity:
     """Who commits. A commit that is not traced is never taken for a replay (background compactions).
 
-    `carried` is a text that the history keeps for the user from now on; None leaves the one that it has.
+    `carried` is a text that snapshots keep for the user from now on; None leaves the one that it has.
     """
 
     commit_user: str
@@ -70,11 +70,11 @@ class Verdict(StrEnum):
     UNKNOWN_OUTCOME = "unknown outcome"
 
 
-def decide(history: CommitHistory, identity: CommitIdentity) -> Verdict:
+def decide(known: LastCommits, identity: CommitIdentity) -> Verdict:
     """Applies the truth table of the module."""
-    trace = history.users.get(identity.commit_user)
+    trace = known.users.get(identity.commit_user)
     if trace is None:
-        return Verdict.WRITE if history.is_complete or identity.identifier == 0 else Verdict.UNKNOWN_OUTCOME
+        return Verdict.WRITE if known.is_complete or identity.identifier == 0 else Verdict.UNKNOWN_OUTCOME
     if trace.query_id != identity.query_id:
         return Verdict.FOREIGN_QUERY
     if identity.identifier > trace.identifier:
@@ -82,18 +82,18 @@ def decide(history: CommitHistory, identity: CommitIdentity) -> Verdict:
     return Verdict.ALREADY_COMMITTED if _has_same_input(trace, identity) else Verdict.OTHER_INPUT
 
 
-def is_committed(history: CommitHistory, identity: CommitIdentity, *, table: str) -> bool:
+def is_committed(known: LastCommits, identity: CommitIdentity, *, table: str) -> bool:
     """True when the commit is there, False when it may be written; the refusals raise, with the remedy."""
     commit_user, identifier = identity.commit_user, identity.identifier
-    match decide(history, identity):
+    match decide(known, identity):
         case Verdict.WRITE:
             return False
         case Verdict.ALREADY_COMMITTED:
             return True
         case Verdict.OTHER_INPUT:
-            raise _different_input(history.users[commit_user], identity, table)
+            raise _different_input(known.users[commit_user], identity, table)
         case Verdict.FOREIGN_QUERY:
-            trace = history.users[commit_user]
+            trace = known.users[commit_user]
             raise InvalidRequestError(
                 f"table {table}: commit user {commit_user!r} last made commit {trace.identifier} as "
                 f"{_query_text(trace.query_id)}, this is {_query_text(identity.query_id)}; nothing was written. Either "

@@ -26,7 +26,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
-from freshet.storage.commit.history import COMMITS_PROPERTY, parse_history
+from freshet.storage.commit.last_commits import COMMITS_PROPERTY, parse_last_commits
 from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.merge.sorted_runs import build_levels
 from freshet.storage.metadata.live_files import without_deleted
@@ -126,7 +126,7 @@ def identifiers_grow(path: str, before: Snapshot | None, after: Snapshot) -> Ite
     texts = [(each.properties or {}).get(COMMITS_PROPERTY) for each in (before, after) if each is not None]
     if len(texts) < 2 or texts[0] is None or texts[1] is None:
         return
-    known, knows = (parse_history(text, after.id).users for text in texts if text is not None)
+    known, knows = (parse_last_commits(text, after.id).users for text in texts if text is not None)
     remedy = "look for a second program of this commit user, stop it, and compare the table's rows with its source"
     for user, trace in known.items():
         last = knows.get(user)

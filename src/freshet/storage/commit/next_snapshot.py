@@ -8,7 +8,7 @@
 | watermark | the larger of both |
 | timeMillis | the clock, but never earlier than the latest: time travel searches by halves |
 | schemaId | the latest schema, whichever one the writer had |
-| properties | those of the commit, all users' last commits (`history`), where the log is (`log_progress`) |
+| properties | those of the commit, all users' last commits (`last_commits`), where the log is (`log_progress`) |
 
 Source: FORMAT.md §3.1.
 """
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from freshet.storage.commit.changes import SnapshotChange
-from freshet.storage.commit.history import COMMITS_PROPERTY, history_to_text
 from freshet.storage.commit.identity import CommitIdentity
+from freshet.storage.commit.last_commits import COMMITS_PROPERTY, last_commits_to_text
 from freshet.storage.commit.log_progress import next_log
 from freshet.storage.commit.table_view import TableView
 from freshet.storage.model.snapshot import Snapshot
@@ -64,14 +64,14 @@ def next_snapshot(
     view: TableView, request: CommitRequest, change: SnapshotChange, lists: SnapshotLists, *, now_ms: int, uuid: str
 ) -> Snapshot:
     """The snapshot that makes `change`, the part of the request that fits, visible on top of what is seen."""
-    latest, history, identity = view.latest, view.history, request.identity
+    latest, commits, identity = view.latest, view.last_commits, request.identity
     time_ms = now_ms if latest is None else max(now_ms, latest.time_ms)
-    last = history.users.get(identity.commit_user)
+    last = commits.users.get(identity.commit_user)
     if identity.is_traced:
-        history = history.with_commit(
+        commits = commits.with_commit(
             identity.commit_user, identity.identifier, identity.query_id, time_ms, identity.digest, identity.carried
         )
-    carried = {COMMITS_PROPERTY: history_to_text(history)}
+    carried = {COMMITS_PROPERTY: last_commits_to_text(commits)}
     progress = next_log(
         view.log,
         change.log,

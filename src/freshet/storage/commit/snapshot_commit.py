@@ -3,7 +3,7 @@
 One round:
 
 1. look at the table (`table_view`); if an earlier round ended without an answer, look whether its snapshot is there;
-2. ask the identity of the commit against the history that this snapshot carries (a replay may have won meanwhile);
+2. check the identity of the commit against the last commits that this snapshot has (a replay may have won meanwhile);
 3. check that no snapshot since the base has added these files, that new rows are numbered above what others have
    committed since (else the caller renumbers them), and conflicts: a compaction is dropped bucket by bucket, anything
    else raises;
@@ -31,8 +31,8 @@ from freshet.storage.commit.change_fit import ChangeFit
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
 from freshet.storage.commit.conflict import Conflict
-from freshet.storage.commit.history import FIRST_SNAPSHOT_ID
 from freshet.storage.commit.identity import CommitIdentity, is_committed, snapshot_that_added
+from freshet.storage.commit.last_commits import FIRST_SNAPSHOT_ID
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
@@ -158,8 +158,8 @@ class SnapshotCommit:
         won = self._find_unanswered(latest, identity, rounds)
         if won is not None:
             return SnapshotOutcome(won)
-        # 2. Identity, against the history of the snapshot that this round builds on.
-        if identity.is_traced and is_committed(view.history, identity, table=store.location):
+        # 2. Identity, against the last commits that the snapshot carries on which this round builds.
+        if identity.is_traced and is_committed(view.last_commits, identity, table=store.location):
             files.take_back()
             return SnapshotOutcome(None, already_committed=True)
         # 3. Conflicts.
@@ -200,7 +200,7 @@ class SnapshotCommit:
     def _find_new_files(self, request: CommitRequest, latest: Snapshot | None, rounds: _Rounds) -> Snapshot | None:
         """The snapshot that has the files of this commit already, where an unanswered claim of ours made it.
 
-        Histories know an APPEND; a compaction whose snapshot has expired is recognised by its files alone. Raises
+        Last commits have an APPEND; a compaction whose snapshot has expired is recognised by its files alone. Raises
         `ConflictError` when the files were committed before, under another number.
         """
         latest_id = FIRST_SNAPSHOT_ID - 1 if latest is None else latest.id
@@ -246,7 +246,7 @@ class SnapshotCommit:
             try:
                 snapshot = self._store.snapshots.snapshot(snapshot_id)
             except NotFoundError:
-                continue  # expired meanwhile; if it was ours, the history of the latest knows it
+                continue  # expired meanwhile; if it was ours, the latest knows the commit
             if snapshot.uuid in rounds.unanswered and self._claim.holds(snapshot, identity):
                 self.write_latest_hint(latest.id)
                 return snapshot

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from freshet.storage.commit.history import FIRST_SNAPSHOT_ID, CommitHistory, history_of
+from freshet.storage.commit.last_commits import FIRST_SNAPSHOT_ID, LastCommits, last_commits_of
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogProgress, log_of
@@ -20,7 +20,7 @@ class TableView:
     """The table at one moment; `latest` is None before the first snapshot, `schema_id` is that of the newest schema."""
 
     latest: Snapshot | None
-    history: CommitHistory
+    last_commits: LastCommits
     log: LogProgress | None
     schema_id: int
 
@@ -31,7 +31,9 @@ class TableView:
 
     def after(self, snapshot: Snapshot) -> TableView:
         """The table once this snapshot of ours has followed."""
-        return TableView(snapshot, history_of([snapshot]), log_of(snapshot.properties, snapshot.id), self.schema_id)
+        return TableView(
+            snapshot, last_commits_of([snapshot]), log_of(snapshot.properties, snapshot.id), self.schema_id
+        )
 
 
 def look(store: TableStore) -> TableView:
@@ -42,10 +44,10 @@ def look(store: TableStore) -> TableView:
     schema_id = store.schemas.check_current(store.schema)
     latest = store.snapshots.latest()
     seen: list[Snapshot] = []
-    history = history_of(_kept(store.snapshots.newest_first(latest), seen))
-    # The walk for the history ends at the newest snapshot of ours, which has the position of the log too.
+    known = last_commits_of(_kept(store.snapshots.newest_first(latest), seen))
+    # The walk for the last commits ends at the newest snapshot of ours, which has the position of the log too.
     log = log_of(seen[-1].properties, seen[-1].id) if seen else None
-    return TableView(latest, history, log, schema_id)
+    return TableView(latest, known, log, schema_id)
 
 
 def _kept(snapshots: Iterator[Snapshot], seen: list[Snapshot]) -> Iterator[Snapshot]:

@@ -38,7 +38,7 @@ class SortOrder(StrEnum):
 
 
 class LookupCompact(StrEnum):
-    """When level 0 of a table that needs lookup moves up: with every compaction, or now and then."""
+    """When level 0 of a table that needs lookup is compacted: in every compaction round, or now and then."""
 
     RADICAL = "radical"
     GENTLE = "gentle"

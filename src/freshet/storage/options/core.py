@@ -146,7 +146,7 @@ class CoreOptions(DeclaredOptions):
 
     @property
     def lookup_compact_max_interval(self) -> int:
-        """Rounds without a compaction after which a gentle table moves level 0 up; never below the trigger."""
+        """Compaction rounds that a gentle table may skip before it compacts level 0; never below the trigger."""
         given = self.lookup_compact_max_interval_given
         return max(self.compaction_trigger, 2 * self.compaction_trigger if given is None else given)
 

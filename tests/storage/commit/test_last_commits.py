@@ -5,15 +5,15 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from freshet.storage.commit.history import (
+from freshet.storage.commit.last_commits import (
     COMMITS_PROPERTY,
     DIGESTS_KEPT,
-    EMPTY_HISTORY,
-    CommitHistory,
+    NO_COMMITS,
     CommitTrace,
-    history_of,
-    history_to_text,
-    parse_history,
+    LastCommits,
+    last_commits_of,
+    last_commits_to_text,
+    parse_last_commits,
 )
 from freshet.storage.exceptions import UnknownOutcomeError
 from freshet.storage.model.commit_message import DIGEST_TEXT_MAX, CommitDigest
@@ -24,7 +24,7 @@ def snapshot(
     snapshot_id: int,
     user: str,
     identifier: int,
-    history: CommitHistory | None = None,
+    carried: LastCommits | None = None,
     kind: CommitKind = CommitKind.APPEND,
 ) -> Snapshot:
     return Snapshot(
@@ -38,12 +38,12 @@ def snapshot(
         time_ms=1000 + snapshot_id,
         total_record_count=0,
         delta_record_count=0,
-        properties=None if history is None else {COMMITS_PROPERTY: history_to_text(history)},
+        properties=None if carried is None else {COMMITS_PROPERTY: last_commits_to_text(carried)},
     )
 
 
-def history(complete: bool = True, **users: tuple[int, str | None]) -> CommitHistory:
-    return CommitHistory({user: CommitTrace(last, query, 1) for user, (last, query) in users.items()}, complete)
+def commits(complete: bool = True, **users: tuple[int, str | None]) -> LastCommits:
+    return LastCommits({user: CommitTrace(last, query, 1) for user, (last, query) in users.items()}, complete)
 
 
 def digest(number: int) -> CommitDigest:
@@ -51,92 +51,92 @@ def digest(number: int) -> CommitDigest:
 
 
 def test_map_is_found_behind_snapshots_of_others() -> None:
-    ours = snapshot(7, "u", 3, history(u=(3, "q")))
+    ours = snapshot(7, "u", 3, commits(u=(3, "q")))
     others = [snapshot(8, "paimon", 1), snapshot(9, "paimon", 2, kind=CommitKind.COMPACT)]
-    known = history_of([*reversed(others), ours])
+    known = last_commits_of([*reversed(others), ours])
     assert known.users["u"] == CommitTrace(3, "q", 1)
     assert known.users["paimon"] == CommitTrace(2, None, 1009)
     assert known.is_complete
 
 
 def test_snapshot_of_another_library_under_our_user_ends_our_query() -> None:
-    ours = snapshot(7, "u", 3, history(u=(3, "q")))
-    known = history_of([snapshot(8, "u", 1), ours])
+    ours = snapshot(7, "u", 3, commits(u=(3, "q")))
+    known = last_commits_of([snapshot(8, "u", 1), ours])
     assert known.users["u"] == CommitTrace(3, None, 1008), "the larger identifier, and no longer our query"
 
 
 def test_batch_commit_of_another_library_says_nothing() -> None:
-    assert history_of([snapshot(1, "u", BATCH_COMMIT_IDENTIFIER)]).users == {}
+    assert last_commits_of([snapshot(1, "u", BATCH_COMMIT_IDENTIFIER)]).users == {}
 
 
 def test_history_is_complete_only_down_to_snapshot_one() -> None:
-    assert history_of([]) == EMPTY_HISTORY
-    assert history_of([snapshot(2, "a", 1), snapshot(1, "a", 0)]).is_complete
-    assert not history_of([snapshot(9, "a", 1), snapshot(8, "a", 0)]).is_complete
-    assert not history_of([snapshot(9, "u", 4, history(complete=False, u=(4, "q")))]).is_complete
+    assert last_commits_of([]) == NO_COMMITS
+    assert last_commits_of([snapshot(2, "a", 1), snapshot(1, "a", 0)]).is_complete
+    assert not last_commits_of([snapshot(9, "a", 1), snapshot(8, "a", 0)]).is_complete
+    assert not last_commits_of([snapshot(9, "u", 4, commits(complete=False, u=(4, "q")))]).is_complete
 
 
 def test_walk_stops_at_the_carrier() -> None:
     def lazily() -> object:
-        yield snapshot(9, "u", 4, history(u=(4, "q")))
+        yield snapshot(9, "u", 4, commits(u=(4, "q")))
         raise AssertionError("walked past the carrier")
 
-    assert history_of(lazily()).users["u"].identifier == 4  # type: ignore[arg-type]
+    assert last_commits_of(lazily()).users["u"].identifier == 4  # type: ignore[arg-type]
 
 
 def test_no_user_is_ever_dropped() -> None:
-    known = EMPTY_HISTORY
+    known = NO_COMMITS
     for number in range(1_000):
         known = known.with_commit(f"user-{number:04}", 0, None, time_ms=10_000 + number)
-    known = parse_history(history_to_text(known), 1)
+    known = parse_last_commits(last_commits_to_text(known), 1)
     assert len(known.users) == 1_000
     assert known.is_complete
 
 
 def test_last_digests_are_carried_and_older_ones_forgotten() -> None:
-    known = EMPTY_HISTORY
+    known = NO_COMMITS
     for number in range(DIGESTS_KEPT + 2):
         known = known.with_commit("u", number, "q", 1, digest(number))
-    known = parse_history(history_to_text(known), 1)
+    known = parse_last_commits(last_commits_to_text(known), 1)
     last = DIGESTS_KEPT + 1
     assert known.users["u"].digests == tuple((last - back, digest(last - back)) for back in range(DIGESTS_KEPT))
 
 
 def test_first_digest_remembers_that_the_commit_before_had_none() -> None:
-    known = history(u=(3, "q")).with_commit("u", 4, "q", 1, digest(4))
+    known = commits(u=(3, "q")).with_commit("u", 4, "q", 1, digest(4))
     assert known.users["u"].digests == ((4, digest(4)), (3, None))
     assert known.with_commit("u", 5, "q", 1).users["u"].digests[0] == (5, None)
 
 
 def test_users_without_digests_leave_the_map_as_older_releases_write_it() -> None:
-    assert orjson.loads(history_to_text(history(u=(4, "q")))) == {"complete": True, "users": {"u": [4, "q", 1]}}
+    assert orjson.loads(last_commits_to_text(commits(u=(4, "q")))) == {"complete": True, "users": {"u": [4, "q", 1]}}
 
 
 def test_map_of_an_older_release_is_read() -> None:
-    known = parse_history('{"complete": true, "users": {"u": [4, "q", 7]}}', 1)
+    known = parse_last_commits('{"complete": true, "users": {"u": [4, "q", 7]}}', 1)
     assert known.users["u"] == CommitTrace(4, "q", 7)
 
 
 def test_users_of_a_map_with_digests_are_read_by_older_releases() -> None:
-    text = history_to_text(EMPTY_HISTORY.with_commit("u", 4, "q", 7, digest(4)))
+    text = last_commits_to_text(NO_COMMITS.with_commit("u", 4, "q", 7, digest(4)))
     assert orjson.loads(text)["users"] == {"u": [4, "q", 7]}, "three facts for each user, as they unpack it"
 
 
 def test_long_ranges_are_cut_in_what_is_carried() -> None:
-    known = EMPTY_HISTORY.with_commit("u", 4, "q", 7, CommitDigest("h", "x" * 10_000))
-    assert len(history_to_text(known)) < DIGEST_TEXT_MAX + 200
+    known = NO_COMMITS.with_commit("u", 4, "q", 7, CommitDigest("h", "x" * 10_000))
+    assert len(last_commits_to_text(known)) < DIGEST_TEXT_MAX + 200
 
 
 def test_text_round_trip_and_refusal_of_anything_else() -> None:
-    known = history(complete=False, u=(4, "q"), v=(9, None)).with_commit("u", 5, "q", 2, digest(5))
-    assert parse_history(history_to_text(known), 1) == known
+    known = commits(complete=False, u=(4, "q"), v=(9, None)).with_commit("u", 5, "q", 2, digest(5))
+    assert parse_last_commits(last_commits_to_text(known), 1) == known
     for text in ("", "[]", '{"users": []}', '{"complete": true, "users": {"u": [1]}}'):
         with pytest.raises(UnknownOutcomeError, match="snapshot 12"):
-            parse_history(text, 12)
+            parse_last_commits(text, 12)
 
 
 def test_a_text_is_carried_until_its_user_gives_another() -> None:
-    known = history(complete=True).with_commit("u", 0, "q", 1, carried="first").with_commit("v", 3, "q", 2)
-    known = parse_history(history_to_text(known.with_commit("u", 1, "q", 3)), 7)
+    known = commits(complete=True).with_commit("u", 0, "q", 1, carried="first").with_commit("v", 3, "q", 2)
+    known = parse_last_commits(last_commits_to_text(known.with_commit("u", 1, "q", 3)), 7)
     assert known.users["u"].carried == "first" and known.users["v"].carried is None
     assert known.with_commit("u", 2, "q", 4, carried="second").users["u"].carried == "second"

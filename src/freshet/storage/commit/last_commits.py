@@ -13,7 +13,7 @@ first commits after they have expired. `digests` holds the last few commits of u
 null stands for a commit without. Releases that do not know a key ignore it, and drop it with the next snapshot they
 write: from then on nothing is known of them.
 
-Other writers of the format do not hand properties on. The history is therefore read by walking back from the latest
+Other writers of the format do not hand properties on. The map is therefore read by walking back from the latest
 snapshot to the newest one that carries the key; snapshots of others passed on the way count as commits of their user
 without a query id, of whatever kind they are (an empty append may have been skipped by its writer).
 
@@ -60,7 +60,7 @@ class CommitTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitHistory:
+class LastCommits:
     """Last commits by user. `is_complete` is False when a user may have been forgotten."""
 
     users: Mapping[str, CommitTrace]
@@ -74,8 +74,8 @@ class CommitHistory:
         time_ms: int,
         digest: CommitDigest | None = None,
         carried: str | None = None,
-    ) -> CommitHistory:
-        """The history after one more commit."""
+    ) -> LastCommits:
+        """The same after one more commit."""
         before = self.users.get(commit_user)
         digests = () if before is None else before.digests
         if digest is not None and before is not None and not digests:
@@ -85,40 +85,40 @@ class CommitHistory:
         if carried is None and before is not None:
             carried = before.carried
         trace = CommitTrace(identifier, query_id, time_ms, digests, carried)
-        return CommitHistory(MappingProxyType({**self.users, commit_user: trace}), self.is_complete)
+        return LastCommits(MappingProxyType({**self.users, commit_user: trace}), self.is_complete)
 
 
-EMPTY_HISTORY: Final = CommitHistory(MappingProxyType({}), is_complete=True)
-"""History of a table without snapshots."""
+NO_COMMITS: Final = LastCommits(MappingProxyType({}), is_complete=True)
+"""Of a table without snapshots."""
 
 
-def history_of(newest_first: Iterable[Snapshot]) -> CommitHistory:
-    """Reads the history from the snapshots of a table, newest first; stops at the first that carries the map.
+def last_commits_of(newest_first: Iterable[Snapshot]) -> LastCommits:
+    """Reads the last commits from the snapshots of a table, newest first; stops at the first that carries the map.
 
     The iterable may be lazy and may end early where snapshots have expired.
     """
     passed: list[Snapshot] = []
-    base = CommitHistory(MappingProxyType({}), is_complete=False)
+    base = LastCommits(MappingProxyType({}), is_complete=False)
     is_empty = True
     for snapshot in newest_first:
         is_empty = False
         text = (snapshot.properties or {}).get(COMMITS_PROPERTY)
         if text is not None:
-            base = parse_history(text, snapshot.id)
+            base = parse_last_commits(text, snapshot.id)
             break
         passed.append(snapshot)
         if snapshot.id == FIRST_SNAPSHOT_ID:
-            base = EMPTY_HISTORY
+            base = NO_COMMITS
             break
     if is_empty:
-        return EMPTY_HISTORY
+        return NO_COMMITS
     users = dict(base.users)
     for snapshot in reversed(passed):
         _overlay(users, snapshot)
-    return CommitHistory(MappingProxyType(users), base.is_complete)
+    return LastCommits(MappingProxyType(users), base.is_complete)
 
 
-def parse_history(text: str, snapshot_id: int) -> CommitHistory:
+def parse_last_commits(text: str, snapshot_id: int) -> LastCommits:
     """Reads the carried map; text that is not such a map is refused, because guessing could double a commit."""
     try:
         source = orjson.loads(text)
@@ -140,7 +140,7 @@ def parse_history(text: str, snapshot_id: int) -> CommitHistory:
             )
             for user, (identifier, query_id, time_ms) in source["users"].items()
         }
-        return CommitHistory(MappingProxyType(users), is_complete=bool(source["complete"]))
+        return LastCommits(MappingProxyType(users), is_complete=bool(source["complete"]))
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnknownOutcomeError(
             f"snapshot {snapshot_id}: the property {COMMITS_PROPERTY} is unreadable ({error}); "
@@ -148,11 +148,11 @@ def parse_history(text: str, snapshot_id: int) -> CommitHistory:
         ) from error
 
 
-def history_to_text(history: CommitHistory) -> str:
-    """Writes the carried map; the inverse of `parse_history`."""
-    traces = sorted(history.users.items())
+def last_commits_to_text(known: LastCommits) -> str:
+    """Writes the carried map; the inverse of `parse_last_commits`."""
+    traces = sorted(known.users.items())
     source: dict[str, object] = {
-        "complete": history.is_complete,
+        "complete": known.is_complete,
         "users": {user: [trace.identifier, trace.query_id, trace.time_ms] for user, trace in traces},
     }
     digests = {user: [_digest_item(*item) for item in trace.digests] for user, trace in traces if trace.digests}
