@@ -144,6 +144,22 @@ def force(store: TableStore, entries: Sequence[ManifestEntry], **facts: Any) -> 
     return replace(snapshot, **facts)
 
 
+def bare_snapshot(snapshot_id: int, **facts: Any) -> Snapshot:
+    """A snapshot whose lists are never read."""
+    given = {
+        "schema_id": 0,
+        "base_manifest_list": "base",
+        "delta_manifest_list": "delta",
+        "commit_user": "u",
+        "commit_identifier": 1,
+        "commit_kind": CommitKind.APPEND,
+        "time_ms": 0,
+        "total_record_count": 0,
+        "delta_record_count": 0,
+    }
+    return Snapshot(id=snapshot_id, **{**given, **facts})
+
+
 def live_names(store: TableStore, snapshot: Snapshot | None = None) -> list[str]:
     """Names of live files as `a@0`, sorted; of the latest snapshot by default."""
     entries = live_entries(store.manifests, snapshot or store.snapshots.latest())

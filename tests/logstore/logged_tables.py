@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.topic_logs import TopicLogs
 from freshet.storage.catalog import Catalog
 from freshet.storage.logs.registry import PROVIDERS, register_log_system
@@ -40,6 +42,18 @@ def make_logged(folder: Path, *, keyed: bool = True, **options: str) -> Table:
     return Catalog(str(folder)).create_table(
         "db.t", schema=SCHEMA, primary_keys=["k"] if keyed else [], options={**given, **spelled}
     )
+
+
+def on_broker(broker: ForeignBroker, **options: str) -> dict[str, str]:
+    """Options of a table with lookup and a log in a topic of its own on a real broker."""
+    return {
+        "bucket": "2",
+        "changelog-producer": "lookup",
+        "log.system": "kafka",
+        "kafka.topic": f"log-{uuid.uuid4()}",
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        **options,
+    }
 
 
 def rows(text: str) -> pa.Table:

@@ -18,6 +18,7 @@ import pytest
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
+from tests.logstore.logged_tables import on_broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
@@ -35,13 +36,7 @@ TEXT = "some text that makes the rows of the snapshot larger than what a reader 
 
 @pytest.fixture
 def table(kafka_broker: ForeignBroker, tmp_path: Path) -> Table:
-    options = {
-        "bucket": "4",
-        "changelog-producer": "lookup",
-        "log.system": "kafka",
-        "kafka.topic": f"at-size-{tmp_path.name}",
-        "kafka.bootstrap.servers": kafka_broker.bootstrap_servers,
-    }
+    options = on_broker(kafka_broker, bucket="4")
     schema = pa.schema(
         [pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64()), pa.field("s", pa.string())]
     )

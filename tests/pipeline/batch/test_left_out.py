@@ -13,16 +13,7 @@ from freshet.pipeline.running.progress_report import ProgressReporter
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.catalog import Catalog
 from freshet.storage.schema.change import AddColumn
-
-TEXT = """\
-name: orders
-sources:
-  - files: {path: "FOLDER/in"}
-    format: json
-table: {warehouse: "FOLDER/w", name: s.t, columns: {id: BIGINT}, primary_key: [id], options: {bucket: 1}}
-trigger: {available_now: true}
-checkpoint: "FOLDER/c"
-"""
+from tests.pipeline.small_pipeline import TEXT
 
 
 def test_notes_of_the_decoder_tell() -> None:

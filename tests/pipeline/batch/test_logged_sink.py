@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.table import SetOption
 from tests.logstore.caught_up import CaughtUp
-from tests.logstore.logged_tables import SCHEMA
+from tests.logstore.logged_tables import SCHEMA, on_broker
 from tests.logstore.test_logged_tables import folded, held
 from tests.logstore.writing.test_publisher import changelog_by_bucket
 from tests.logstore.writing.test_real_publisher import seen
@@ -34,13 +33,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture
 def table(kafka_broker: ForeignBroker, tmp_path: Path) -> Table:
-    options = {
-        "bucket": "2",
-        "changelog-producer": "lookup",
-        "log.system": "kafka",
-        "kafka.topic": f"pipeline-{os.getpid()}-{next(_NUMBERS)}",
-        "kafka.bootstrap.servers": kafka_broker.bootstrap_servers,
-    }
+    options = on_broker(kafka_broker)
     return Catalog(str(tmp_path)).create_table("db.t", schema=SCHEMA, primary_keys=["k"], options=options)
 
 

@@ -13,19 +13,10 @@ from freshet.pipeline.commands.running import placed_in_file
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.spark.session import SessionRefusedError
 from tests.kit.folders import unchanged
+from tests.pipeline import small_pipeline
 from tests.pipeline.commands.kit import fake_java
 
-TEXT = """\
-name: orders
-sources:
-  - files: {path: "FOLDER/in"}
-    format: json
-table: {warehouse: "FOLDER/w", name: s.t, columns: {id: BIGINT}, primary_key: [id], options: {bucket: 1}}
-trigger: {available_now: true}
-checkpoint: "FOLDER/c"
-spark:
-  SETTING
-"""
+TEXT = small_pipeline.TEXT + "spark:\n  SETTING\n"
 
 
 def written(folder: Path, setting: str) -> Path:

@@ -15,17 +15,9 @@ from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError,
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.catalog import Catalog
 from tests.kit.small_disk import small_disk
+from tests.pipeline import small_pipeline
 
-TEXT = """\
-name: orders
-sources:
-  - files: {path: "FOLDER/in"}
-    format: json
-table: {warehouse: "FOLDER/w", name: s.t, columns: {id: BIGINT}, primary_key: [id], options: {bucket: 1}}
-trigger: {available_now: true}
-checkpoint: "FOLDER/c"
-max_dead_letters: {count: LIMIT}
-"""
+TEXT = small_pipeline.TEXT + "max_dead_letters: {count: LIMIT}\n"
 
 
 def run(spark: SparkSession, folder: Path, *, limit: int = 5, checkpoint: Path | str | None = None) -> None:

@@ -19,18 +19,10 @@ from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.sources import outcome_frame
 from freshet.storage.catalog import Catalog
+from tests.pipeline.small_pipeline import TEXT
 
 pytestmark = pytest.mark.spark
 
-TEXT = """\
-name: orders
-sources:
-  - files: {path: "FOLDER/in"}
-    format: json
-table: {warehouse: "FOLDER/w", name: s.t, columns: {id: BIGINT}, primary_key: [id], options: {bucket: 1}}
-trigger: {available_now: true}
-checkpoint: "FOLDER/c"
-"""
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ROWS = 40_000

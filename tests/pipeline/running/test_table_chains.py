@@ -26,7 +26,7 @@ from freshet.pipeline.sources.select_check import select_problems
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import RetryableError
 from tests.kit.quick import some_now
-from tests.logstore.logged_tables import SCHEMA, write
+from tests.logstore.logged_tables import SCHEMA, on_broker, write
 from tests.logstore.test_logged_tables import held
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -52,13 +52,7 @@ checkpoint: "{folder}/checkpoint-{target}"
 
 @pytest.fixture
 def table(kafka_broker: ForeignBroker, tmp_path: Path) -> Table:
-    options = {
-        "bucket": "2",
-        "changelog-producer": "lookup",
-        "log.system": "kafka",
-        "kafka.topic": f"chain-{os.getpid()}-{next(_NUMBERS)}",
-        "kafka.bootstrap.servers": kafka_broker.bootstrap_servers,
-    }
+    options = on_broker(kafka_broker)
     return Catalog(str(tmp_path)).create_table("db.t", schema=SCHEMA, primary_keys=["k"], options=options)
 
 

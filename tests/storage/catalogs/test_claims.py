@@ -21,8 +21,8 @@ from freshet.storage.io.file_io import Created, FileIO
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.metadata.table_store import TableStore, open_table_store
-from freshet.storage.model.snapshot import CommitKind, Snapshot
-from tests.kit.hand_made import assert_contiguous, live_names, make_table, message, new_file
+from freshet.storage.model.snapshot import Snapshot
+from tests.kit.hand_made import assert_contiguous, bare_snapshot, live_names, make_table, message, new_file
 from tests.kit.lost_answers import LostAnswers
 
 T = TypeVar("T")
@@ -67,19 +67,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def snapshot(store: TableStore, snapshot_id: int, user: str = "u") -> Snapshot:
-    return Snapshot(
-        id=snapshot_id,
-        schema_id=0,
-        base_manifest_list="b",
-        delta_manifest_list="d",
-        commit_user=user,
-        commit_identifier=1,
-        commit_kind=CommitKind.APPEND,
-        time_ms=1,
-        total_record_count=0,
-        delta_record_count=0,
-        uuid=store.env.new_uuid(),
-    )
+    return bare_snapshot(snapshot_id, commit_user=user, uuid=store.env.new_uuid())
 
 
 def append(store: TableStore, name: str, number: int) -> Snapshot:

@@ -18,6 +18,7 @@ from freshet.storage.commit.last_commits import (
 from freshet.storage.exceptions import UnknownOutcomeError
 from freshet.storage.model.commit_message import DIGEST_TEXT_MAX, CommitDigest
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from tests.kit.hand_made import bare_snapshot
 
 
 def snapshot(
@@ -27,17 +28,12 @@ def snapshot(
     carried: LastCommits | None = None,
     kind: CommitKind = CommitKind.APPEND,
 ) -> Snapshot:
-    return Snapshot(
-        id=snapshot_id,
-        schema_id=0,
-        base_manifest_list="base",
-        delta_manifest_list="delta",
+    return bare_snapshot(
+        snapshot_id,
         commit_user=user,
         commit_identifier=identifier,
         commit_kind=kind,
         time_ms=1000 + snapshot_id,
-        total_record_count=0,
-        delta_record_count=0,
         properties=None if carried is None else {COMMITS_PROPERTY: last_commits_to_text(carried)},
     )
 

@@ -12,23 +12,13 @@ from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.snapshot_store import SnapshotStore
-from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import TablePaths
+from tests.kit.hand_made import bare_snapshot
 
 
 def snapshot(snapshot_id: int, time_ms: int = 0, user: str = "me") -> Snapshot:
-    return Snapshot(
-        id=snapshot_id,
-        schema_id=0,
-        base_manifest_list="b",
-        delta_manifest_list="d",
-        commit_user=user,
-        commit_identifier=snapshot_id,
-        commit_kind=CommitKind.APPEND,
-        time_ms=time_ms,
-        total_record_count=0,
-        delta_record_count=0,
-    )
+    return bare_snapshot(snapshot_id, commit_user=user, commit_identifier=snapshot_id, time_ms=time_ms)
 
 
 def commit(store: SnapshotStore, made: Snapshot) -> None:
