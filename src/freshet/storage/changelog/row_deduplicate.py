@@ -28,10 +28,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.equality import equality_codes
-from freshet.storage.merge.gather import contiguous, fixed_width, has_fixed_width, valid_flags
+from freshet.storage.merge.gather import contiguous
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.nested_arrays import Nested
+from freshet.storage.model.value_bits import fixed_width, has_fixed_width, valid_flags
 
 
 @dataclass(frozen=True, slots=True)

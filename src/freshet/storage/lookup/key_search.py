@@ -25,10 +25,10 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.arrow_types import numpy_type
+from freshet.storage.model.value_bits import fixed_width, float_bits, ordered_bits, text_parts
 
 Numbers = npt.NDArray[Any]
 
-_NAN_BITS: Final = 0x7FF8000000000000
 _WORD_BYTES: Final = 8
 
 
@@ -67,10 +67,7 @@ class FloatColumn:
         return 1
 
     def word(self, index: int, rows: Positions) -> Numbers:
-        values = self.values[rows].astype(np.float64)
-        bits = np.where(np.isnan(values), np.int64(_NAN_BITS), values.view(np.int64))
-        monotone: Numbers = bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
-        return monotone
+        return ordered_bits(float_bits(self.values[rows].astype(np.float64)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +188,7 @@ def key_column(array: pa.Array[Any]) -> KeyColumn:
     if types.is_boolean(kind):
         return FlagColumn(np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8), start)
     if types.is_decimal128(kind):
-        halves = _numbers(data, np.int64)[2 * start : 2 * end].reshape(-1, 2)
+        halves = fixed_width(array)
         if kind.precision <= 18:
             return NumberColumn((halves[:, 0],))
         return NumberColumn((halves[:, 1], halves.view(np.uint64)[:, 0]))
@@ -205,11 +202,7 @@ def key_column(array: pa.Array[Any]) -> KeyColumn:
 
 
 def _string_column(array: pa.Array[Any]) -> StringColumn:
-    _, offset_buffer, data_buffer = array.buffers()
-    offsets: npt.NDArray[np.int32] = np.zeros(1, np.int32)
-    if len(array):
-        offsets = _numbers(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
-    data = _numbers(data_buffer, np.uint8)
+    offsets, data = text_parts(array)
     if len(data) < _WORD_BYTES:
         data = np.concatenate([data, np.zeros(_WORD_BYTES - len(data), np.uint8)])
     loaded = np.ndarray((len(data) - _WORD_BYTES + 1,), np.dtype("<u8"), data, strides=(1,))

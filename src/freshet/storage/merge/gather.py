@@ -19,15 +19,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.types as pt
 
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.value_bits import bitmap, fixed_width, from_fixed_width, has_fixed_width, valid_flags
 
 PARALLEL_CELLS_MIN: Final = 200_000
 """Gathering fewer cells is faster than handing it to a thread."""
-
-_WIDTHS: Final = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
 def gathered(column: pa.Array[Any], positions: Positions, *, may_miss: bool) -> pa.Array[Any]:
@@ -53,44 +51,6 @@ def gathered_or_computed(
     positions = positions.copy()
     positions[computed] = len(column) + np.arange(len(computed))
     return gathered(pa.concat_arrays([column, pa.array(results, column.type)]), positions, may_miss=True)
-
-
-def has_fixed_width(arrow_type: pa.DataType) -> bool:
-    """True for types of which `fixed_width` gives the bits."""
-    if pt.is_decimal128(arrow_type):
-        return True
-    return pt.is_primitive(arrow_type) and not pt.is_boolean(arrow_type) and arrow_type.bit_width in _WIDTHS
-
-
-def fixed_width(column: pa.Array[Any]) -> npt.NDArray[Any]:
-    """The bits of the values as integers, for decimals a low and a high half; anything where there is NULL."""
-    is_decimal = pt.is_decimal128(column.type)
-    buffer = column.buffers()[1]
-    width = np.int64 if is_decimal else _WIDTHS[column.type.bit_width]
-    per_value = 2 if is_decimal else 1
-    if buffer is None or not len(column):
-        numbers: npt.NDArray[Any] = np.zeros(per_value * len(column), width)
-    else:
-        numbers = np.frombuffer(buffer, width)[per_value * column.offset : per_value * (column.offset + len(column))]
-    return numbers.reshape(-1, 2) if is_decimal else numbers
-
-
-def from_fixed_width(data: npt.NDArray[Any], arrow_type: pa.DataType, valid: Flags | None) -> pa.Array[Any]:
-    """An array of these bits, NULL where not valid."""
-    buffers = [None if valid is None else _bitmap(valid), pa.py_buffer(np.ascontiguousarray(data))]
-    return pa.Array.from_buffers(arrow_type, len(data), buffers)
-
-
-def valid_flags(column: pa.Array[Any]) -> Flags:
-    """True where there is a value."""
-    buffer = column.buffers()[0]
-    if buffer is None:
-        return np.full(len(column), column.null_count == 0)
-    first = column.offset // 8
-    last = (column.offset + len(column) + 7) // 8
-    bits = np.unpackbits(np.frombuffer(buffer, np.uint8)[first:last], bitorder="little")
-    start = column.offset - 8 * first
-    return bits[start : start + len(column)].view(np.bool_)
 
 
 def contiguous(column: pa.ChunkedArray[Any], more: pa.Array[Any] | None = None) -> pa.Array[Any]:
@@ -186,12 +146,8 @@ def side_by_side(
 
 
 def _indices(positions: Positions, missing: Flags | None) -> pa.Array[Any]:
-    buffers = [None if missing is None else _bitmap(~missing), pa.py_buffer(np.ascontiguousarray(positions))]
+    buffers = [None if missing is None else bitmap(~missing), pa.py_buffer(np.ascontiguousarray(positions))]
     return pa.Array.from_buffers(pa.int64(), len(positions), buffers)
-
-
-def _bitmap(flags: Flags) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -24,11 +24,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.merge.gather import contiguous, gathered, valid_flags
+from freshet.storage.merge.gather import contiguous, gathered
 from freshet.storage.merge.key_order import Flags, KeySegments, ends_of
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import VALUE_KIND_COLUMN
+from freshet.storage.model.value_bits import valid_flags
 
 LONE_SHARE_MAX: Final = 0.5
 """With more lone keys than this they are left out."""

@@ -26,13 +26,14 @@ import pyarrow as pa
 
 from freshet.storage.merge.aggregate.choosers import Chooser, SharedEvents
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnAggregator, ColumnEvents, Event, EventCodes
-from freshet.storage.merge.gather import contiguous, gathered, side_by_side, valid_flags
+from freshet.storage.merge.gather import contiguous, gathered, side_by_side
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows, rows_at
 from freshet.storage.merge.merge_function import RowKinds, kinds_of
 from freshet.storage.merge.merged_table import MergedTable
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.model.value_bits import valid_flags
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.value_bits import fixed_width, float_bits, ordered_bits, text_parts
 
 UInt64s = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
@@ -36,8 +37,6 @@ Positions = npt.NDArray[np.int64]
 WORD_BITS: Final = 64
 STRING_WORDS_MAX: Final = 8
 """Strings longer than this many words after their common prefix are ranked by Arrow instead."""
-
-_NAN_BITS: Final = 0x7FF8000000000000
 
 
 class Words(Protocol):
@@ -218,18 +217,13 @@ def _integers(array: pa.Array[Any]) -> npt.NDArray[Any]:
 
 
 def _float_word(values: npt.NDArray[Any]) -> FixedWord:
-    bits = values.astype(np.float64, copy=False).view(np.int64)
-    bits = np.where(np.isnan(values), np.int64(_NAN_BITS), bits)
-    # Negative numbers grow towards minus infinity: flip all their bits but the sign.
-    monotone = bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
-    return int_word(monotone)
+    return int_word(ordered_bits(float_bits(values.astype(np.float64, copy=False))))
 
 
 def _decimal_words(array: pa.Array[Any], precision: int) -> list[FixedWord]:
-    buffer = array.buffers()[1]
-    if buffer is None or not len(array):
-        return [FixedWord(np.zeros(len(array), np.uint64), 0)]
-    halves = np.frombuffer(buffer, np.int64)[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
+    if not len(array):
+        return [FixedWord(np.zeros(0, np.uint64), 0)]
+    halves = fixed_width(array)
     if precision <= 18:
         return [int_word(np.ascontiguousarray(halves[:, 0]))]
     return [int_word(np.ascontiguousarray(halves[:, 1])), FixedWord(halves[:, 0].astype(np.uint64), WORD_BITS)]
@@ -238,8 +232,7 @@ def _decimal_words(array: pa.Array[Any], precision: int) -> list[FixedWord]:
 def _string_words(array: pa.Array[Any], extremes: Sequence[int] | None = None) -> list[Words]:
     if not len(array):
         return []
-    _, offset_buffer, data_buffer = array.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
+    offsets, data = text_parts(array)
     first, end = int(offsets[0]), int(offsets[-1])
     prefix = _common_prefix(array if extremes is None else array.take(pa.array(extremes, pa.int64())))
     lengths = np.diff(offsets)
@@ -247,10 +240,9 @@ def _string_words(array: pa.Array[Any], extremes: Sequence[int] | None = None) -
     words = -(-int(lengths.max()) // 8)
     if words > STRING_WORDS_MAX:
         return [_ranked(array)]
-    data = np.frombuffer(data_buffer, np.uint8)[first:end] if data_buffer is not None else np.zeros(0, np.uint8)
-    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    padded = np.concatenate([data[first:end], np.zeros(8, np.uint8)])
     # One unaligned 8-byte load per row: an array of words that begin at every byte.
-    overlapping = np.ndarray((len(data) + 1,), np.dtype("<u8"), padded, strides=(1,))
+    overlapping = np.ndarray((end - first + 1,), np.dtype("<u8"), padded, strides=(1,))
     strings = StringWords(offsets[:-1] + (prefix - first), lengths, overlapping, words + 1)
     if words > 1:
         return [strings]

@@ -131,7 +131,7 @@ class BucketTree:
     def compact(
         self, unit: CompactionUnit, executor: Executor | None, *, is_repair: bool = False
     ) -> list[DataFileMeta]:
-        """One round, added to the increment; returns the files whose bytes nobody needs any more."""
+        """One round, added to the increment; returns the files whose bytes are no longer needed."""
         held, self._held = self._held, {}
         env, options = self._store.env, self._store.options
         if unit.is_full:

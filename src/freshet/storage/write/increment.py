@@ -159,7 +159,7 @@ class CompactIncrement:
         return not self.rounds
 
     def add(self, new: CompactionRound) -> list[DataFileMeta]:
-        """Adds a round; returns the files whose bytes nobody needs any more."""
+        """Adds a round; returns the files whose bytes are no longer needed."""
         joined = CompactionRound({}, [], index_files=new.index_files)
         kept: list[CompactionRound] = []
         for earlier in self.rounds:
@@ -227,7 +227,7 @@ class Increment:
     def add_compaction(
         self, result: CompactionResult, index_files: frozenset[str] = frozenset(), emitted: EmittedRows | None = None
     ) -> list[DataFileMeta]:
-        """One round; returns the files whose bytes nobody needs any more."""
+        """One round; returns the files whose bytes are no longer needed."""
         new = {file.file_name for file in self.append.new_files}
         return self.compact.add(
             CompactionRound(
@@ -262,7 +262,7 @@ class Increment:
         self, committed: Sequence[DataFileMeta], index_files: frozenset[str] = frozenset()
     ) -> list[DataFileMeta]:
         """Drops rounds that do not fit on these committed files and names of index files with deletion vectors; returns
-        outputs whose bytes nobody needs then.
+        outputs whose bytes are no longer needed then.
         """
         return self.compact.drop_unfit({file.file_id for file in (*committed, *self.append.new_files)}, index_files)
 

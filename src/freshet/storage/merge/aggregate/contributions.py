@@ -27,10 +27,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Reduction
-from freshet.storage.merge.gather import gathered, valid_flags
+from freshet.storage.merge.gather import gathered
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import last_marked
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.value_bits import valid_flags
 
 
 @dataclass(frozen=True)

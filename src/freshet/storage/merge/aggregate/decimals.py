@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.value_bits import fixed_width, from_fixed_width
 
 Halves = npt.NDArray[np.int64]
 """Shape (n, 2): low and high half of each value, both as signed numbers."""

@@ -30,10 +30,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.parts import Selection
-from freshet.storage.merge.gather import valid_flags
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions, dense, sequence_words
 from freshet.storage.model.nested_arrays import Nested
+from freshet.storage.model.value_bits import float_bits, valid_flags
 
 Codes = npt.NDArray[np.int64]
 
@@ -141,9 +141,6 @@ def _flags_at(positions: Positions, count: int) -> Flags:
     return flags
 
 
-_NAN_BITS: Final = {4: 0x7FC00000, 8: 0x7FF8000000000000}
-
-
 def equality_codes(values: pa.Array[Any]) -> Codes:
     """Numbers that are equal where the values are, by the table above."""
     arrow_type = values.type
@@ -233,8 +230,4 @@ def _encoded(values: pa.Array[Any]) -> Codes:
 
 
 def _float_bits(values: pa.Array[Any]) -> pa.Array[Any]:
-    width = values.type.bit_width // 8
-    numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
-    bits = numbers.view(np.int32 if width == 4 else np.int64)
-    bits = np.where(np.isnan(numbers), bits.dtype.type(_NAN_BITS[width]), bits)
-    return pa.array(bits, mask=~valid_flags(values))
+    return pa.array(float_bits(values.fill_null(0).to_numpy(zero_copy_only=False)), mask=~valid_flags(values))

@@ -24,9 +24,10 @@ import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
 from freshet.storage.merge.aggregate.events import ColumnAggregator, ColumnEvents, Reduction
-from freshet.storage.merge.gather import fixed_width, from_fixed_width, gathered, has_fixed_width
+from freshet.storage.merge.gather import gathered
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions, pack, sequence_words
+from freshet.storage.model.value_bits import fixed_width, float_bits, from_fixed_width, has_fixed_width, ordered_bits
 from freshet.storage.options.engine import AggregateFunction
 
 _LARGEST: Final = frozenset({AggregateFunction.MAX, AggregateFunction.BOOL_OR})
@@ -57,19 +58,10 @@ def _extreme_numbers(counted: CountedValues, choose: np.ufunc) -> pa.Array[Any]:
     arrow_type = counted.values.type
     numbers = fixed_width(counted.values)
     if pt.is_floating(arrow_type):
-        numbers = _ordered_bits(numbers)
+        numbers = ordered_bits(float_bits(numbers.view(_FLOATS[numbers.dtype.itemsize])))
     extreme, has_values = _reduced(numbers, counted, choose)
     extreme = extreme.astype(numbers.dtype)
-    return from_fixed_width(_flipped(extreme) if pt.is_floating(arrow_type) else extreme, arrow_type, has_values)
-
-
-def _ordered_bits(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Integers in the order of the floats that have these bits."""
-    dtype = _FLOATS[bits.dtype.itemsize]
-    nans = np.isnan(bits.view(dtype))
-    if nans.any():
-        bits = np.where(nans, dtype(np.nan).view(bits.dtype), bits)
-    return _flipped(bits)
+    return from_fixed_width(ordered_bits(extreme) if pt.is_floating(arrow_type) else extreme, arrow_type, has_values)
 
 
 def _reduced(
@@ -89,14 +81,6 @@ def _reduced(
     ranks = numbers - np.int64(low - 1) if is_max else np.int64(high + 1) - numbers
     best = np.maximum.reduceat(ranks * counted.counts, counted.starts)
     return best + np.int64(low - 1) if is_max else np.int64(high + 1) - best, best > 0
-
-
-def _flipped(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Between the bits of floats and integers of the same order; its own inverse."""
-    signs = bits >> (8 * bits.dtype.itemsize - 1)
-    signs &= np.iinfo(bits.dtype).max
-    signs ^= bits
-    return signs
 
 
 def _extreme_positions(counted: Contributions, column: str, choose: np.ufunc) -> Positions:

@@ -40,7 +40,7 @@ from freshet.storage.merge.aggregate.events import (
     live_events,
 )
 from freshet.storage.merge.aggregate.parts import Parts
-from freshet.storage.merge.gather import valid_flags
+from freshet.storage.model.value_bits import valid_flags
 
 _Entries = dict[int, int]
 

@@ -55,9 +55,10 @@ from freshet.storage.merge.aggregate.events import (
     live_events,
 )
 from freshet.storage.merge.aggregate.parts import Parts, Selection
-from freshet.storage.merge.gather import gathered, valid_flags
+from freshet.storage.merge.gather import gathered
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.value_bits import valid_flags
 from freshet.storage.options.engine import ColumnAggregate
 
 ERROR: Final = "error"

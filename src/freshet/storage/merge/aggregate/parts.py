@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.storage.merge.aggregate.events import Event, LiveEvents
-from freshet.storage.merge.gather import valid_flags
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.nested_arrays import Nested, assembled
+from freshet.storage.model.value_bits import valid_flags
 
 Step = Callable[[Any, int, Sequence[int] | None, int], Any]
 

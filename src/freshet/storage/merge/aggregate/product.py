@@ -33,11 +33,11 @@ import pyarrow.types as pt
 from freshet.storage.merge.aggregate.contributions import Contributions, Numbers, counted_values, folded, folded_floats
 from freshet.storage.merge.aggregate.decimals import signed_values, with_scalar_results
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnAggregator, ColumnEvents, Reduction
-from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import first_marked
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.arrow_types import numpy_type
+from freshet.storage.model.value_bits import fixed_width, from_fixed_width
 
 Int64s = npt.NDArray[np.int64]
 
@@ -116,7 +116,7 @@ def _near_overflow(left: Int64s, right: Int64s) -> Flags:
 
 
 def _quotients(left: Int64s, right: Int64s) -> Int64s:
-    """Division toward zero; nobody divides by zero, and the lowest number by -1 gives anything."""
+    """Division toward zero; no divisor is zero, and the lowest number by -1 gives anything."""
     by = np.where(right == -1, 1, right)
     floors = left // by
     exact = floors * by == left

@@ -36,7 +36,8 @@ from freshet.storage.merge.aggregate.events import (
     Reduction,
     live_events,
 )
-from freshet.storage.merge.gather import gathered_or_computed, valid_flags
+from freshet.storage.merge.gather import gathered_or_computed
+from freshet.storage.model.value_bits import valid_flags
 from freshet.storage.options.aggregate_function import AggregateFunction
 
 Part = TypeVar("Part")

@@ -46,10 +46,10 @@ from freshet.storage.merge.aggregate.decimals import (
     with_scalar_results,
 )
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnAggregator, ColumnEvents, Reduction
-from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.arrow_types import numpy_type
+from freshet.storage.model.value_bits import fixed_width, from_fixed_width
 
 Int64s = npt.NDArray[np.int64]
 
