@@ -1,4 +1,4 @@
-"""Columns of old files as the schema of now wants them."""
+"""Columns of old files in the types of the current schema."""
 
 from __future__ import annotations
 

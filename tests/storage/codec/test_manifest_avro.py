@@ -234,7 +234,7 @@ def test_a_file_of_another_kind_is_corrupt() -> None:
         read_manifest(write_manifest_list([ManifestFileMeta("m", 1, 1, 0, EMPTY_STATS, 0)]), "m")
 
 
-def test_an_index_manifest_tells_its_deletion_vectors() -> None:
+def test_an_index_manifest_names_its_deletion_vectors() -> None:
     record = {
         "_VERSION": 1,
         "_KIND": 0,

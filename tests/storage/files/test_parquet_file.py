@@ -327,7 +327,7 @@ def test_a_missing_file_names_the_likely_cause(tmp_path: Path) -> None:
     assert caught.value.path == str(tmp_path / "gone.parquet")
 
 
-def test_a_wrong_size_is_told_before_anything_is_read(tmp_path: Path) -> None:
+def test_a_wrong_size_is_reported_before_anything_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", ALL, ROWS)
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:-10])

@@ -324,7 +324,7 @@ def test_a_listing_has_what_stays_while_others_come_and_go(store: Store) -> None
     assert all(raced(change_or_list))
 
 
-def test_a_listing_tells_a_replaced_file(store: Store) -> None:
+def test_a_listing_distinguishes_a_replaced_file(store: Store) -> None:
     store.put("a", b"1")
     [before] = store.io.entries(store.root)
     [same] = store.io.entries(store.root)

@@ -1,4 +1,4 @@
-"""Work that nobody waits for: in order, once for each name, and gone in a forked child."""
+"""Work in the background: in order, once for each name, and gone in a forked child."""
 
 from __future__ import annotations
 

@@ -170,13 +170,13 @@ def test_a_tree_goes_also_while_others_write_there(tmp_path: Path, monkeypatch: 
     assert not folder.exists() and not others
 
 
-def test_a_tree_in_which_files_come_and_go_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_that_others_write_in_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def overtaken(path: str) -> None:
         raise FileNotFoundError(path)
 
     monkeypatch.setattr(local_folders.shutil, "rmtree", overtaken)
     FILES.delete_prefix(str(tmp_path / "never there"))
-    with pytest.raises(RetryableError, match="was not deleted: files in it come and go"):
+    with pytest.raises(RetryableError, match="was not deleted: other programs write in it"):
         FILES.delete_prefix(str(tmp_path))
 
 

@@ -70,7 +70,7 @@ def test_files_are_left_out_by_values_one_by_one(tmp_path: Path) -> None:
         assert scan.to_arrow().to_pylist() == [{"k": 9, "v": 50}]
 
 
-def test_a_lone_retract_of_somebody_else_is_not_shown(tmp_path: Path) -> None:
+def test_a_lone_retract_of_another_writer_is_not_shown(tmp_path: Path) -> None:
     table = placed(tmp_path, FIRST_ROW)
     table.place([{"k": 1, "v": 10}, {"k": 5, "_ROW_KIND": "-D"}], level=5)
     table.place([{"k": 3, "v": 30}], level=4)

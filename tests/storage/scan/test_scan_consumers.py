@@ -212,7 +212,7 @@ def test_rows_in_real_libraries(table: Table, library: str, rows_of: Any) -> Non
     assert found == scan.to_arrow().sort_by("id").to_pylist()
 
 
-def test_a_date_that_pandas_cannot_hold_is_told(tmp_path: Path) -> None:
+def test_a_date_that_pandas_cannot_hold_is_reported(tmp_path: Path) -> None:
     frame_library("pandas")
     table = Catalog(str(tmp_path)).create_table("d.t", schema={"id": "INT", "day": "DATE"})
     with table.writer("u") as writer:

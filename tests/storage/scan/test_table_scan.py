@@ -54,7 +54,7 @@ def test_empty_table(table: PlacedTable) -> None:
     assert list(scan.to_batches()) == []
 
 
-def test_newest_rows_stand_and_deletes_are_gone(table: PlacedTable) -> None:
+def test_newest_rows_are_read_and_deletes_are_gone(table: PlacedTable) -> None:
     table.place([row(i, 1) for i in range(10)], level=5)
     table.place([row(2, 2, "+U"), row(3, kind="-D"), row(4, kind="-U"), row(50, 5)])
     table.place([row(3, 7), row(5, kind="-D"), row(99, kind="-D")])

@@ -88,7 +88,7 @@ def _compacted(codes: Int64Array, bound: int) -> tuple[Int64Array, int]:
 
 
 def _column_codes(column: Any) -> tuple[Int64Array, int]:
-    # Floats go by their bits, so that NaN, -0.0 and 0.0 stay what they are.
+    # Floats are compared by their bits, so that NaN, -0.0 and 0.0 stay what they are.
     if pa.types.is_floating(column.type):
         column = column.view(pa.int32() if column.type == pa.float32() else pa.int64())
     encoded = pc.dictionary_encode(column, null_encoding="encode")

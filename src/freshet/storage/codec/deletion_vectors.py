@@ -45,7 +45,7 @@ _FRAME_BYTES: Final = 2 * _U32.size
 
 
 def write_vectors(vectors: Mapping[str, Bitmap32], *, is_64_bit: bool) -> tuple[bytes, tuple[DeletionVectorRange, ...]]:
-    """An index file with the vectors of data files, by name, and where each lies in it."""
+    """An index file with the vectors of data files, by name, and where each is in it."""
     pieces, ranges, offset = [VERSION], [], len(VERSION)
     for name, rows in vectors.items():
         vector = _encoded(rows, is_64_bit=is_64_bit)

@@ -1,6 +1,6 @@
 """Sets of integers as roaring bitmaps, in the two formats that columns hold.
 
-A bitmap is cut into containers of 2^16 numbers each, that lie as 16-bit numbers, as 65,536 bits, or as runs. pyroaring
+A bitmap is cut into containers of 2^16 numbers each, stored as 16-bit numbers, as 65,536 bits, or as runs. pyroaring
 reads and writes the *portable* format, which is what 32-bit bitmaps are stored in. 64-bit bitmaps are stored in the
 format of Java's Roaring64Bitmap (little endian):
 

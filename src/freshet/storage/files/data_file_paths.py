@@ -1,4 +1,4 @@
-"""Data files of one bucket: how they are named, encoded and described, where they lie, and how they are removed.
+"""Data files of one bucket: how they are named, encoded and described, where they are, and how they are removed.
 
     <prefix><uuid>-<n>[.<codec>].parquet     one random uuid per writer, n from 0
 

@@ -1,4 +1,4 @@
-"""Reads the rows of one data file, in its order, as the table's schema of now.
+"""Reads the rows of one data file, in its order, as the current schema of the table.
 
     1. open the file; its size must be the one of its manifest entry
     2. map the columns wanted, by field id, from the schema the file was written with (`evolution`)
@@ -48,10 +48,10 @@ Flags = npt.NDArray[np.bool_]
 _POSITION_FIELD: Final = pa.field(ROW_POSITION_COLUMN, pa.int64(), nullable=False)
 
 _WHOLE_GROUP_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Row groups up to this size (uncompressed) are decoded whole and side by side; larger ones are streamed."""
+"""Row groups up to this size (uncompressed) are decoded whole and in parallel; larger ones are streamed."""
 
 _GROUPS_IN_FLIGHT: Final = 2
-"""Where one column holds most of the bytes, columns side by side keep only one core busy; row groups keep two."""
+"""Where one column holds most of the bytes, columns in parallel keep only one core busy; row groups keep two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def read_data_file(
     `system_columns` puts `_SEQUENCE_NUMBER` and `_VALUE_KIND` in front of the columns: files of primary-key tables have
     them. `row_filter`, bound to the table's schema or not, leaves out row groups in which no row passes. Rows at the
     positions `deleted_rows` are passed over; `CorruptDataError` is raised where the file has no such position.
-    `is_numbered` adds the column of positions. `use_threads` decodes whole row groups side by side, where they are not
+    `is_numbered` adds the column of positions. `use_threads` decodes whole row groups in parallel, where they are not
     too large: faster, for a file that is read alone.
     """
     schema = store.schema

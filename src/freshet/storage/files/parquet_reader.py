@@ -131,7 +131,7 @@ class ParquetReader:
         row_groups: Sequence[int] | None = None,
         use_threads: bool = True,
     ) -> pa.Table:
-        """All rows of the row groups at once, columns decoded side by side."""
+        """All rows of the row groups at once, columns decoded in parallel."""
         groups = self._groups(row_groups)
         count = sum(self.metadata.row_group(group).num_rows for group in groups)
         nanos = [field for field in fields if needs_int96([field])]

@@ -7,8 +7,8 @@
 | a timestamp in a finer unit | cut |
 | nothing | NULL; refused for a NOT NULL field |
 
-`HeldRows` keeps the rows of a file in memory as they are written, in the form in which the file gives them, for those
-who need them right behind: to open, read and decode a few hundred rows costs more than anything done with them.
+`HeldRows` keeps the rows of a file in memory as they are written, in the form in which the file gives them, for
+readers that follow at once: to open, read and decode a few hundred rows costs more than anything done with them.
 
 Source: FORMAT.md §2.3.
 """
@@ -29,7 +29,7 @@ from freshet.storage.model.schema import TableSchema
 
 _ARROW_CREATED_BY: Final = "parquet-cpp-arrow"
 _WRAP_MICROS: Final = 2**64 // 1000
-"""Microseconds after which 64-bit nanoseconds come round again."""
+"""Microseconds after which 64-bit nanoseconds wrap around."""
 
 
 class StoredColumns:

@@ -215,7 +215,7 @@ def _value(node: exp.Expr) -> Any:
         case exp.Column():
             raise _refused(node, "a literal is needed here; write text in single quotes")
         case exp.Concat():
-            raise _refused(node, r"texts side by side are joined; a quote within a text is written \'")
+            raise _refused(node, r"adjacent texts are joined; a quote within a text is written \'")
     raise _refused(node, "only literals can be compared with")
 
 

@@ -42,7 +42,7 @@ ENVS_MAX: Final = 16
 """Environments that a process keeps for what comes from others."""
 
 HELPERS_MAX: Final = 8
-"""Threads for calls that are made side by side."""
+"""Threads for calls that are made in parallel."""
 
 
 class CrashPoint(StrEnum):
@@ -219,7 +219,7 @@ class Env:
         """Says that the program is at a named point; here nothing happens, in a simulation it may end."""
 
     def together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Makes calls for files side by side, none of which makes others this way; their results, in order.
+        """Makes calls for files in parallel, none of which makes others this way; their results, in order.
 
         All have ended when this returns or raises the first error.
         """
@@ -237,7 +237,7 @@ class Env:
         self._background.finish()
 
     def scratch_folder(self) -> str:
-        """A new empty folder on a local disk for spilled data; who asks for it removes it with `release_scratch`.
+        """A new empty folder on a local disk for spilled data; the caller removes it with `release_scratch`.
 
         Folders that dead processes have left are removed on the way.
         """

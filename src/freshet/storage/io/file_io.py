@@ -15,7 +15,7 @@ every implementation promises (`tests/storage/io/test_contract.py` runs for each
 | `delete_prefix` | all files below a path; `/a/b` is no part of `/a/bc` |
 
 Names that start with `.` are temporary files. There is no rename and no link. What a disk can do beyond this is in
-`folders`, which is None for an object store: who uses it does without where there is none.
+`folders`, which is None for an object store: callers do without it there.
 
 Errors are those of `exceptions`: `NotFoundError` for a missing file, `RetryableError` where waiting or freeing
 space helps, `InvalidRequestError` where the call or the permissions must change. A create whose answer was lost is no
@@ -160,10 +160,10 @@ class FileIO(Protocol):
         """Size in bytes; `NotFoundError` when it is missing."""
 
     def entries(self, path: str) -> Iterator[FileStatus]:
-        """What lies directly below a path, in no order that is promised; a page is asked for when it is needed."""
+        """What lies directly below a path, in no order that is promised; a page is requested when it is needed."""
 
     def delete(self, path: str) -> bool:
-        """Removes a file; False when it was not there. Of several who remove it at once more than one may get True."""
+        """Removes a file; False when it was not there. Of concurrent callers more than one may get True."""
 
     def delete_all(self, paths: Sequence[str], *, in_turn: bool = False) -> Deleted:
         """Removes files, best effort; `in_turn`: one after the other, none after the first that cannot be removed."""
@@ -183,7 +183,7 @@ def numbered_files(file_io: FileIO, folder: str, prefix: str) -> dict[int, FileS
 
 
 def write_all(output: OutputFile, data: bytes) -> None:
-    """Writes these bytes and closes the file; after an error it is taken back."""
+    """Writes these bytes and closes the file; after an error it is removed."""
     try:
         output.write(data)
         output.close()

@@ -6,7 +6,7 @@ taken. Readers list `snapshot-*` and the like, so a temporary name begins with a
 
 | crash after | left behind |
 |---|---|
-| writing the temporary file | a `.….tmp` file that nobody reads; orphan cleaning removes it |
+| writing the temporary file | a `.….tmp` file that is never read; orphan cleaning removes it |
 | the link, before the temporary name is gone | the final file, complete, and the `.….tmp` name |
 | the folder sync | the final file |
 

@@ -81,7 +81,7 @@ def delete_folder(path: str) -> None:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY or not tries_left:
                 raise storage_error(error, "delete", path) from error
-    raise RetryableError(f"{path} was not deleted: files in it come and go. Stop who writes there, and try again")
+    raise RetryableError(f"{path} was not deleted: other programs write in it. Stop them, and try again")
 
 
 def _unlink(path: str) -> None:

@@ -55,7 +55,7 @@ Together: TypeAlias = Callable[[Sequence[Callable[[], pa.Buffer]]], list[pa.Buff
 def plan_reads(wanted: Iterable[ByteRange], costs: ReadCosts, size_bytes: int | None = None) -> tuple[ByteRange, ...]:
     """The requests, in order and without overlap, that fetch all ranges wanted; `size_bytes` is the file's, if known.
 
-    Nothing beyond the end of the file is requested. Each range wanted lies in requests that follow on each other.
+    Nothing beyond the end of the file is requested. Each range wanted is in requests that follow on each other.
     """
     ordered = sorted(part for part in (_within(each, size_bytes) for each in wanted) if part.length > 0)
     if not ordered:

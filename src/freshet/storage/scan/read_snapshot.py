@@ -85,7 +85,7 @@ def find_snapshot(
     tag: str | None = None,
     timestamp_ms: int | None = None,
 ) -> Snapshot | None:
-    """The snapshot asked for by at most one of the three; `NotFoundError` names what there is instead."""
+    """The snapshot that at most one of the three names; `NotFoundError` names what there is instead."""
     asked = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms}
     given = [name for name, value in asked.items() if value is not None]
     if len(given) > 1:

@@ -189,7 +189,7 @@ class SplitReader:
         )
 
     def _finished(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The exact filter, and the columns asked for."""
+        """The exact filter, and the columns wanted."""
         if self.scan_filter is not None:
             batch = batch.filter(self.scan_filter.predicate.to_arrow())
         return pa.RecordBatch.from_arrays([batch.column(name) for name in self.columns], schema=self.schema)

@@ -3,7 +3,7 @@
     scan = table.scan(columns=["id"], filter=col("total") > 10, limit=100)
     scan.plan()        splits: what can be read independently, in this or another process
     scan.read_split(s) the rows of one of them
-    scan.to_arrow()    everything at once; splits are read side by side
+    scan.to_arrow()    everything at once; splits are read in parallel
     scan.to_batches()  one batch after the other in bounded memory, whatever the size of the table
     scan.to_reader()   the same as a RecordBatchReader
     scan.count()       the number of rows, from metadata where that is exact
@@ -46,7 +46,7 @@ THREADS: Final = 2
 
 
 class TableScan:
-    """One read of a table; nothing is read before the rows are asked for."""
+    """One read of a table; nothing is read before rows are requested."""
 
     def __init__(
         self,

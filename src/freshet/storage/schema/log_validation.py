@@ -12,7 +12,7 @@ What is logged is what the table will hold:
 | other | | refused: when rows are written it is not known what becomes of them |
 
 With `log.consistency=transactional` the changes are read from the table after their commit, so a lookup need not wait,
-compactions may run elsewhere, and the producer full-compaction emits all. Who reads such a log knows nothing of this
+compactions may run elsewhere, and the producer full-compaction emits all. Readers of such a log need nothing of this
 library: `log.format` is json or debezium-json, and these are for such logs alone.
 
 `log.ignore-delete` leaves -U and -D out, and logs +U as +I: what readers of the log see is a stream of inserts, as it
