@@ -57,7 +57,7 @@ def query(table: Table, isolation: str, mode: str = "latest-full", **given: str)
     read = {} if isolation == "no log" else {"log.read.isolation": isolation}
     options = stream_options({"scan.mode": mode, **begins.get(mode, {}), **read, **given})
     assert options is not None
-    return MicroBatches(lambda: ChangeStreamReader(options.stream(Table.open(table.location), None), options.limit))
+    return MicroBatches(lambda: ChangeStreamReader(options.stream(Table.open(table.location)), options.limit))
 
 
 def text(found: Rows) -> str:
