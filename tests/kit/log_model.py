@@ -307,9 +307,9 @@ class Reader:
                 continue
             self.world.counts.retracted += count
             if not self.speculative:
-                raise Violation(f"I3: a committed reader takes back {wanted}")
+                raise Violation(f"I3: a committed reader retracts {wanted}")
             if self.world.equal_replays and not self.world.counts.lost_compactions:
-                raise Violation(f"I5: an equal replay takes back {wanted}")
+                raise Violation(f"I5: an equal replay retracts {wanted}")
 
     def check(self) -> None:
         """Where no batch is open the reader holds what the table holds."""

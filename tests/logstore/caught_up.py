@@ -17,7 +17,7 @@ TRIES_S = 300.0
 
 class CaughtUp(Stream):
     """A stream that is asked what came since. A broker may answer late, so that silence for some time says nothing: in
-    speculative isolation it reads on until it stands at the ends that the topic has when it is asked. What is committed
+    speculative isolation it reads on until it is at the ends that the topic has when it is asked. What is committed
     is known from the snapshots, and waited for by the stream itself.
     """
 

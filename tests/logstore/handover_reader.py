@@ -1,4 +1,4 @@
-"""Reads a table in pieces to the end of what is there, and tells what it counted: python -m … WAREHOUSE ISOLATION KEYS
+"""Reads a table in pieces to the end of what is there, and prints what it counted: python -m … WAREHOUSE ISOLATION KEYS
 
 It says `begun` when it has its first position, and waits for a line. Memory is the most that the process had beyond
 what it had before it read, in bytes.
@@ -32,7 +32,7 @@ def main() -> None:
     sys.stdin.readline()
     until = stream.bound()
     limit = StreamLimit(files=1, offsets=50)
-    told = dict.fromkeys(WEIGHTS, 0)
+    by_kind = dict.fromkeys(WEIGHTS, 0)
     seen = np.zeros(int(key_count), np.int16)
     total = batches = 0
     Path("/proc/self/clear_refs").write_text("5")  # the peak is that of the process which started this one, else
@@ -44,14 +44,14 @@ def main() -> None:
                 keys, values = batch.column("k").to_numpy(), batch.column("v").to_numpy()
                 for kind, weight in WEIGHTS.items():
                     chosen = kinds == kind
-                    told[kind] += int(chosen.sum())
+                    by_kind[kind] += int(chosen.sum())
                     np.add.at(seen, keys[chosen], weight)
                     total += weight * int(values[chosen].sum())
         position = stream.position(json.loads(json.dumps(end.to_document())))
         batches += 1
     memory = memory_of("VmHWM") - before
     once, other = int((seen == 1).sum()), int(((seen != 1) & (seen != 0)).sum())
-    counts = {"told": told, "total": total, "once": once, "other": other, "batches": batches, "memory": memory}
+    counts = {"by_kind": by_kind, "total": total, "once": once, "other": other, "batches": batches, "memory": memory}
     print(json.dumps(counts), flush=True)
 
 

@@ -15,8 +15,7 @@ from freshet.logstore.exceptions import LogUnavailableError
 from freshet.logstore.kafka import log_client as kafka_log_client
 from tests.kit.kafka_broker import SaslBroker
 from tests.logstore.caught_up import CaughtUp
-from tests.logstore.logged_tables import SCHEMA, rows, told, write
-from tests.logstore.test_logged_tables import folded, held
+from tests.logstore.logged_tables import SCHEMA, Stream, folded, held, rows, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -53,7 +52,7 @@ def sasl(password: str) -> dict[str, str]:
     }
 
 
-def test_passwords_let_in_and_are_told_to_nobody(broker: SaslBroker, tmp_path: Path) -> None:
+def test_passwords_let_in_and_are_shown_nowhere(broker: SaslBroker, tmp_path: Path) -> None:
     table = make(tmp_path, broker.sasl_servers)
     allowed, refused = (table.with_options(sasl(password)) for password in (PASSWORD, "wrong-battery-9"))
     with pytest.raises(LogUnavailableError, match=r"no broker of the log answers.*(?i:authentication)") as caught:
@@ -63,7 +62,7 @@ def test_passwords_let_in_and_are_told_to_nobody(broker: SaslBroker, tmp_path: P
     for isolation in ("committed", "speculative"):
         assert CaughtUp(allowed, isolation, from_snapshot=1)() == "+I 1 a"
         with pytest.raises(LogUnavailableError, match="(?i)authentication") as other:
-            told(refused, isolation)
+            Stream(refused, isolation)
         assert "wrong-battery-9" not in f"{other.value}{caught.value}{refused!r}{allowed!r}"
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or PASSWORD.encode() not in path.read_bytes(), path
@@ -136,7 +135,7 @@ def test_a_broker_that_stays_away_fails_the_commit_and_nothing_is_in_the_table(
         assert folded(found) == held(table) == {1: "b"}
 
 
-def test_a_transaction_that_somebody_left_open_delays_nobody(broker: SaslBroker, tmp_path: Path) -> None:
+def test_a_transaction_that_another_program_left_open_delays_no_reader(broker: SaslBroker, tmp_path: Path) -> None:
     table = make(tmp_path, broker.bootstrap_servers)
     write(table, "+I 1 a")
     stranger = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "stranger"})

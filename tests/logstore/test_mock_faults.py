@@ -62,7 +62,7 @@ def test_a_record_that_the_broker_finds_too_large_names_the_settings(cluster: Mo
         producer.flush()
 
 
-def test_no_permission_is_told_at_once(cluster: MockKafka) -> None:
+def test_no_permission_is_reported_at_once(cluster: MockKafka) -> None:
     producer = client_of(cluster).producer()
     cluster.fail(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED, times=1)
     producer.send(PLACE, b"h", b"v", 0, None)
@@ -70,7 +70,7 @@ def test_no_permission_is_told_at_once(cluster: MockKafka) -> None:
         producer.flush()
 
 
-def test_a_producer_that_librdkafka_gives_up_is_made_anew(cluster: MockKafka) -> None:
+def test_a_producer_that_librdkafka_gives_up_is_replaced(cluster: MockKafka) -> None:
     producer = client_of(cluster).producer()
     for number in range(2):
         cluster.fail(PRODUCE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, times=1)
@@ -137,7 +137,7 @@ def test_brokers_that_are_down_are_named_within_seconds(tmp_path: Path, monkeypa
     assert "hunter2" not in str(caught.value)
 
 
-def test_transactions_are_told_without_the_word_commit_where_brokers_are_lost(cluster: MockKafka) -> None:
+def test_errors_of_transactions_are_without_the_word_commit_where_brokers_are_lost(cluster: MockKafka) -> None:
     transactions = client_of(cluster, message_timeout_ms="5000").transactions("name")
     transactions.start()
     transactions.begin()

@@ -23,8 +23,7 @@ from freshet.logstore.protocol.client import StoredRecord, TopicPartition
 from freshet.storage.exceptions import InvalidRequestError
 from tests.kit.quick import some_now
 from tests.logstore.caught_up import CaughtUp
-from tests.logstore.logged_tables import SCHEMA, write
-from tests.logstore.test_logged_tables import folded, held
+from tests.logstore.logged_tables import SCHEMA, folded, held, write
 
 pytestmark = pytest.mark.kafka
 
@@ -163,7 +162,7 @@ def test_a_writer_that_is_killed_is_healed(
         write(table, "+I 1 b | +I 2 x")  # the same rows again: a speculative reader that has shown them is silent
         assert fast() == ("" if shown else "-U 1 a | +U 1 b | +I 2 x")
     else:
-        write(table, "+I 3 y")  # rows of the batch are in the table, and their changes are told with the next
+        write(table, "+I 3 y")  # rows of the batch are in the table, and their changes are emitted with the next
         late = fast()
         assert folded(f"{early} | {late}", {1: "a"}) == held(table)
     assert folded(safe(), {1: "a"}) == held(table)

@@ -16,9 +16,7 @@ from freshet.storage.table import SetOption, Table
 from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit, StreamRequest
 from tests.kit.fake_log import FakeLog
 from tests.kit.rescaled import with_buckets
-from tests.logstore.logged_tables import make_logged, rows, told, write
-from tests.logstore.reading.test_split_stream import lines
-from tests.logstore.test_logged_tables import folded, held
+from tests.logstore.logged_tables import Stream, folded, held, lines, make_logged, rows, write
 
 
 def rescaled(table: Table, buckets: int) -> None:
@@ -44,11 +42,9 @@ def progress(table: Table) -> LogProgress:
     return found
 
 
-@pytest.mark.parametrize("isolation", ["committed", "speculative"])
-def test_n19_readers_follow_a_table_into_more_buckets(log: FakeLog, tmp_path: Path, isolation: str) -> None:
-    table = make_logged(tmp_path)
+def test_n19_readers_follow_a_table_into_more_buckets(log: FakeLog, table: Table, isolation: str) -> None:
     write(table, "+I 1 a | +I 2 b | +I 3 c")
-    stream = told(table, isolation)
+    stream = Stream(table, isolation)
     seen = folded(stream())
     more = with_buckets(table, "2")
     with pytest.raises(LogConfigError, match=r"has 2 buckets and topic t of its log 1 partitions.*to a new name"):
@@ -62,7 +58,7 @@ def test_n19_readers_follow_a_table_into_more_buckets(log: FakeLog, tmp_path: Pa
     assert (progress(more).generation, set(progress(more).next_offsets)) == (1, {0, 1})
     write(more, "+I 3 y")
     assert folded(stream(), seen) == held(more)
-    assert folded(told(more, isolation)()) == held(more)
+    assert folded(Stream(more, isolation)()) == held(more)
 
 
 ALL_KEYS = range(20)
@@ -78,7 +74,6 @@ def in_buckets(table: Table, count: int) -> Table:
     return more
 
 
-@pytest.mark.parametrize("isolation", ["committed", "speculative"])
 @pytest.mark.parametrize("policy", ["apply", "skip"])
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2)])
 def test_keys_that_change_their_bucket_within_a_batch_keep_their_order(
@@ -109,7 +104,7 @@ def test_without_the_log_as_well(log: FakeLog, tmp_path: Path, before: int, afte
     more = in_buckets(table, after)
     filled(more, "c")
     last = {int(key): (kind, value) for kind, key, value in (line.split() for line in in_a_batch(stream, start))}
-    assert last == dict.fromkeys(ALL_KEYS, ("+U", "c"))  # overwrites are not told here
+    assert last == dict.fromkeys(ALL_KEYS, ("+U", "c"))  # overwrites are not emitted here
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2)])
@@ -118,7 +113,7 @@ def test_an_overwrite_into_other_buckets_takes_all_rows_away_first(
 ) -> None:
     table = make_logged(tmp_path, bucket=str(before), changelog_producer="input")
     filled(table, "a")
-    stream = told(table)
+    stream = Stream(table)
     seen = folded(stream())
     more = in_buckets(table, after)
     text = stream()

@@ -159,7 +159,7 @@ def test_n13_a_record_that_came_twice_is_shown_once() -> None:
 
 @pytest.mark.parametrize("cut", range(4))
 def test_n20_a_reader_that_is_restarted_from_its_state_goes_on(cut: int) -> None:
-    def told(restarts: bool) -> list[str]:
+    def seen(restarts: bool) -> list[str]:
         story = Story()
         found = []
         won = {}
@@ -172,8 +172,8 @@ def test_n20_a_reader_that_is_restarted_from_its_state_goes_on(cut: int) -> None
                 story.spec.restart()
         return found
 
-    assert told(True) == told(False)
-    assert told(True)[-1] == "+I 5 q"
+    assert seen(True) == seen(False)
+    assert seen(True)[-1] == "+I 5 q"
 
 
 def test_gaps_in_offsets_mean_nothing() -> None:

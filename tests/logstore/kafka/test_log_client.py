@@ -78,8 +78,8 @@ def test_what_was_given_up_is_forgotten(client: KafkaLogClient) -> None:
 
 
 def test_a_record_that_is_not_acknowledged_in_time_fails_the_flush() -> None:
-    nobody = KafkaLogClient({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": "300"})
-    producer = nobody.producer()
+    away = KafkaLogClient({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": "300"})
+    producer = away.producer()
     producer.send(TopicPartition("t", 0), b"h", b"v", 1000, None)
     with pytest.raises(LogUnavailableError, match=r"t partition 0: .*timed out.*nothing is committed"):
         producer.flush()
@@ -142,7 +142,7 @@ def test_settings() -> None:
         log_client_settings({**brokers, **stores})
 
 
-def test_options_that_are_refused_are_told_without_secrets() -> None:
+def test_options_that_are_refused_are_named_without_secrets() -> None:
     with pytest.raises(LogConfigError, match=r'No such configuration property: "no.such"'):
         KafkaLogClient({"bootstrap.servers": "b:9", "no.such": "x"}).producer()
     with pytest.raises(LogConfigError) as caught:

@@ -15,7 +15,7 @@ from freshet.logstore.protocol.client import OffsetBounds, TopicPartition
 from tests.kit.sized_records import SizedRecords, produce_sized
 
 SLOW = 20
-"""How many times longer than it should take a look may take here: tests run beside each other."""
+"""How many times longer than it should take a look may take here: tests run in parallel."""
 
 
 def test_places_are_the_newest_and_evenly_spread() -> None:

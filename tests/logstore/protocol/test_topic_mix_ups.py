@@ -1,4 +1,4 @@
-"""Topics and tables that do not belong together: told before anything is written, or as soon as it is seen."""
+"""Topics and tables that do not belong together: refused before anything is written, or an error once it is seen."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 from freshet.storage.table_engine import TaskLog
 from tests.kit.fake_log import FakeClient, FakeLog
-from tests.logstore.logged_tables import make_logged, rows, told, write
-from tests.logstore.test_logged_tables import folded, held
+from tests.logstore.logged_tables import Stream, held, make_logged, rows, write
 
 
 def two_tables(tmp_path: Path) -> tuple[Table, Table]:
@@ -37,7 +36,7 @@ def test_two_tables_cannot_share_a_topic(log: FakeLog, tmp_path: Path) -> None:
     with pytest.raises(LogConfigError, match="has the log of another table"):
         other.engine.log.open("u")
     assert other.latest_snapshot() is None
-    stream = told(one)
+    stream = Stream(one)
     assert stream() == "+I 1 a"
     write(one, "+I 1 b")
     assert stream() == "-U 1 a | +U 1 b"
@@ -61,8 +60,7 @@ def test_of_two_tables_that_begin_at_once_the_first_has_the_topic(log: FakeLog, 
     assert held(other) == {1: "a"}
 
 
-def test_a_log_of_an_older_version_names_no_table(log: FakeLog, tmp_path: Path) -> None:
-    table = make_logged(tmp_path)
+def test_a_log_of_an_older_version_names_no_table(log: FakeLog, table: Table) -> None:
     write(table, "+I 1 a")
     partition = log.partition(control_topic("t"))
     partition.records = [each for each in partition.records if b"recover" not in each.value]
@@ -71,8 +69,7 @@ def test_a_log_of_an_older_version_names_no_table(log: FakeLog, tmp_path: Path) 
     assert held(table) == {1: "b"}
 
 
-def test_a_topic_that_is_made_anew_under_a_writer_is_seen_before_the_commit(log: FakeLog, tmp_path: Path) -> None:
-    table = make_logged(tmp_path)
+def test_a_topic_that_is_created_again_under_a_writer_is_seen_before_the_commit(log: FakeLog, table: Table) -> None:
     with table.writer("u") as writer:
         writer.write(rows("+I 1 a | +I 2 b"))
         writer.commit()
@@ -84,26 +81,8 @@ def test_a_topic_that_is_made_anew_under_a_writer_is_seen_before_the_commit(log:
     assert held(table) == {1: "a", 2: "b"}
 
 
-@pytest.mark.parametrize("isolation", ["committed", "speculative"])
-def test_a_log_may_be_switched_off_and_on_again(log: FakeLog, tmp_path: Path, isolation: str) -> None:
-    table = make_logged(tmp_path)
-    unlogged = table.with_options({"log.system": "none"})
-    write(table, "+I 1 a")
-    stream = told(table, isolation)
-    seen = folded(stream())
-    write(unlogged, "+I 1 b | +I 2 x")  # the same user, without the log
-    seen = folded(stream(), seen)
-    assert seen == held(table) == {1: "b", 2: "x"}
-    write(table, "+I 1 c")
-    write(unlogged, "-D 2 x", user="loader")
-    write(table, "+I 3 y")
-    assert folded(stream(), seen) == held(table) == {1: "c", 3: "y"}
-    assert folded(told(table, isolation, from_snapshot=1)()) == held(table)
-
-
-def test_tasks_ask_for_their_topic_now_and_then(log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_ask_for_their_topic_now_and_then(log: FakeLog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for each batch: the answer takes longer than the log itself."""
-    table = make_logged(tmp_path)
     opened = table.engine.log.open("u")
     now, asked = 0.0, 0
     logs = TopicLogs(lambda options: log.client(), clock=lambda: now)
@@ -126,11 +105,9 @@ def test_tasks_ask_for_their_topic_now_and_then(log: FakeLog, tmp_path: Path, mo
         logs.task_sink(table.engine.log.logged_table, task)
 
 
-@pytest.mark.parametrize("isolation", ["committed", "speculative"])
-def test_a_topic_that_goes_away_under_a_reader_that_waits_is_told(
-    log: FakeLog, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
+def test_a_topic_that_goes_away_under_a_reader_that_waits_is_an_error(
+    table: Table, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = make_logged(tmp_path)
     write(table, "+I 1 a")
     stream = table.stream(isolation=isolation, max_wait_s=60.0)
     assert next(stream).num_rows == 1
@@ -151,8 +128,7 @@ def test_a_topic_that_goes_away_under_a_reader_that_waits_is_told(
     assert len(seen) == 4  # away, missing once, missing twice: an error
 
 
-def test_a_topic_that_is_another_one_is_told_to_a_reader_that_waits(log: FakeLog, tmp_path: Path) -> None:
-    table = make_logged(tmp_path)
+def test_a_topic_that_is_another_one_is_an_error_for_a_reader_that_waits(log: FakeLog, table: Table) -> None:
     write(table, "+I 1 a")
     stream = table.stream(isolation="committed", max_wait_s=60.0)
     assert next(stream).num_rows == 1
@@ -194,7 +170,7 @@ def test_a_topic_of_its_own_and_an_empty_one_are_right(log: FakeLog, tmp_path: P
     formats = {"eventual": "arrow", "transactional": "debezium-json"}
     given = {"log__format": formats[consistency], "log__consistency": consistency}
     table = make_logged(tmp_path / "1", **given)
-    time.sleep(0.002)  # tables are told apart by the millisecond in which they were made
+    time.sleep(0.002)  # tables are distinguished by the millisecond in which they were made
     other = make_logged(tmp_path / "2", kafka__topic="u", **given)
     table.engine.log.check()
     assert not log.topics, "asking makes nothing"
@@ -215,9 +191,8 @@ def test_a_topic_of_its_own_and_an_empty_one_are_right(log: FakeLog, tmp_path: P
         table.with_options({"log.consistency": switched, "log.format": formats[switched]}).engine.log.check()
 
 
-def test_a_claim_that_came_to_nothing_keeps_its_table_in(log: FakeLog, tmp_path: Path) -> None:
+def test_a_claim_without_a_commit_keeps_its_table_in(table: Table) -> None:
     """It named itself, logged rows, and died before its first commit: what is in the topic is its own."""
-    table = make_logged(tmp_path)
     sink = table.engine.log.open("u").sink(table.schema.id)
     sink.begin(0, 0)
     sink.log(b"", 0, logged_rows())

@@ -31,7 +31,7 @@ def test_stretches_are_joined_with_their_gaps() -> None:
     assert offsets(recent, 3) is None and offsets(recent, 20) == [20, -21]
 
 
-def test_a_stretch_that_becomes_too_large_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stretch_that_becomes_too_large_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("freshet.logstore.reading.recent_records.RANGE_BYTES_MAX", 25)
     recent = RecentRecords()
     recent.add(PLACE, 0, fetched(0, 1, end=2))
@@ -47,8 +47,7 @@ def test_buckets_of_one_partition_are_fetched_once() -> None:
         story.writer.writer.log(partition, 0, table_of(f"+I {10 + number} x"))
     story.commit(1, story.writer.writer.finish())
     before = story.log_.fetches
-    told = story.comm()
-    assert told == " | ".join(f"+I {10 + number} x" for number in range(20))
+    assert story.comm() == " | ".join(f"+I {10 + number} x" for number in range(20))
     assert story.log_.fetches - before == 1
 
 

@@ -61,7 +61,7 @@ def _list(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _map(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Keys that are not texts stand as the text of their JSON."""
+    """Keys that are not texts are the text of their JSON."""
     keys = [key for value in values if value is not None for key in value]
     items = [item for value in values if value is not None for item in value.values()]
     arrays = _keys(keys, kind.key_type), _column(items, kind.item_type)

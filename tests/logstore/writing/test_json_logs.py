@@ -21,7 +21,7 @@ from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureEr
 from freshet.storage.table import SetOption, Table
 from tests.kit.fake_log import FakeLog
 from tests.kit.log_story import table_of
-from tests.logstore.logged_tables import SCHEMA, make_logged, told, write
+from tests.logstore.logged_tables import SCHEMA, Stream, make_logged, write
 
 PUBLISHED = {"log__consistency": "transactional"}
 
@@ -59,20 +59,19 @@ def test_a_log_of_json_before_the_commit_is_refused_with_the_remedies(
     assert [json.loads(text)["op"] for _, text in texts(log, "t2")] == ["u"]
 
 
-@pytest.mark.parametrize("isolation", ["committed", "speculative"])
 def test_a_log_that_was_json_goes_on_as_arrow(
     log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
 ) -> None:
     """Readers start again from a snapshot: no reader here reads what was logged as JSON."""
     table = logged_as_json(tmp_path, monkeypatch, "+I 1 a | +I 2 b", "+U 1 c")
     table = table.alter(SetOption("log.format", "arrow"))
-    stream = told(table, isolation, scan_mode="latest-full")
+    stream = Stream(table, isolation, scan_mode="latest-full")
     assert stream() == "+I 1 c | +I 2 b"
     write(table, "+U 1 d | -D 2 b")
     assert stream() == "-U 1 c | +U 1 d | -D 2 b"
     with pytest.raises(LogLostError, match=r"topic t partition 0.*logged as JSON.*scan_mode='latest-full'"):
-        told(table, isolation, from_snapshot=1)()
-    assert told(table, isolation, from_snapshot=table.snapshots()[-1].id)() == "-U 1 c | +U 1 d | -D 2 b"
+        Stream(table, isolation, from_snapshot=1)()
+    assert Stream(table, isolation, from_snapshot=table.snapshots()[-1].id)() == "-U 1 c | +U 1 d | -D 2 b"
 
 
 def test_debezium_json_has_whole_updates(log: FakeLog, tmp_path: Path) -> None:
@@ -109,14 +108,14 @@ def test_append_tables_have_no_key(log: FakeLog, tmp_path: Path) -> None:  # V35
 
 def test_deletes_may_be_left_out(log: FakeLog, tmp_path: Path) -> None:  # V36
     table = make_logged(tmp_path, log__ignore_delete="true")
-    stream = told(table)
+    stream = Stream(table)
     stream()
     write(table, "+I 1 a | +I 2 b", "+U 1 c | -D 2 b")
     assert stream() == "+I 1 a | +I 2 b | +I 1 c"
     with pytest.raises(LogConfigError, match=r"log.ignore-delete.*read with isolation='committed'"):
-        told(table, "speculative")
+        Stream(table, "speculative")
     log.truncate("t", 0, 3)
-    falling_back = told(table.with_options({"log.on-truncated": "fall-back"}), from_snapshot=1)
+    falling_back = Stream(table.with_options({"log.on-truncated": "fall-back"}), from_snapshot=1)
     assert falling_back() == "+I 1 a | +I 2 b | +I 1 c"
 
 
@@ -190,7 +189,7 @@ def test_any_kinds_are_recorded(text: str, debezium: str, plain: str) -> None:
     assert " ".join("-" if each.value is None else "+" for each in single) == plain
 
 
-def test_a_pair_is_not_parted_where_rows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_is_not_split_where_rows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("freshet.logstore.writing.json_records.SLICE_ROWS", 1)
     rows = table_of("+I 1 a | -U 2 a | +U 2 b | -D 3 a")
     records = json_records(rows, DEBEZIUM_FORMAT, ["k"], size_bytes_max=1000)

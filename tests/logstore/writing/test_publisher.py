@@ -7,74 +7,29 @@ from __future__ import annotations
 
 import json
 import logging
-import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
-from freshet.logstore.protocol.control import control_topic, decode_control
 from freshet.logstore.writing.publisher import log_rows, transaction_groups, whole_updates
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.logs.writers import PUBLISHER_CONSUMER
-from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.table import AddColumn, Table
 from freshet.storage.table_engine import StreamRequest
 from tests.kit.fake_log import FakeLog
-from tests.logstore.logged_tables import fake_kafka, make_logged, rows, write
-from tests.logstore.test_logged_tables import folded, held
-from tests.soak.counts import PUBLISHERS, seeds_of
+from tests.logstore.logged_tables import folded, held, lines, make_logged, overwrite, rolled_back, rows, write
+from tests.logstore.writing.published import changelog, changes, dying_at, make, make_append, published
 
 UPSERT = {"log.changelog-mode": "upsert"}
 
 
-def make(folder: Path, **options: str) -> Table:
-    return make_logged(folder, log__consistency="transactional", **{"log__format": "debezium-json", **options})
-
-
-def make_append(folder: Path, **options: str) -> Table:
-    return make_logged(folder, keyed=False, log__consistency="transactional", **options)
-
-
-def changes(log: FakeLog, topic: str = "t") -> list[str]:
-    """What a consumer of debezium-json with isolation.level=read_committed has read, by Kafka partition."""
-    return [" | ".join(change for each in records for change in told(each.value)) for records in log.seen(topic)]
-
-
-def told(value: bytes) -> Iterator[str]:
-    source = json.loads(value)
-    before, after = (
-        None if source[side] is None else f"{source[side]['k']} {source[side]['v'] or 'null'}"
-        for side in ("before", "after")
-    )
-    match source["op"]:
-        case "c":
-            yield f"+I {after}"
-        case "u":
-            yield f"-U {before}"
-            yield f"+U {after}"
-        case "d":
-            yield f"-D {before}"
-
-
-def changelog(table: Table) -> str:
-    """What the files of the table tell, from the first snapshot on."""
-    return text_of(table.changelog(from_snapshot=1).to_arrow())
-
-
-def text_of(found: pa.Table) -> str:
-    return " | ".join(f"{row['_ROW_KIND']} {row['k']} {row['v'] or 'null'}" for row in found.to_pylist())
-
-
-def published(log: FakeLog) -> list[int]:
-    """The snapshots that the control topic names."""
-    [records] = log.seen(control_topic("t").topic)
-    found = [decode_control(each.header, each.value) for each in records]
-    return [each.snapshot_id for each in found if each is not None]
+@pytest.fixture
+def table(log: FakeLog, tmp_path: Path) -> Table:
+    """An empty table that publishes into a topic in memory."""
+    return make(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -107,11 +62,10 @@ def test_updates_stay_whole_and_before_images_may_be_left_out() -> None:
     assert log_rows(source, has_before_images=False).to_pydict() == {"_ROW_KIND": [0, 2, 3], "k": [0, 2, 3]}
 
 
-def test_each_commit_is_published_in_one_transaction(log: FakeLog, tmp_path: Path) -> None:
-    table = make(tmp_path)
+def test_each_commit_is_published_in_one_transaction(log: FakeLog, table: Table) -> None:
     write(table, "+I 1 a | +I 2 b", "+U 1 c | -D 2 b")
     assert changes(log) == ["+I 1 a | +I 2 b | -U 1 a | +U 1 c | -D 2 b"] == [changelog(table)]
-    assert published(log) == [0, 2, 4]  # each with the snapshot of its rows, whose changes the compaction tells
+    assert published(log) == [0, 2, 4]  # each with the snapshot of its rows, whose changes the compaction emits
     assert [each.key for each in log.seen("t")[0]] == [b'{"k":1}', b'{"k":2}', b'{"k":1}', b'{"k":2}']
     assert table.consumers() == {PUBLISHER_CONSUMER: 4}
 
@@ -154,19 +108,6 @@ def test_compactions_may_run_elsewhere(log: FakeLog, tmp_path: Path) -> None:
     assert changes(log) == ["+I 1 a | +I 2 b | -U 1 a | +U 1 c"] == [changelog(table)]
 
 
-def test_formats_for_others(log: FakeLog, tmp_path: Path) -> None:
-    table = make(tmp_path / "1", log__format="json", log__changelog_mode="upsert")
-    write(table, "+I 1 a | +I 2 b", "-D 2 b")
-    assert [(each.key, each.value) for each in log.seen("t")[0]] == [
-        (b'{"k":1}', b'{"k":1,"v":"a"}'),
-        (b'{"k":2}', b'{"k":2,"v":"b"}'),
-        (b'{"k":2}', b""),
-    ]
-    append = make_append(tmp_path / "2", log__format="json", kafka__topic="t2")
-    write(append, "+I 1 a", "+I 1 a")
-    assert [each.value for each in log.seen("t2")[0]] == [b'{"k":1,"v":"a"}'] * 2
-
-
 def test_kafka_partition_is_bucket(log: FakeLog, tmp_path: Path) -> None:
     table = make(tmp_path, bucket="3")
     write(table, " | ".join(f"+I {key} a" for key in range(20)), " | ".join(f"+U {key} b" for key in range(20)))
@@ -179,16 +120,15 @@ def test_kafka_partition_is_bucket(log: FakeLog, tmp_path: Path) -> None:
 
 
 def test_a_table_with_rows_begins_with_the_changes_to_come(
-    log: FakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    log: FakeLog, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = make(tmp_path)
     write(table.without_log(), "+I 1 a", "+I 1 b")
     assert not log.topics
     with caplog.at_level(logging.WARNING):
         write(table, "+I 1 c")
     assert changes(log) == ["-U 1 b | +U 1 c"]
     assert "topic t begins with the changes after snapshot 4: rows that were in the table before" in caplog.text
-    write(table.without_log(), "+I 1 d")  # of another program: published by who publishes
+    write(table.without_log(), "+I 1 d")  # of another program: published by the next publisher
     assert changes(log) == ["-U 1 b | +U 1 c"]
     table.engine.log.open_publisher().close()
     assert changes(log) == ["-U 1 b | +U 1 c | -U 1 c | +U 1 d"]
@@ -217,15 +157,13 @@ def test_brokers_that_are_away_fail_no_commit(log: FakeLog, tmp_path: Path, capl
     assert table.snapshots()[0].id > 2
 
 
-def test_brokers_that_are_away_at_the_start_are_told(log: FakeLog, tmp_path: Path) -> None:
-    table = make(tmp_path)
+def test_brokers_that_are_away_at_the_start_are_an_error(log: FakeLog, table: Table) -> None:
     log.is_down = True
     with pytest.raises(LogUnavailableError):
         table.writer("u")
 
 
-def test_schemas_may_change(log: FakeLog, tmp_path: Path) -> None:
-    table = make(tmp_path)
+def test_schemas_may_change(log: FakeLog, table: Table) -> None:
     with table.writer("u") as writer:
         writer.write(rows("+I 1 a"))
         writer.commit()
@@ -241,44 +179,28 @@ def test_schemas_may_change(log: FakeLog, tmp_path: Path) -> None:
     ]
 
 
-def test_a_crash_between_commit_and_publication_loses_nothing(log: FakeLog, tmp_path: Path) -> None:
-    table = make(tmp_path)
+def test_a_crash_between_commit_and_publication_loses_nothing(log: FakeLog, table: Table) -> None:
     write(table, "+I 1 a")
     for step, value in zip(("begin", "send", "commit", "committed"), "bcde", strict=True):
         writer = table.writer("u")
         writer.write(rows(f"+I 1 {value}"))
-
-        def die(reached: str, at: str = step) -> None:
-            if reached == at:
-                raise Crash(reached)
-
-        log.reach = die
-        with pytest.raises(Crash):
+        with dying_at(log, step):
             writer.commit()
-        log.reach = lambda step: None
         assert held(table) == {1: value}
     table.engine.log.open_publisher()
     assert changes(log) == [changelog(table)]
     [partition] = log.topics["t"].partitions
-    assert len(partition.records) > len(partition.committed())  # what came to nothing is there, and not seen
+    assert len(partition.records) > len(partition.committed())  # what was aborted is there, and not seen
 
 
 @pytest.mark.parametrize("step", ["begin", "send", "commit", "committed"])
-def test_a_session_goes_on_after_it_was_interrupted(log: FakeLog, tmp_path: Path, step: str) -> None:
-    table = make(tmp_path)
+def test_a_session_goes_on_after_it_was_interrupted(log: FakeLog, table: Table, step: str) -> None:
     with table.writer("u") as writer:
         writer.write(rows("+I 1 a"))
         writer.commit()
-
-        def interrupt(reached: str) -> None:
-            if reached == step:
-                raise KeyboardInterrupt
-
-        log.reach = interrupt
         writer.write(rows("+I 1 b"))
-        with pytest.raises(KeyboardInterrupt):
+        with dying_at(log, step, KeyboardInterrupt):
             writer.commit()
-        log.reach = lambda reached: None
         writer.abort()
         writer.write(rows("+I 1 c"))
         writer.commit()
@@ -286,23 +208,14 @@ def test_a_session_goes_on_after_it_was_interrupted(log: FakeLog, tmp_path: Path
 
 
 @pytest.mark.parametrize("step", ["begin", "send", "commit", "committed"])
-def test_a_crash_in_the_very_first_transaction_keeps_nobody_out(log: FakeLog, tmp_path: Path, step: str) -> None:
-    table = make(tmp_path)
-
-    def die(reached: str) -> None:
-        if reached == step:
-            raise Crash(reached)
-
-    log.reach = die
-    with pytest.raises(Crash):
+def test_a_crash_in_the_very_first_transaction_keeps_no_writer_out(log: FakeLog, table: Table, step: str) -> None:
+    with dying_at(log, step):
         table.writer("u")
-    log.reach = lambda reached: None
     write(table, "+I 1 a")
     assert changes(log) == [changelog(table)] == ["+I 1 a"]
 
 
-def test_a_zombie_publishes_nothing_twice(log: FakeLog, tmp_path: Path) -> None:
-    table = make(tmp_path)
+def test_a_zombie_publishes_nothing_twice(log: FakeLog, table: Table) -> None:
     zombie = table.writer("u")
     zombie.write(rows("+I 1 a"))
     zombie.commit()
@@ -310,7 +223,7 @@ def test_a_zombie_publishes_nothing_twice(log: FakeLog, tmp_path: Path) -> None:
     session = dict(log.sessions)
     zombie.write(rows("+I 1 c"))
     zombie.commit()
-    assert log.sessions != session  # it was fenced, and has looked again where the log stands
+    assert log.sessions != session  # it was fenced, and has looked again how far the log is
     assert changes(log) == [changelog(table)]
     assert folded(changes(log)[0]) == {1: "c"}
 
@@ -331,7 +244,7 @@ def test_topics_that_do_not_fit_are_refused(log: FakeLog, tmp_path: Path) -> Non
     client = log.client()
     client.create_topic("t4", 1, {})
     client.create_topic("t5", 2, {})
-    log.topics["t4"].partitions[0].append(None, b"of somebody", 0)
+    log.topics["t4"].partitions[0].append(None, b"of others", 0)
     with pytest.raises(LogConfigError, match="topic t4 has records of which it is not known what they are"):
         make(tmp_path / "4", kafka__topic="t4").writer("u")
     with pytest.raises(LogConfigError, match="has 1 buckets and topic t5 of its log 2 partitions"):
@@ -344,16 +257,15 @@ def test_topics_that_do_not_fit_are_refused(log: FakeLog, tmp_path: Path) -> Non
     assert changes(log, "t6") == ["-U 1 a | +U 1 b"]
 
 
-def test_a_topic_that_is_made_anew_under_a_writer_is_told(
-    log: FakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_topic_that_is_created_again_under_a_writer_is_warned_of(
+    log: FakeLog, table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = make(tmp_path)
     with table.writer("u") as writer:
         for value in "ab":
             writer.write(rows(f"+I 1 {value}"))
             writer.commit()
         log.recreate("t")
-        for value in "cd":  # the first try tells by the offset, which later ones have nothing to compare with
+        for value in "cd":  # the first try knows by the offset, which later ones have nothing to compare with
             caplog.clear()
             writer.write(rows(f"+I 1 {value}"))
             writer.commit()
@@ -362,7 +274,7 @@ def test_a_topic_that_is_made_anew_under_a_writer_is_told(
     assert held(table) == {1: "d"}
 
 
-def test_what_expired_unpublished_and_what_was_rolled_back_is_told(log: FakeLog, tmp_path: Path) -> None:
+def test_what_expired_unpublished_and_what_was_rolled_back_is_refused(log: FakeLog, tmp_path: Path) -> None:
     table = make(tmp_path / "1")
     write(table, "+I 1 a")
     write(table.without_log(), "+I 1 b", "+I 1 c")
@@ -375,22 +287,8 @@ def test_what_expired_unpublished_and_what_was_rolled_back_is_told(log: FakeLog,
         table.writer("u")
     back = make(tmp_path / "2", kafka__topic="t2")
     write(back, "+I 1 a", "+I 1 b")
-    for snapshot_id in (3, 4):
-        (tmp_path / "2" / "db.db" / "t" / "snapshot" / f"snapshot-{snapshot_id}").unlink()
-    (tmp_path / "2" / "db.db" / "t" / "snapshot" / "LATEST").write_text("2")
     with pytest.raises(LogConfigError, match="topic t2 has the changes up to snapshot 4, and since then the table was"):
-        Table.open(back.location).writer("u")
-
-
-def overwritten(table: Table, text: str) -> None:
-    unlogged = table.without_log()
-    task = unlogged.engine.task_writer(base_snapshot_id=None)
-    task.write(rows(text))
-    [message] = task.prepare_commit(0)
-    gone = tuple(entry.file for entry in table.files())
-    unlogged.engine.committer("loader").commit(
-        0, [CommitMessage(message.partition, 0, 1, new_files=message.new_files, deleted_files=gone)]
-    )
+        rolled_back(back, 2).writer("u")
 
 
 def test_an_overwrite_is_published_as_deletes_and_inserts(
@@ -398,23 +296,22 @@ def test_an_overwrite_is_published_as_deletes_and_inserts(
 ) -> None:
     table = make(tmp_path / "1", changelog_producer="input")
     write(table, "+I 1 a | +I 2 b")
-    overwritten(table, "+I 3 q")
+    overwrite(table, "+I 3 q")
     write(table, "+I 4 r")
     assert changes(log) == ["+I 1 a | +I 2 b | -D 1 a | -D 2 b | +I 3 q | +I 4 r"]
     append = make_append(tmp_path / "2", kafka__topic="t2", log__format="json")
     write(append, "+I 1 a")
-    overwritten(append, "+I 3 q")
+    overwrite(append, "+I 3 q")
     write(append, "+I 4 r")
     assert "snapshot 2 of table db.t deletes rows, which log.format=json cannot express" in caplog.text
     write(append.with_options({"log.format": "debezium-json"}), "+I 5 s")
     assert [each.value[:1] for each in log.seen("t2")[0]] == [b"{"] * 5
 
 
-def test_readers_of_this_library_follow_the_snapshots(log: FakeLog, tmp_path: Path) -> None:
-    table = make(tmp_path)
+def test_readers_of_this_library_follow_the_snapshots(table: Table) -> None:
     write(table, "+I 1 a", "+I 1 b")
     stream = table.stream(isolation="committed", scan_mode="from-snapshot", from_snapshot=1, max_wait_s=0.0)
-    assert text_of(pa.Table.from_batches(stream)) == "+I 1 a | -U 1 a | +U 1 b"
+    assert [line for batch in stream for line in lines(batch)] == ["+I 1 a", "-U 1 a", "+U 1 b"]
     assert table.engine.split_stream(StreamRequest(isolation="committed")).schema == table.engine.split_stream().schema
     refused = "changes are published after their commit.*isolation is committed"
     with pytest.raises(InvalidRequestError, match=refused):
@@ -429,125 +326,8 @@ def test_readers_of_this_library_follow_the_snapshots(log: FakeLog, tmp_path: Pa
         table.stream(isolation="committed", log_state={})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"log__format": "arrow"}, "cannot read log.format=arrow; set log.format=debezium-json or json"),
-        ({"log__format": "json"}, "log.format=json does not distinguish updates and deletes from inserts"),
-        ({"changelog_producer": "none", "log__changelog_mode": "all"}, "needs changelog-producer=lookup or input"),
-        ({"changelog_producer": "none", "merge_engine": "partial-update"}, "merge-engine=partial-update needs"),
-        ({"changelog_producer": "input", "sequence__field": "v"}, "sequence.field needs changelog-producer=lookup"),
-        ({"kafka__enable__idempotence": "false"}, "kafka.enable.idempotence=false"),
-    ],
-)
-def test_combinations_that_are_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidRequestError, match=message):
-        make(tmp_path, **options)
-
-
-class Crash(Exception):
-    """The process is gone."""
-
-
-class Driver:
-    """One process that writes and publishes; `crash` says at which step of how many it dies, or meets a zombie."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.session: Any = None
-
-    def commit(self, text: str) -> None:
-        if self.session is None:
-            self.session = self.table.writer("u")
-        self.session.write(rows(text))
-        self.session.commit()
-
-
-def run_schedule(log: FakeLog, table: Table, seed: int, steps: int) -> dict[str, int]:
-    """Drivers that crash, lose the brokers, or go on after they were replaced, at every step of their transactions."""
-    chance = random.Random(seed)
-    counts = {"crash": 0, "lost": 0, "zombie": 0}
-    drivers = [Driver(table)]
-    is_within = False
-
-    def reach(step: str) -> None:
-        nonlocal is_within
-        what = chance.random()
-        if is_within or what > 0.25:
-            return
-        if what < 0.08:
-            counts["crash"] += 1
-            raise Crash(step)
-        if what < 0.16:
-            counts["lost"] += 1
-            raise LogUnavailableError(f"no answer to {step}")
-        counts["zombie"] += 1
-        is_within = True  # another process publishes everything while this one stands still
-        try:
-            other = table.engine.log.open_publisher()
-            if chance.random() < 0.5:
-                other.publish()
-        finally:
-            is_within = False
-
-    log.reach = reach
-    for _ in range(steps):
-        driver = chance.choice(drivers)
-        text = " | ".join(f"{chance.choice(['+I', '+I', '-D'])} {key} {chance.randrange(99)}" for key in keys(chance))
-        try:
-            driver.commit(text)
-        except (Crash, LogUnavailableError):
-            drivers.append(Driver(table))
-            if chance.random() < 0.7:
-                drivers.remove(driver)  # dead; else a zombie, which commits once more
-            elif driver.session is not None:
-                driver.session.abort()
-    log.reach = lambda step: None
-    table.engine.log.open_publisher().close()
-    return counts
-
-
-def keys(chance: random.Random) -> list[int]:
-    return sorted(chance.sample(range(6), chance.randrange(1, 4)))
-
-
-def check_schedules(tmp_path: Path, seeds: range, steps: int) -> dict[str, int]:
-    counts = {"crash": 0, "lost": 0, "zombie": 0}
-    for seed in seeds:
-        with fake_kafka() as log:
-            table = make(tmp_path / str(seed), bucket="2", snapshot__num_retained__max="1000")
-            table.engine.log.open_publisher().close()
-            for what, count in run_schedule(log, table, seed, steps).items():
-                counts[what] += count
-            expected = changelog_by_bucket(table)
-            assert changes(log) == expected, f"seed {seed}"
-            found: dict[int, str] = {}
-            for part in changes(log):
-                found |= folded(part)
-            assert found == held(table), f"seed {seed}"
-            # Sooner or later more is committed than the log holds: what is aborted is there, and not seen.
-            ids = published(log)
-            assert ids == sorted(set(ids)), f"seed {seed}"
-    return counts
-
-
-def changelog_by_bucket(table: Table) -> list[str]:
-    """The changelog of the table by bucket."""
-    log = table.changelog(from_snapshot=1)
-    found: list[list[str]] = [[] for _ in range(table.options.bucket)]
-    for split in log.plan():
-        found[split.bucket] += [text_of(pa.Table.from_batches([batch])) for batch in log.read_split(split)]
-    return [" | ".join(parts) for parts in found]
-
-
-def test_each_change_is_seen_once_whatever_crashes(tmp_path: Path) -> None:
-    counts = check_schedules(tmp_path, range(4), 10)
-    assert min(counts.values()) > 3, counts
-
-
-@pytest.mark.soak
-def test_each_change_is_seen_once_in_many_schedules(tmp_path: Path) -> None:
-    seeds = seeds_of(PUBLISHERS, "publishers")
-    counts = check_schedules(tmp_path, seeds, 12)
-    assert sum(counts.values()) > len(seeds), counts
-    assert len(seeds) < 30 or min(counts.values()) > len(seeds) // 3, counts
+def test_arrow_is_not_for_other_consumers(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidRequestError, match=r"cannot read log.format=arrow; set log.format=debezium-json or json"
+    ):
+        make(tmp_path, log__format="arrow")

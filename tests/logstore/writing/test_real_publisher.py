@@ -19,10 +19,9 @@ from freshet.logstore.exceptions import LogUnavailableError
 from freshet.logstore.kafka.log_client import KafkaLogClient
 from freshet.logstore.kafka.producer import KafkaTransactions
 from freshet.logstore.protocol.client import TopicPartition
-from tests.logstore.logged_tables import rows, write
-from tests.logstore.test_logged_tables import folded, held
+from tests.logstore.logged_tables import folded, held, rows, write
 from tests.logstore.test_real_broker import make as make_on_broker
-from tests.logstore.writing.test_publisher import changelog, changelog_by_bucket, told
+from tests.logstore.writing.published import change_lines, changelog, changelog_by_bucket
 
 pytestmark = pytest.mark.kafka
 
@@ -58,7 +57,7 @@ def seen(
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "somebody",
+            "group.id": "consumer",
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
@@ -76,7 +75,7 @@ def seen(
             if message.offset() >= ends[message.partition()]:
                 left.discard(message.partition())
         else:
-            found[message.partition()] += told(message.value())
+            found[message.partition()] += change_lines(message.value())
     consumer.close()
     return [" | ".join(each) for each in found]
 
@@ -198,7 +197,7 @@ def test_a_writer_that_is_killed_loses_and_doubles_nothing(
     assert "-U 1 b | +U 1 c | -U 1 b | +U 1 c" in seen(kafka_broker, topic, isolation="read_uncommitted")[0]
 
 
-def test_a_writer_that_is_killed_in_the_very_first_transaction_keeps_nobody_out(
+def test_a_writer_that_is_killed_in_the_very_first_transaction_keeps_no_writer_out(
     kafka_broker: ForeignBroker, tmp_path: Path, topic: str
 ) -> None:
     table = make(tmp_path, kafka_broker, topic)

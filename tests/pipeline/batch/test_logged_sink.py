@@ -21,9 +21,8 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.table import SetOption
 from tests.logstore.caught_up import CaughtUp
-from tests.logstore.logged_tables import SCHEMA, on_broker
-from tests.logstore.test_logged_tables import folded, held
-from tests.logstore.writing.test_publisher import changelog_by_bucket
+from tests.logstore.logged_tables import SCHEMA, folded, held, on_broker
+from tests.logstore.writing.published import changelog_by_bucket
 from tests.logstore.writing.test_real_publisher import seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -26,8 +26,7 @@ from freshet.pipeline.sources.select_check import select_problems
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import RetryableError
 from tests.kit.quick import some_now
-from tests.logstore.logged_tables import SCHEMA, on_broker, write
-from tests.logstore.test_logged_tables import held
+from tests.logstore.logged_tables import SCHEMA, held, on_broker, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

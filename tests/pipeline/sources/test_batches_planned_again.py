@@ -19,8 +19,7 @@ from freshet.storage.table import Table
 from tests.kit.fake_log import FakeLog
 from tests.kit.micro_batches import MicroBatches, Rows
 from tests.kit.quick import some_now
-from tests.logstore.logged_tables import fake_kafka, make_logged, write
-from tests.logstore.test_logged_tables import folded, held
+from tests.logstore.logged_tables import fake_kafka, folded, held, make_logged, write
 from tests.soak.counts import FIRST_BATCHES, chance_of
 
 ISOLATIONS = ("no log", "none", "committed", "speculative")

@@ -23,8 +23,7 @@ from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import brief_reason
-from tests.logstore.logged_tables import SCHEMA, write
-from tests.logstore.test_logged_tables import folded, held
+from tests.logstore.logged_tables import SCHEMA, folded, held, write
 
 pytestmark = pytest.mark.spark
 

@@ -18,8 +18,7 @@ from freshet import Catalog, Table, register
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.logs.writers import TaskLog
 from tests.kit.quick import some_now
-from tests.logstore.logged_tables import SCHEMA, rows, write
-from tests.logstore.test_logged_tables import folded, held
+from tests.logstore.logged_tables import SCHEMA, folded, held, rows, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
