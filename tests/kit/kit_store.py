@@ -77,10 +77,11 @@ class KitFileIO:
 
 def _opened(_location: str, settings: Mapping[str, str]) -> FileIO:
     assert settings.get("kit.password") == PASSWORD, "the store was opened without the settings of its table"
+    assert settings.keys() == {"kit.folder", "kit.password"}, "the store was given what it does not take"
     return KitFileIO(settings["kit.folder"])
 
 
-SCHEMES: Final = MappingProxyType({**registry.SCHEMES, SCHEME: _opened})
+SCHEMES: Final = MappingProxyType({**registry.SCHEMES, SCHEME: registry.Store(_opened, ("kit.*",))})
 
 
 def in_fresh_process(function: Callable[..., T], *arguments: Any) -> T:

@@ -62,7 +62,9 @@ class Catalog:
         env: Env | None = None,
     ) -> None:
         """`warehouse` is a path or a `file:` URI, a relative one against the current folder; the folder is created with
-        the first database. `options` are those of the catalog, such as `metastore`."""
+        the first database. `options` are those of the catalog, such as `metastore`, and of the store that the
+        warehouse is in. The value `env:NAME` is an environment variable, which every process looks up: no secret is
+        sent to other processes otherwise."""
         self.warehouse = _warehouse_folder(warehouse)
         texts = option_texts(options)
         settings = catalog_settings(self.warehouse, texts)

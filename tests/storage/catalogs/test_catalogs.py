@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ class Kind:
     """A catalog, and what it can do."""
 
     name: str
-    metastore: str
+    options: Mapping[str, str]
     in_memory: bool = False
     """The files of its tables."""
     keeps_properties: bool = False
@@ -45,10 +45,10 @@ class Kind:
 
 
 KINDS = (
-    Kind("filesystem", "filesystem"),
-    Kind("filesystem-memory", "filesystem", in_memory=True, renames=False),
-    Kind("memory", "memory", in_memory=True, keeps_properties=True, renames_open_tables=True),
-    Kind("memory-local", "memory", keeps_properties=True, renames_open_tables=True),
+    Kind("filesystem", {}),
+    Kind("filesystem-memory", {"metastore": "filesystem"}, in_memory=True, renames=False),
+    Kind("memory", {"metastore": "memory"}, in_memory=True, keeps_properties=True, renames_open_tables=True),
+    Kind("memory-local", {"metastore": "memory"}, keeps_properties=True, renames_open_tables=True),
 )
 
 
@@ -62,7 +62,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 def opened(kind: Kind, tmp_path: Path) -> Callable[[], Catalog]:
     """Opens the catalog of the test; each call as another program of the process would."""
     warehouse = f"memory:/{uuid.uuid4()}" if kind.in_memory else f"{tmp_path}/w"
-    return lambda: Catalog(warehouse, options={"metastore": kind.metastore})
+    return lambda: Catalog(warehouse, options=kind.options)
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
-"""Which catalog there is: by its option, and by the handle of a table that travels."""
+"""Which catalog there is, by its option and by the handle of a table that travels; who takes which option."""
 
 from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,15 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.catalogs import registry
 from freshet.storage.catalogs.claims import FileClaims, LockedClaims
 from freshet.storage.catalogs.filesystem import FilesystemMetastore
-from freshet.storage.catalogs.metastore import FoundTable, TableName
+from freshet.storage.catalogs.metastore import FoundTable, Metastore, TableName
+from freshet.storage.catalogs.registry import CatalogKind
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.io.env import Env, local_env
 from freshet.storage.table import Table
+from tests.kit.kit_store import PASSWORD, VARIABLE, in_fresh_process, kit_store
 
 LOCK = threading.Lock()
+LOCK_OPTION = {"lock.password": f"env:{VARIABLE}"}
 
 
 class LockedFolder(FilesystemMetastore):
@@ -28,27 +34,115 @@ class LockedFolder(FilesystemMetastore):
         return found and replace(found, claims=LockedClaims(found.claims, lambda: LOCK))
 
 
+def _opened(env: Env, warehouse: str, options: Mapping[str, str]) -> Metastore:
+    assert options == {"lock.password": PASSWORD}, "a catalog gets what it takes, resolved"
+    return LockedFolder(env, warehouse)
+
+
+def _folder(env: Env, warehouse: str, options: Mapping[str, str]) -> Metastore:
+    return _opened(env, warehouse, options) if options else FilesystemMetastore(env, warehouse)
+
+
+METASTORES = {
+    **registry.METASTORES,
+    "filesystem": CatalogKind(_folder, ("lock.*",)),
+    "locked": CatalogKind(_opened, ("lock.*",)),
+    "keyless": CatalogKind(lambda env, warehouse, options: LockedFolder(env, warehouse)),
+}
+
+
 @pytest.fixture(autouse=True)
-def with_a_locked_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    locked = {"locked": lambda env, warehouse, options: LockedFolder(env, warehouse)}
-    monkeypatch.setattr(registry, "METASTORES", {**registry.METASTORES, **locked})
+def with_locked_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "METASTORES", METASTORES)
 
 
-def table_of(warehouse: object, metastore: str) -> Table:
-    catalog = Catalog(str(warehouse), options={"metastore": metastore})
+@pytest.fixture
+def store_options(tmp_path: Path) -> Iterator[dict[str, str]]:
+    with kit_store(tmp_path) as settings:
+        yield dict(settings.catalog)
+
+
+def table_of(warehouse: object, options: Mapping[str, str], env: Env | None = None) -> Table:
+    catalog = Catalog(str(warehouse), options=options, env=env)
     return catalog.create_table("shop.a.b", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": 1})
 
 
 def test_a_catalog_that_there_is_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"metastore=hive.*filesystem, memory"):
         Catalog(tmp_path, options={"metastore": "hive"})
-    with pytest.raises(InvalidRequestError, match="metastor:.*leave it out"):
-        Catalog(tmp_path, options={"metastor": "memory"})
+
+
+@pytest.mark.parametrize(
+    ("key", "place", "known"),
+    [
+        ("metastor", "/w", "metastore, lock.*;"),
+        ("warehouse", "/w", "metastore, lock.*;"),
+        ("kit.password", "/w", "metastore, lock.*;"),
+        ("kitt.password", "kit://me:secret@lake/w", "metastore, lock.*, kit.*;"),
+    ],
+)
+def test_an_option_that_nobody_takes_is_refused(
+    store_options: dict[str, str], key: str, place: str, known: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"option {key}: neither.*takes it; they take") as caught:
+        Catalog(place, options=(store_options if place.startswith("kit") else {}) | {key: PASSWORD})
+    assert f"{known} leave it out" in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert caught.value.option == key
+
+
+def test_an_option_of_the_store_is_refused_where_the_env_does_not_have_it(store_options: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequestError, match="kit.folder is one of the store, which env= reaches without it"):
+        Catalog("kit://lake/w", options=store_options, env=local_env())
+
+
+def test_a_variable_that_is_missing_is_named_by_who_needs_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=f"lock.password is taken from the environment variable {VARIABLE}"):
+        Catalog(tmp_path, options=LOCK_OPTION)
+
+
+def _found_there(pickled: list[bytes]) -> list[Any]:
+    """In a new process: the claims of each table, what it is reached with, and its rows."""
+    registry.METASTORES = METASTORES  # type: ignore[misc]
+    stores = [pickle.loads(each) for each in pickled]
+    return [
+        (type(store.claims), dict(store.env.settings.catalog), Table(store).scan().to_arrow()["id"].to_pylist())
+        for store in stores
+    ]
+
+
+def test_options_of_catalog_and_store_reach_every_process(store_options: dict[str, str]) -> None:
+    """A folder, a folder with an option of its own, another catalog: each divides its options with the store."""
+    kinds = [{}, LOCK_OPTION, {"metastore": "locked", **LOCK_OPTION}]
+    tables = [table_of(f"kit://lake/w{n}", options | store_options) for n, options in enumerate(kinds)]
+    for number, table in enumerate(tables):
+        with table.writer("test") as writer:
+            writer.write([{"id": number}])
+            writer.commit()
+    pickled = [pickle.dumps(table.store) for table in tables]
+    names = [{}, *({"warehouse": f"kit://lake/w{n}"} for n in (1, 2))]
+    settings = [kind | store_options | name for kind, name in zip(kinds, names, strict=True)]
+    assert [dict(table.handle.settings.catalog) for table in tables] == settings
+    claims = [FileClaims, LockedClaims, LockedClaims]
+    assert in_fresh_process(_found_there, pickled) == list(zip(claims, settings, [[0], [1], [2]], strict=True))
+    for text in (*map(repr, (table.handle for table in tables)), *map(str, pickled)):
+        assert PASSWORD not in text
+        assert f"env:{VARIABLE}" in text
+
+
+@pytest.mark.parametrize("key", ["kit.password", "lock.password"])
+def test_a_secret_that_was_given_in_full_stays_here_and_is_not_shown(store_options: dict[str, str], key: str) -> None:
+    table = table_of("kit://lake/w", store_options | LOCK_OPTION | {key: PASSWORD})
+    assert PASSWORD not in repr(table.handle)
+    with pytest.raises(InvalidRequestError, match=f"option {key} holds a secret") as caught:
+        pickle.dumps(table)
+    assert PASSWORD not in str(caught.value)
 
 
 def test_a_table_that_travels_names_its_catalog_and_is_claimed_there(tmp_path: Path) -> None:
-    table = table_of(tmp_path, "locked")
-    assert dict(table.handle.settings.catalog) == {"metastore": "locked", "warehouse": str(tmp_path)}
+    table = table_of(tmp_path, {"metastore": "keyless"})
+    assert dict(table.handle.settings.catalog) == {"metastore": "keyless", "warehouse": str(tmp_path)}
     there = pickle.loads(pickle.dumps(table.store))
     assert isinstance(there.claims, LockedClaims)
     assert isinstance(there.with_options({"write-only": "true"}).claims, LockedClaims)
@@ -58,12 +152,15 @@ def test_a_table_that_travels_names_its_catalog_and_is_claimed_there(tmp_path: P
 
 
 def test_a_table_of_a_folder_says_where_it_is_and_no_more(tmp_path: Path) -> None:
-    table = table_of(tmp_path, "filesystem")
+    table = table_of(tmp_path, {"metastore": "filesystem"})
     assert table.handle.settings.catalog == ()
     assert isinstance(pickle.loads(pickle.dumps(table.store)).claims, FileClaims)
 
 
-def test_a_table_of_a_catalog_in_memory_stays_in_its_process(tmp_path: Path) -> None:
-    table = table_of(tmp_path, "memory")
-    with pytest.raises(InvalidRequestError, match=r"shop\.a\.b cannot be sent to another process.*LockedClaims"):
+@pytest.mark.parametrize("kind", ["memory", "keyless, in an env of its own"])
+def test_claims_that_other_processes_cannot_make_stay_here(tmp_path: Path, kind: str) -> None:
+    metastore, _, is_own_env = kind.partition(", ")
+    table = table_of(tmp_path, {"metastore": metastore}, local_env() if is_own_env else None)
+    message = r"shop\.a\.b cannot be sent to another process.*LockedClaims.*open it with Catalog\(warehouse, options="
+    with pytest.raises(InvalidRequestError, match=message):
         pickle.dumps(table.store)

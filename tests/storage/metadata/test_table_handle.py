@@ -102,10 +102,10 @@ def test_what_is_no_secret_is_shown_and_sent(key: str, value: str) -> None:
 
 
 def test_references_are_looked_up_where_the_world_is_made() -> None:
-    found = ON_S3.resolved({"LAKE_DB_PASSWORD": "p", "LAKE_KEY": "k", "LAKE_SECRET": "s"})
-    assert (found["jdbc.password"], found["s3.secret-key"], found["jdbc.user"]) == ("p", "s", "loader")
+    found = ON_S3.resolved(["jdbc.*", "s3.secret-key"], {"LAKE_DB_PASSWORD": "p", "LAKE_SECRET": "s"})
+    assert found == {"jdbc.password": "p", "jdbc.user": "loader", "s3.secret-key": "s"}
     with pytest.raises(InvalidRequestError, match="s3.secret-key is taken from the environment variable LAKE_SECRET"):
-        ON_S3.resolved({"LAKE_DB_PASSWORD": "p", "LAKE_KEY": "k"})
+        ON_S3.resolved(["s3.*"], {"LAKE_DB_PASSWORD": "p", "LAKE_KEY": "k"})
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ what is asked or answers that it was too late. What there is:
 | `filesystem` | folders of the warehouse | where its name says | none | renames the folder, where the store can |
 | `memory` | in the memory of this process | in a folder without its name | kept | changes the name |
 
-A new catalog is a module of this room, an entry of `registry.METASTORES`, and a `Kind` of
-`tests/storage/catalogs/test_catalogs.py`, which runs for all.
+A new catalog is a module of this room, an entry of `registry.METASTORES`, which names the options that it takes, and a
+`Kind` of `tests/storage/catalogs/test_catalogs.py`, which runs for all.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
-"""Which catalog a warehouse has: the option `metastore` decides. A new catalog is one entry of `METASTORES`, and of
-`OF_THIS_PROCESS` where other processes do not see it. A table that travels names its catalog in the settings of its
-handle."""
+"""Which catalog a warehouse has: the option `metastore` decides. A new catalog is one entry of `METASTORES`.
+
+Options given to a catalog are divided: its entry here names those that the catalog takes, the entry in `io/registry`
+those of the store; one that neither takes is refused. They travel in the handle of a table as they were given, secrets
+as references; openers get them resolved.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -13,11 +17,13 @@ from freshet.storage.catalogs.filesystem import FilesystemMetastore
 from freshet.storage.catalogs.memory import MemoryMetastore
 from freshet.storage.catalogs.metastore import Metastore, TableName
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
-from freshet.storage.io.env import Env
-from freshet.storage.io.env_settings import EnvSettings
+from freshet.storage.io.env import Env, resolved_options
+from freshet.storage.io.env_settings import EnvSettings, is_among
+from freshet.storage.io.registry import store_options
+from freshet.storage.options.secrets import shown_text
 
 Opener: TypeAlias = Callable[[Env, str, Mapping[str, str]], Metastore]
-"""Makes the catalog of a warehouse, with its options."""
+"""Makes the catalog of a warehouse, with its options, resolved."""
 
 METASTORE: Final = "metastore"
 WAREHOUSE: Final = "warehouse"
@@ -25,59 +31,88 @@ FILESYSTEM: Final = "filesystem"
 MEMORY: Final = "memory"
 
 
-def _without_options(make: Callable[[Env, str], Metastore]) -> Opener:
-    def opened(env: Env, warehouse: str, options: Mapping[str, str]) -> Metastore:
-        for key in options.keys() - {METASTORE}:
-            raise InvalidRequestError(
-                f"option {key}: this catalog has the option {METASTORE} alone; leave it out", option=key
-            )
-        return make(env, warehouse)
+@dataclass(frozen=True, slots=True)
+class CatalogKind:
+    """One kind of catalog. `options` are the keys that it takes besides `metastore`, `jdbc.*` for a prefix."""
 
-    return opened
+    open: Opener
+    options: tuple[str, ...] = ()
+    is_of_this_process: bool = False
+    """Other processes do not see its tables."""
 
 
-METASTORES: Final[Mapping[str, Opener]] = MappingProxyType(
-    {FILESYSTEM: _without_options(FilesystemMetastore), MEMORY: _without_options(MemoryMetastore)}
+METASTORES: Final[Mapping[str, CatalogKind]] = MappingProxyType(
+    {
+        FILESYSTEM: CatalogKind(lambda env, warehouse, options: FilesystemMetastore(env, warehouse)),
+        MEMORY: CatalogKind(lambda env, warehouse, options: MemoryMetastore(env, warehouse), is_of_this_process=True),
+    }
 )
-
-OF_THIS_PROCESS: Final = frozenset({MEMORY})
 
 
 def open_metastore(env: Env, warehouse: str, options: Mapping[str, str]) -> Metastore:
-    """The catalog of a warehouse; `InvalidRequestError` for a kind that there is not, or an option that it has not."""
-    kind = options.get(METASTORE, FILESYSTEM)
-    opener = METASTORES.get(kind)
-    if opener is None:
+    """The catalog of a warehouse; `InvalidRequestError` for a kind that there is not, or an option nobody takes."""
+    name = options.get(METASTORE, FILESYSTEM)
+    kind = METASTORES.get(name)
+    if kind is None:
         raise InvalidRequestError(
-            f"option {METASTORE}={kind}: there is no such catalog; choose one of {', '.join(METASTORES)}",
+            f"option {METASTORE}={name}: there is no such catalog; choose one of {', '.join(METASTORES)}",
             option=METASTORE,
         )
-    return opener(env, warehouse, options)
+    for key, text in options.items():
+        if not is_among(key, (METASTORE, *kind.options)):
+            _check_store_option(env, warehouse, key, text, kind)
+    return kind.open(env, warehouse, resolved_options(EnvSettings.of(options), kind.options))
 
 
 def catalog_settings(warehouse: str, options: Mapping[str, str]) -> EnvSettings:
-    """What other processes open the catalog with; nothing for a folder, where the location of a table says all."""
-    if options.get(METASTORE, FILESYSTEM) == FILESYSTEM:
-        return EnvSettings()
+    """What other processes open the catalog and its store with; a plain folder is found by the location of a table."""
+    if _is_plain_folder(options):
+        return EnvSettings.of({key: text for key, text in options.items() if key != METASTORE})
     return EnvSettings.of({**options, WAREHOUSE: warehouse})
 
 
 def is_found_again(claims: TableClaims, settings: EnvSettings) -> bool:
     """True when another process that has the settings claims ids of the table in the same way."""
-    kind = dict(settings.catalog).get(METASTORE, FILESYSTEM)
-    return type(claims) is FileClaims if kind == FILESYSTEM else kind not in OF_THIS_PROCESS
+    options = dict(settings.catalog)
+    if _is_plain_folder(options):
+        return type(claims) is FileClaims
+    kind = METASTORES.get(options.get(METASTORE, FILESYSTEM))
+    return kind is None or not kind.is_of_this_process
 
 
 def claims_of(env: Env, settings: EnvSettings, name: str) -> TableClaims | None:
-    """The claims of a table that came from another process; None for the exclusive creates of a folder.
+    """The claims of a table that came from another process; None for the exclusive creates of a plain folder.
 
     Raises `NotFoundError` where its catalog knows it no more.
     """
     options = dict(settings.catalog)
-    if options.get(METASTORE, FILESYSTEM) == FILESYSTEM:
+    if _is_plain_folder(options):
         return None
     database, _, table = name.partition(".")
     found = open_metastore(env, options.pop(WAREHOUSE), options).find_table(TableName(database, table))
     if found is None:
         raise NotFoundError(f"there is no table {name} any more in its catalog", table=name)
     return found.claims
+
+
+def _is_plain_folder(options: Mapping[str, str]) -> bool:
+    """A folder whose catalog was given no options of its own."""
+    kind = METASTORES[FILESYSTEM]
+    return options.get(METASTORE, FILESYSTEM) == FILESYSTEM and not any(is_among(key, kind.options) for key in options)
+
+
+def _check_store_option(env: Env, warehouse: str, key: str, text: str, kind: CatalogKind) -> None:
+    taken = store_options(warehouse)
+    if not is_among(key, taken):
+        known = ", ".join((METASTORE, *kind.options, *taken))
+        raise InvalidRequestError(
+            f"option {key}: neither the catalog nor the store of {shown_text(warehouse)} takes it; they take {known}; "
+            "leave it out",
+            option=key,
+        )
+    if env.settings is None or (key, text) not in env.settings.catalog:
+        raise InvalidRequestError(
+            f"option {key} is one of the store, which env= reaches without it; leave env= out, or make it with "
+            "open_env(warehouse, EnvSettings.of(options))",
+            option=key,
+        )

@@ -16,7 +16,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
 from functools import lru_cache
@@ -27,7 +27,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env_settings import EnvSettings
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_cache import LocalCache
-from freshet.storage.io.registry import is_of_this_process, open_file_io
+from freshet.storage.io.registry import is_of_this_process, open_file_io, store_options
 from freshet.storage.io.scratch_folders import ScratchFolders
 from freshet.storage.paths import store_of
 
@@ -266,8 +266,13 @@ def local_env(scratch_root: str | None = None) -> Env:
 
 def open_env(location: str, settings: EnvSettings = EnvSettings()) -> Env:  # noqa: B008 - a frozen value
     """An environment that reaches this location, and all others of its store."""
-    file_io = open_file_io(location, settings.resolved(os.environ))
+    file_io = open_file_io(location, resolved_options(settings, store_options(location)))
     return Env(file_io, settings.scratch_root, settings=None if is_of_this_process(location) else settings)
+
+
+def resolved_options(settings: EnvSettings, keys: Sequence[str]) -> Mapping[str, str]:
+    """The options among these keys; `env:NAME` is the variable of this process. Not to be shown or kept."""
+    return settings.resolved(keys, os.environ)
 
 
 def process_env(location: str, settings: EnvSettings) -> Env:

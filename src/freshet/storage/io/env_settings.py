@@ -12,7 +12,7 @@ missing, as the root of lookup stores is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,9 +38,9 @@ class EnvSettings:
         shown = {key: text if text.startswith(REFERENCE) else shown_option(key, text) for key, text in self.catalog}
         return f"EnvSettings({shown}, scratch_root={self.scratch_root!r})"
 
-    def resolved(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The catalog options with the values of what they refer to; they are not to be shown or kept."""
-        return {key: _value(key, text, environment) for key, text in self.catalog}
+    def resolved(self, keys: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+        """The options among these keys, with the values of what they refer to; they are not to be shown or kept."""
+        return {key: _value(key, text, environment) for key, text in self.catalog if is_among(key, keys)}
 
     def check_travels(self) -> None:
         """Raises `InvalidRequestError` for a secret that is written here in full."""
@@ -51,6 +51,11 @@ class EnvSettings:
                     f"variable that every process has, and give {key}={REFERENCE}NAME with the name of that variable",
                     option=key,
                 )
+
+
+def is_among(key: str, keys: Sequence[str]) -> bool:
+    """Whether an option is one of those that a store or a catalog takes; `s3.*` are all that begin so."""
+    return any(key.startswith(each[:-1]) if each.endswith("*") else key == each for each in keys)
 
 
 def _value(key: str, text: str, environment: Mapping[str, str]) -> str:

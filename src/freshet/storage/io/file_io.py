@@ -21,7 +21,8 @@ Errors are those of `exceptions`: `NotFoundError` for a missing file, `Retryable
 space helps, `InvalidRequestError` where the call or the permissions must change. A create whose answer was lost is no
 error but the outcome UNKNOWN: also where the store repeats a request by itself and then finds its own file there.
 
-A new store is a module here, an entry of `registry.SCHEMES` and one of the suite's `STORES`.
+A new store is a module here, an entry of `registry.SCHEMES`, which names the options that it takes, and one of the
+suite's `STORES`.
 
 Source: FORMAT.md §1, §3.3.
 """

@@ -91,13 +91,20 @@ class TableStore:
     def handle(self) -> TableHandle:
         """The table for other processes; `InvalidRequestError` where they cannot reach it as this one does."""
         settings = self.env.settings
-        if settings is None or not is_found_again(self.claims, settings):
-            own = self.env if settings is None else self.claims
+        if settings is None:
             raise InvalidRequestError(
-                f"table {self.name} cannot be sent to another process: it is reached through a {type(own).__name__} of "
-                f"this process ({type(self.env.file_io).__name__} at {self.location}), and another one would take "
-                "other files for it, or none. Use it in this process, or open it without env= at a location that all "
-                "processes reach",
+                f"table {self.name} cannot be sent to another process: it is reached through a "
+                f"{type(self.env).__name__} of this process ({type(self.env.file_io).__name__} at {self.location}), "
+                "and another one would take other files for it, or none. Use it in this process, or open it without "
+                "env= at a location that all processes reach",
+                table=self.name,
+            )
+        if not is_found_again(self.claims, settings):
+            raise InvalidRequestError(
+                f"table {self.name} cannot be sent to another process: its commits are claimed through "
+                f"{type(self.claims).__name__} of this process, and another one would commit without them. Use it in "
+                "this process, or open it with Catalog(warehouse, options=…) and without env=, with options from which "
+                "other processes open the same catalog, and its lock if it has one",
                 table=self.name,
             )
         options = tuple(sorted(self.dynamic_options.items()))
