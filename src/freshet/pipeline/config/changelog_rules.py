@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.options import ChangelogProducer, former_values, risky_options, unheeded_options
+from freshet.storage.options import former_values, risky_options, unheeded_options
 
 _WITHOUT_BEFORE = ("json", "debezium-unwrapped")
 
@@ -34,7 +34,7 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
         return
     if not (options.write_only and is_compacted):
         yield from risky_options(options)
-    if options.changelog_producer is not ChangelogProducer.INPUT:
+    if not options.changelog_producer.emits.at_flush:
         return
     blind = sorted({source.format for source in config.sources if source.format in _WITHOUT_BEFORE})
     if blind:

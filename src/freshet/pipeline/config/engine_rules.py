@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import assert_never
 
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import CAPABILITIES, CoreOptions, EngineOptions, MergeEngine, SequenceGroup, engine_options
@@ -64,8 +65,10 @@ class EngineRules:
                 return function is not None and not CAPABILITIES[function.name].takes_null
             case MergeEngine.AGGREGATE:
                 return function is not None and not CAPABILITIES[function.name].takes_null
-            case _:
+            case MergeEngine.DEDUPLICATE | MergeEngine.FIRST_ROW:
                 return False
+            case unknown:
+                assert_never(unknown)
 
     @property
     def refuses_retracts(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -120,8 +120,10 @@ class CarefulReader:
                 return read_envelope(record)
             case "debezium-unwrapped":
                 return read_unwrapped(record)
-            case _:
+            case "json" | "row-kind":
                 return read_row(record, self._plan.kind_field)
+            case unknown:
+                assert_never(unknown)
 
     def inputs(self, key: FactsKey) -> Inputs:
         """The inputs under these facts."""

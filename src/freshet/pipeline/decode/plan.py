@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from freshet.pipeline.config.model import Format
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import METADATA_COLUMNS
 from freshet.pipeline.decode.dialect import Dialect
@@ -113,7 +114,7 @@ class DecodePlan:
     """All that a decoder of one source knows."""
 
     source_index: int
-    format: str
+    format: Format
     dialect: Dialect
     placeholder: str | None
     fields: tuple[PayloadField, ...]

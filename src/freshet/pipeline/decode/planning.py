@@ -37,7 +37,7 @@ from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.model.data_type import DataField, DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options import ChangelogProducer, CoreOptions, SequenceGroup
+from freshet.storage.options import CoreOptions, SequenceGroup
 
 _BIGINT: Final = ScalarType(TypeRoot.BIGINT)
 _INT: Final = ScalarType(TypeRoot.INT)
@@ -91,6 +91,7 @@ def plan_decoding(
     `references` are those of `spark_expressions`.
     """
     source, schema = config.sources[source_index], config.table.table_schema
+    assert source.format is not None
     rules = engine_rules(schema, config.table.core_options)
     groups = rules.filled_groups(name for name in schema.column_names if source.fills(name))
     read: dict[str, References] = dict(references or {})
@@ -104,11 +105,11 @@ def plan_decoding(
     core = rules.core
     added_up = tuple(name for name in rules.needs_before if source.fills(name))
     takes_before = not (core.ignore_update_before or core.ignore_delete) and (
-        core.changelog_producer is ChangelogProducer.INPUT or bool(added_up)
+        core.changelog_producer.emits.at_flush or bool(added_up)
     )
     return DecodePlan(
         source_index=source_index,
-        format=source.format or "",
+        format=source.format,
         dialect=dialect_of(source),
         placeholder=source.unavailable_value_placeholder if source.is_debezium else None,
         fields=fields,

@@ -11,6 +11,8 @@ Source: MERGING.md §4.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from freshet.storage.changelog.changed_rows import CompactionChangelog
 from freshet.storage.changelog.full_compaction import FullCompactionChangelog
 from freshet.storage.changelog.lookup import FirstRowChangelog, LookupChangelog
@@ -26,13 +28,17 @@ def compaction_changelog(
     """The producer of one rewrite, or None if it emits nothing; `takes_level_0` is about its own inputs."""
     unchanged = _unchanged(schema, options)
     match options.changelog_producer:
-        case ChangelogProducer.LOOKUP if output_level > 0 and takes_level_0:
+        case ChangelogProducer.NONE | ChangelogProducer.INPUT:
+            return None
+        case ChangelogProducer.LOOKUP:
+            if output_level == 0 or not takes_level_0:
+                return None
             is_first_row = options.merge_engine is MergeEngine.FIRST_ROW
             return FirstRowChangelog() if is_first_row else LookupChangelog(unchanged)
-        case ChangelogProducer.FULL_COMPACTION if output_level == max_level:
-            return FullCompactionChangelog(max_level, unchanged)
-        case _:
-            return None
+        case ChangelogProducer.FULL_COMPACTION:
+            return FullCompactionChangelog(max_level, unchanged) if output_level == max_level else None
+        case unknown:
+            assert_never(unknown)
 
 
 def _unchanged(schema: TableSchema, options: CoreOptions) -> SameValues | None:

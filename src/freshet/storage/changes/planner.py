@@ -28,7 +28,7 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, EntryKind, IndexFileMeta, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
-from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.choices import MergeEngine
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.scan.planner import Packing, plan_scan, split_bucket
 from freshet.storage.scan.pruning import (
@@ -209,13 +209,12 @@ class ChangePlanner:
 def emitted_levels(options: CoreOptions) -> Callable[[int], bool]:
     """The levels whose rows the changelog has emitted. Level 0 counts where changes are emitted as they are written,
     also of tables whose scans do not show it."""
-    match options.changelog_producer:
-        case ChangelogProducer.LOOKUP:
-            return lambda level: level > 0
-        case ChangelogProducer.FULL_COMPACTION:
-            highest = options.num_levels - 1
-            return lambda level: level == highest
-    return lambda level: True
+    emits = options.changelog_producer.emits
+    if emits.only_at_highest_level:
+        highest = options.num_levels - 1
+        return lambda level: level == highest
+    lowest = 1 if emits.in_compactions else 0
+    return lambda level: level >= lowest
 
 
 def _old_buckets_first(splits: list[ChangeSplit]) -> list[ChangeSplit]:

@@ -30,7 +30,6 @@ from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions
 
 
@@ -150,12 +149,11 @@ def newest_compacted(snapshots: SnapshotStore, options: CoreOptions) -> Snapshot
 
 def _is_compaction(options: CoreOptions) -> Callable[[Snapshot], bool]:
     commits = options.full_compaction_delta_commits
-    if commits is None and options.changelog_producer is not ChangelogProducer.FULL_COMPACTION:
+    if commits is None:
         return lambda snapshot: snapshot.commit_kind is CommitKind.COMPACT
-    every = commits or 1
     return lambda snapshot: (
         snapshot.commit_kind is CommitKind.COMPACT
-        and (snapshot.commit_identifier % every == 0 or snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER)
+        and (snapshot.commit_identifier % commits == 0 or snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER)
     )
 
 

@@ -31,7 +31,7 @@ from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.metadata.live_files import BucketFiles
 from freshet.storage.model.manifest import BucketId, EntryKind, FileIdentity, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
-from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.choices import MergeEngine
 from freshet.storage.options.core import CoreOptions
 
 SortKey = Callable[[bytes], Any]
@@ -73,7 +73,7 @@ def looks_up(options: CoreOptions) -> LooksUp:
     """What the options of a table say."""
     if not options.needs_lookup:
         return LooksUp.NOTHING
-    is_plain = options.changelog_producer is not ChangelogProducer.LOOKUP and not options.deletion_vectors_enabled
+    is_plain = not options.changelog_producer.emits.by_lookup and not options.deletion_vectors_enabled
     is_rewritten = is_plain and options.merge_engine is not MergeEngine.FIRST_ROW
     return LooksUp.OF_REWRITTEN if is_rewritten else LooksUp.LEVELS_ABOVE
 

@@ -60,7 +60,7 @@ from freshet.storage.merge.sorted_runs import Levels, SortedRun, files_of, inter
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta, FileSource
-from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.choices import MergeEngine
 
 LOOKED_UP_LEVEL_MIN: Final = 2
 """Keys are looked up at these levels: what compacts level 0 takes level 1 along."""
@@ -216,8 +216,8 @@ class Rewriter:
             return False
         if output_level == max_level:
             # Lone rows would stay unmerged until the next compaction, which emits nothing of untouched keys.
-            emits = options.changelog_producer is ChangelogProducer.LOOKUP
-            return emits and options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
+            emits = options.changelog_producer.emits
+            return emits.by_lookup and options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
         return options.merge_engine is not MergeEngine.DEDUPLICATE or bool(options.sequence_field)
 
     def _higher(

@@ -6,7 +6,7 @@ Source: MERGING.md §0, §2.2, §2.7, §2.9.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, assert_never
 
 from freshet.storage.merge.aggregate.choosers import CHOICES, Chooser
 from freshet.storage.merge.aggregate.collect import Collect
@@ -29,7 +29,7 @@ from freshet.storage.merge.stable import Stable
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.aggregate_function import AggregateFunction, ColumnAggregate
-from freshet.storage.options.choices import ChangelogProducer, MergeEngine, SortOrder
+from freshet.storage.options.choices import MergeEngine, SortOrder
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import EngineOptions, engine_options
 
@@ -58,7 +58,7 @@ def lookup_merge_function(
     Where they emit a changelog, results are such that merging them again changes nothing.
     """
     function = _engine(schema, options, metrics or MergeMetrics(), table, passes_lone_rows=False)
-    if options.changelog_producer is not ChangelogProducer.LOOKUP or not isinstance(function, LookupLevels):
+    if not options.changelog_producer.emits.by_lookup or not isinstance(function, LookupLevels):
         return function
     match function.function:
         case PartialUpdate() as engine if engine.options.groups:
@@ -89,6 +89,8 @@ def _engine(
             engine = engine_options(schema, options)
             functions = _functions(schema, engine)
             function = Aggregation(merged, functions, engine.remove_record_on_delete, passes_lone_rows)
+        case unknown:
+            assert_never(unknown)
     return LookupLevels(function) if options.needs_lookup else function
 
 

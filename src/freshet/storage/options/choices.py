@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 DYNAMIC_BUCKET: Final = -1
 """`bucket=-1`: dynamic buckets of a keyed table, no buckets of an append table."""
@@ -21,13 +22,41 @@ class MergeEngine(StrEnum):
     FIRST_ROW = "first-row"
 
 
-class ChangelogProducer(StrEnum):
-    """Where changelog files come from."""
+@dataclass(frozen=True, slots=True)
+class ChangelogEmission:
+    """When a changelog producer emits the changes of rows."""
 
-    NONE = "none"
-    INPUT = "input"
-    LOOKUP = "lookup"
-    FULL_COMPACTION = "full-compaction"
+    at_flush: bool = False
+    """The rows as they were given, when they are written to level 0."""
+    in_compactions: bool = False
+    """What compactions change."""
+    by_lookup: bool = False
+    """Compactions of level 0 look up the rows that they replace: those emit, and need not reach the highest level."""
+    only_at_highest_level: bool = False
+    """Compactions to the highest level emit, no others."""
+
+    @property
+    def with_commit(self) -> bool:
+        """True when the commit of rows can have their changes: nothing emits more of them later."""
+        return self.at_flush or self.by_lookup
+
+
+class ChangelogProducer(StrEnum):
+    """Where changelog files come from. Who asks what a producer does asks `emits`, which every member declares."""
+
+    NONE = "none", ChangelogEmission()
+    INPUT = "input", ChangelogEmission(at_flush=True)
+    LOOKUP = "lookup", ChangelogEmission(in_compactions=True, by_lookup=True)
+    FULL_COMPACTION = "full-compaction", ChangelogEmission(in_compactions=True, only_at_highest_level=True)
+
+    emits: ChangelogEmission
+
+    def __new__(cls, text: str, emits: ChangelogEmission) -> Self:
+        """A member: its text in options, and what it does."""
+        member = str.__new__(cls, text)
+        member._value_ = text
+        member.emits = emits
+        return member
 
 
 class SortOrder(StrEnum):

@@ -16,7 +16,6 @@ from typing import Any, Final, NoReturn
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.options.choices import (
-    ChangelogProducer,
     LogChangelogMode,
     LogConsistency,
     LogSystem,
@@ -114,7 +113,7 @@ class CoreOptions(DeclaredOptions):
         """True when level 0 holds changes and the lowest level above holds the whole rows: MERGING.md §0, §2.7."""
         return self.has_primary_key and (
             self.merge_engine is MergeEngine.FIRST_ROW
-            or self.changelog_producer is ChangelogProducer.LOOKUP
+            or self.changelog_producer.emits.by_lookup
             or self.deletion_vectors_enabled
             or self.force_lookup
         )
@@ -142,7 +141,7 @@ class CoreOptions(DeclaredOptions):
         """Commits from one full compaction to the next; None if there are none."""
         if self.full_compaction_delta_commits_given is not None:
             return self.full_compaction_delta_commits_given
-        return 1 if self.changelog_producer is ChangelogProducer.FULL_COMPACTION else None
+        return 1 if self.changelog_producer.emits.only_at_highest_level else None
 
     @property
     def lookup_compact_max_interval(self) -> int:
@@ -162,12 +161,8 @@ class CoreOptions(DeclaredOptions):
             return False
         if self.log_changelog_mode is not LogChangelogMode.AUTO:
             return self.log_changelog_mode is LogChangelogMode.ALL
-        producer = self.changelog_producer
-        return (
-            not self.has_primary_key
-            or producer in (ChangelogProducer.LOOKUP, ChangelogProducer.INPUT)
-            or (producer is ChangelogProducer.FULL_COMPACTION and self.publishes_changes)
-        )
+        emits = self.changelog_producer.emits
+        return not self.has_primary_key or emits.with_commit or (emits.in_compactions and self.publishes_changes)
 
     @property
     def has_log(self) -> bool:

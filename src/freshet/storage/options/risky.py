@@ -74,12 +74,12 @@ def _packed(options: CoreOptions) -> list[str]:
 
 def _late(options: CoreOptions) -> list[str]:
     producer = options.changelog_producer
-    if options.write_only and producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
+    if options.write_only and producer.emits.in_compactions:
         return [
             f"changelog-producer={producer} makes the changelog when it compacts, and write-only=true never does: "
             "readers of changes see nothing until another job compacts the table; run `freshet compact` with the writer"
         ]
-    if producer is ChangelogProducer.LOOKUP and not options.commits_empty_level_0:
+    if producer.emits.by_lookup and not options.commits_empty_level_0:
         return [
             "with lookup-wait=false commits do not wait for the compaction that makes the changelog: changes are "
             "emitted late; leave the option out to have them with each commit"

@@ -61,7 +61,7 @@ def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
                 "first; remove it",
                 option="sequence.field",
             )
-        if producer not in (ChangelogProducer.NONE, ChangelogProducer.LOOKUP):
+        if producer is not ChangelogProducer.NONE and not producer.emits.by_lookup:
             raise InvalidRequestError(
                 f"changelog-producer={producer} cannot be used with merge-engine=first-row; use none or lookup",
                 option="changelog-producer",
@@ -99,19 +99,19 @@ def _check_removal(schema: TableSchema, options: CoreOptions, engine: EngineOpti
 
 def _check_producer(options: CoreOptions) -> None:
     producer = options.changelog_producer
-    if options.full_compaction_delta_commits is not None and producer is ChangelogProducer.LOOKUP:
+    if options.full_compaction_delta_commits is not None and producer.emits.by_lookup:
         raise InvalidRequestError(
             "full-compaction.delta-commits cannot be used with changelog-producer=lookup; remove it, or use "
             "changelog-producer=full-compaction",
             option="full-compaction.delta-commits",
         )
-    if options.streaming_read_overwrite and producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
+    if options.streaming_read_overwrite and producer.emits.in_compactions:
         raise InvalidRequestError(
             f"streaming-read-overwrite cannot be used with changelog-producer={producer}: changes would be read twice; "
             "remove it",
             option="streaming-read-overwrite",
         )
-    if options.deletion_vectors_enabled and producer is ChangelogProducer.FULL_COMPACTION:
+    if options.deletion_vectors_enabled and producer.emits.only_at_highest_level:
         raise InvalidRequestError(
             "deletion-vectors.enabled cannot be used with changelog-producer=full-compaction; "
             "use none, input or lookup",

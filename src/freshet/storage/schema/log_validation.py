@@ -29,7 +29,6 @@ from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureEr
 from freshet.storage.logs.log_systems import refuse_uncommitted_json
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.choices import (
-    ChangelogProducer,
     LogChangelogMode,
     LogConsistency,
     LogSystem,
@@ -77,13 +76,13 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
         if options.log_changelog_mode is LogChangelogMode.UPSERT:
             raise InvalidRequestError("log.changelog-mode=upsert needs a primary key", option="log.changelog-mode")
         return
-    if options.changelog_producer is ChangelogProducer.LOOKUP:
-        if options.logs_changes:
-            _check_lookup(options)
+    emits = options.changelog_producer.emits
+    if emits.in_compactions and options.publishes_changes:
         return
-    if options.changelog_producer is ChangelogProducer.FULL_COMPACTION and options.publishes_changes:
-        return
-    _check_without_lookup(options)
+    if emits.by_lookup:
+        _check_lookup(options)
+    else:
+        _check_without_lookup(options)
 
 
 def _check_kafka(given: Mapping[str, str]) -> None:
@@ -157,7 +156,7 @@ def _check_without_lookup(options: CoreOptions) -> None:
             "only once it was merged with what is stored",
             option="changelog-producer",
         )
-    if options.logs_before_images and producer is not ChangelogProducer.INPUT:
+    if options.logs_before_images and not producer.emits.with_commit:
         raise InvalidRequestError(
             f"log.changelog-mode=all needs changelog-producer=lookup or input; with {producer} the row before an "
             "update is not known when it is logged. Set one of them, or log.changelog-mode=upsert",

@@ -18,7 +18,7 @@ from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.options.choices import ChangelogProducer, LookupCompact
+from freshet.storage.options.choices import LookupCompact
 from freshet.storage.write.bucket_index import BucketIndex
 from freshet.storage.write.bucket_state import BucketState
 from freshet.storage.write.bucket_writer import BucketTools
@@ -138,7 +138,7 @@ class BucketTree:
             self._memory.last_full_ms = env.creation_time_ms()
         started_ms = env.now_ms()
         emitted = EmittedRows()
-        is_logged = self._tools.logged is Logged.CHANGELOG and options.changelog_producer is not ChangelogProducer.INPUT
+        is_logged = self._tools.logged is Logged.CHANGELOG and options.changelog_producer.emits.in_compactions
         with self._tools.timings.step("compaction"):
             result = self._rewriter.compact(
                 *self._bucket_id,

@@ -32,7 +32,6 @@ from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.compact.rewriter import CompactionResult
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
-from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions
 
 EMITTED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -53,7 +52,7 @@ def logged_rows(options: CoreOptions) -> Logged:
     """What is logged of a table; `schema.log_validation` has the table."""
     if not options.logs_changes:
         return Logged.NOTHING
-    if options.has_primary_key and options.changelog_producer in (ChangelogProducer.LOOKUP, ChangelogProducer.INPUT):
+    if options.has_primary_key and options.changelog_producer.emits.with_commit:
         return Logged.CHANGELOG
     return Logged.ROWS
 

@@ -49,7 +49,6 @@ from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.write.bucket_state import BucketState
 from freshet.storage.write.bucket_tree import BucketTree
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
@@ -83,7 +82,7 @@ class KeyValueBucketWriter(BucketWriter):
         state: BucketState,
     ) -> None:
         super().__init__(tools, partition, bucket, total_buckets, is_ordered=True)
-        self._emits_input = tools.store.options.changelog_producer is ChangelogProducer.INPUT
+        self._emits_input = tools.store.options.changelog_producer.emits.at_flush
         self._buffer = WriteBuffer(
             rewriter.order, rewriter.function, rewriter.new_spill_path, keeps_raw_rows=self._emits_input
         )

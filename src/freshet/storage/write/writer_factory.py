@@ -13,7 +13,7 @@ from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.choices import MergeEngine
 from freshet.storage.options.engine import engine_options
 from freshet.storage.write.append_bucket_writer import AppendBucketWriter
 from freshet.storage.write.bucket_writer import BucketTools
@@ -79,7 +79,7 @@ def table_rewriter(
 
 def _deletes_by_key(store: TableStore) -> bool:
     """Whether of a -D only the key matters: it removes the row, and no changelog repeats what it says."""
-    if not store.schema.has_primary_key or store.options.changelog_producer is ChangelogProducer.INPUT:
+    if not store.schema.has_primary_key or store.options.changelog_producer.emits.at_flush:
         return False
     if store.options.merge_engine is MergeEngine.DEDUPLICATE:
         return True

@@ -51,8 +51,10 @@ def converter_for(data_type: DataType, dialect: Dialect, fact: Fact | None = Non
             return TimeConverter(data_type, dialect, fact)
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             return TimestampConverter(data_type, dialect, fact)
-        case _:
+        case TypeRoot.TINYINT | TypeRoot.SMALLINT | TypeRoot.INT | TypeRoot.BIGINT:
             return IntegerConverter(data_type)
+        case unknown:
+            raise AssertionError(f"{unknown} has no converter")
 
 
 def convert_texts(data_type: DataType, texts: pa.Array) -> pa.Array:

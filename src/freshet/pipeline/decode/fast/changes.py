@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 import numpy as np
@@ -73,14 +73,7 @@ class ChangeReader:
         if failed:
             structs = [each for index, each in enumerate(structs) if index not in failed]
             indexes = np.delete(indexes, list(failed))
-        if self._plan.format == "debezium-json":
-            ops = list(map(_OP, structs))
-            befores, rows = list(map(_BEFORE, structs)), list(map(_AFTER, structs))
-            kinds = np.fromiter(map(OPS.get, ops, repeat(_NO_KIND)), np.int8, len(ops))
-            for index in np.flatnonzero(kinds == DELETE).tolist():
-                rows[index] = befores[index]
-            return Changes(indexes, kinds, rows, befores, ops, structs), failed
-        return Changes(indexes, self._flat_kinds(structs), structs, None, self._flat_ops(structs), structs), failed
+        return self._changes(structs, indexes), failed
 
     def odd(self, changes: Changes) -> Mask:
         """The changes that take the careful path because of their kind, image or key."""
@@ -116,23 +109,34 @@ class ChangeReader:
             elif key_of(before) != key_of(rows[index]):
                 odd[index] = True
 
-    def _flat_ops(self, rows: Sequence[Any]) -> list[Any]:
-        if self._plan.format != "debezium-unwrapped":
-            return [None] * len(rows)
-        return list(map(attrgetter(self._structs.row_names["__op"]), rows))
-
-    def _flat_kinds(self, rows: Sequence[Any]) -> Any:
+    def _changes(self, structs: list[Any], indexes: RowIndexes) -> Changes:
+        count, names = len(structs), self._structs.row_names
+        ops: list[Any] = [None] * count
         match self._plan.format:
+            case "debezium-json":
+                return _of_envelopes(structs, indexes)
+            case "debezium-unwrapped":
+                ops = list(map(attrgetter(names["__op"]), structs))
+                deleted = map(attrgetter(names["__deleted"]), structs)
+                kinds = np.fromiter(map(_unwrapped_kind, ops, deleted), np.int8, count)
             case "json":
-                return np.zeros(len(rows), np.int8)
+                kinds = np.zeros(count, np.int8)
             case "row-kind":
                 assert self._plan.kind_field is not None
-                given = map(attrgetter(self._structs.row_names[self._plan.kind_field]), rows)
-                return np.fromiter((_kind_code(text) for text in given), np.int8, len(rows))
-            case _:
-                names = self._structs.row_names
-                marks = map(attrgetter(names["__op"], names["__deleted"]), rows)
-                return np.fromiter((_unwrapped_kind(op, deleted) for op, deleted in marks), np.int8, len(rows))
+                given = map(attrgetter(names[self._plan.kind_field]), structs)
+                kinds = np.fromiter(map(_kind_code, given), np.int8, count)
+            case unknown:
+                assert_never(unknown)
+        return Changes(indexes, kinds, structs, None, ops, structs)
+
+
+def _of_envelopes(structs: list[Any], indexes: RowIndexes) -> Changes:
+    ops = list(map(_OP, structs))
+    befores, rows = list(map(_BEFORE, structs)), list(map(_AFTER, structs))
+    kinds = np.fromiter(map(OPS.get, ops, repeat(_NO_KIND)), np.int8, len(ops))
+    for index in np.flatnonzero(kinds == DELETE).tolist():
+        rows[index] = befores[index]
+    return Changes(indexes, kinds, rows, befores, ops, structs)
 
 
 def _decode_all(decode: Callable[[Any], Any], values: Sequence[Any]) -> tuple[list[Any], dict[int, str | None]]:

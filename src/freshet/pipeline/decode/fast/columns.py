@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 import numpy as np
@@ -110,8 +110,10 @@ class ColumnReader:
                 names = self._structs.row_names
                 pairs = map(attrgetter(names["__ts_ms"], names["__source_ts_ms"]), changes.rows)
                 return [second if first is None else first for first, second in pairs]
-            case _:
+            case "json" | "row-kind":
                 return [None] * len(changes.rows)
+            case unknown:
+                assert_never(unknown)
 
 
 def without_unset(columns: Columns) -> Columns:
