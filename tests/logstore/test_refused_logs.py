@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from freshet.logstore.exceptions import LogConfigError
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.logs.registry import PROVIDERS
 from freshet.storage.table import Table
 from freshet.storage.table_engine import SplitStream, StreamRequest
 from tests.kit.fake_log import FakeLog
@@ -48,6 +50,21 @@ def test_a_second_user_is_refused(table: Table) -> None:
 def test_combinations_that_are_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         make_logged(tmp_path, **options)
+
+
+def test_a_log_system_checks_its_own_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Elsewhere:
+        def check_options(self, given: Mapping[str, str]) -> None:
+            if "kafka.elsewhere" not in given:
+                raise InvalidRequestError("a log elsewhere needs kafka.elsewhere")
+
+    monkeypatch.setitem(PROVIDERS, "kafka", Elsewhere)
+    with pytest.raises(InvalidRequestError, match="needs kafka.elsewhere"):
+        make_logged(tmp_path)
+    assert make_logged(tmp_path, kafka__topic="not a topic", kafka__elsewhere="there")
+    monkeypatch.delitem(PROVIDERS, "kafka")
+    with pytest.raises(InvalidRequestError, match="log.system=kafka is not provided here"):
+        make_logged(tmp_path / "2")
 
 
 def test_append_tables_without_buckets_or_with_upsert_are_refused(tmp_path: Path) -> None:  # V35, V37

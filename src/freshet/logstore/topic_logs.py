@@ -16,6 +16,7 @@ from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.protocol.client import LogClient, LogProducer, TopicFacts
 from freshet.logstore.protocol.control import CONTROL_SUFFIX, ControlKind, ControlRecord, claim_epoch, note
 from freshet.logstore.protocol.topic import check_topic, ensure_topics, existing_topic, topic_warnings
+from freshet.logstore.protocol.topic_options import check_topic_options
 from freshet.logstore.protocol.topic_owner import TOPIC_OPTION, check_owner, refuse_foreign
 from freshet.logstore.reading.isolation import isolation_for
 from freshet.logstore.reading.split_stream import LogSplitStream
@@ -92,6 +93,10 @@ class TopicLogs:
         """Of the tasks of this process, by the options of their table: a connection takes longer than a small batch."""
         self._task_topics: dict[tuple[str, str, int], tuple[TopicFacts, float]] = {}
         """What tasks have found, by topic, its id and the buckets, and when."""
+
+    def check_options(self, given: Mapping[str, str]) -> None:
+        """Raises `InvalidRequestError` for options with which there can be no log."""
+        check_topic_options(given)
 
     def open_log(self, table: LoggedTable, commit_user: str, progress: LogProgress | None, now_ms: int) -> TopicLog:
         """Opens the log of a table for its user."""

@@ -1,10 +1,22 @@
-"""The log system `kafka`: topics of a real cluster."""
+"""The log system `kafka`: topics of a real cluster. The client is loaded when a cluster is asked."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
-from freshet.logstore.kafka.log_client import KafkaLogClient
+from freshet._lazy import LazyModule
+from freshet.logstore.protocol.client import LogClient
 from freshet.logstore.topic_logs import TopicLogs
 
-KAFKA_LOGS: Final = TopicLogs(KafkaLogClient.of_options)
+if TYPE_CHECKING:
+    from freshet.logstore.kafka import log_client as _log_client
+else:
+    _log_client = LazyModule("freshet.logstore.kafka.log_client")
+
+
+def _open_client(options: Mapping[str, str]) -> LogClient:
+    return _log_client.KafkaLogClient.of_options(options)
+
+
+KAFKA_LOGS: Final = TopicLogs(_open_client)

@@ -41,7 +41,7 @@ from freshet.logstore.reading.snapshot_log import check_bounds, progress_at
 from freshet.logstore.reading.snapshot_steps import SnapshotSteps
 from freshet.logstore.reading.tail import LogTail, first_of
 from freshet.logstore.reading.waiting import LogWaiting
-from freshet.storage.logs.log_systems import LoggedTable, provider_named
+from freshet.storage.logs.log_systems import LoggedTable, provider_of
 from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
@@ -346,6 +346,6 @@ class LogSplitStream:
 def _reopened(pickled: bytes) -> LogSplitStream:
     """A stream that was pickled, for reading groups; the same one again, with its connections, in this process."""
     table, history, isolation = pickle.loads(pickled)
-    found = provider_named(table.options.log_system).split_stream(table, history, isolation)
+    found = provider_of(table.options, table.name).split_stream(table, history, isolation)
     assert isinstance(found, LogSplitStream)
     return found

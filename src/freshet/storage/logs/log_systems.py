@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,10 @@ class LoggedTable:
 class LogProvider(Protocol):
     """A log system."""
 
+    def check_options(self, given: Mapping[str, str]) -> None:
+        """Raises `InvalidRequestError`, naming the option, for options of its own that are missing or wrong; asks no
+        other process."""
+
     def open_log(self, table: LoggedTable, commit_user: str, progress: LogProgress | None, now_ms: int) -> TableLog:
         """Opens the log for its user, making what is not there; `progress` is how far the log is, by the table."""
 
@@ -53,12 +57,6 @@ class LogProvider(Protocol):
         """Reads snapshots, then the log."""
 
 
-def provider_named(name: str) -> LogProvider:
-    """The system of that name, as a table spells it, which is known to be provided."""
-    provider: LogProvider = PROVIDERS[name.lower()]()
-    return provider
-
-
 def log_system(options: CoreOptions, table: str) -> LogProvider:
     """The system that the options name; `InvalidRequestError` where they name none, or one that is not registered."""
     if not options.logs_changes and not options.publishes_changes:
@@ -68,13 +66,20 @@ def log_system(options: CoreOptions, table: str) -> LogProvider:
             option="log.system",
         )
     refuse_uncommitted_json(options, table)
+    return provider_of(options, table)
+
+
+def provider_of(options: CoreOptions, table: str | None = None) -> LogProvider:
+    """The system of a table that has a log; `InvalidRequestError` where it is not registered."""
     if options.log_system not in PROVIDERS:
         raise InvalidRequestError(
-            f"table {table}: log.system={options.log_system} is not provided here; import freshet, which does",
+            f"{f'table {table}: ' if table else ''}log.system={options.log_system} is not provided here; import "
+            "freshet, which does",
             table=table,
             option="log.system",
         )
-    return provider_named(options.log_system)
+    provider: LogProvider = PROVIDERS[options.log_system]()
+    return provider
 
 
 def refuse_uncommitted_json(options: CoreOptions, table: str | None = None) -> None:

@@ -21,12 +21,10 @@ was in Paimon. `log.format=json` has no word for updates, so keyed tables need `
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Final
 
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from freshet.storage.logs.log_systems import refuse_uncommitted_json
+from freshet.storage.logs.log_systems import provider_of, refuse_uncommitted_json
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.choices import (
     LogChangelogMode,
@@ -42,16 +40,6 @@ _NEED_A_LOG: Final = {
     "log.consistency": LogConsistency.EVENTUAL,
 }
 
-TOPIC_CHARACTERS_MAX: Final = 249 - len("-control")
-_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
-
-_OURS: Final[Mapping[str, tuple[str, ...]]] = {
-    "kafka.acks": ("all", "-1"),
-    "kafka.request.required.acks": ("all", "-1"),
-    "kafka.enable.idempotence": ("true",),
-}
-"""What a log relies on: the only values that may be given."""
-
 LOG_FORMATS: Final = ("arrow", "json", "debezium-json")
 
 
@@ -63,11 +51,11 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
                 raise InvalidRequestError(f"{key}={value} needs a log; set log.system=kafka", option=key)
         return
     _check_formats(schema, options)
-    _check_kafka(options.given)
+    provider_of(options).check_options(options.given)
     if options.bucket <= 0:
         raise InvalidRequestError(
-            "log.system=kafka needs a fixed number of buckets: the rows of a bucket are in the partition of its "
-            "number; set bucket",
+            f"log.system={options.log_system} needs a fixed number of buckets: the rows of a bucket are in the "
+            "partition of its number; set bucket",
             option="bucket",
         )
     if options.write_only and options.logs_changes:
@@ -83,26 +71,6 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
         _check_lookup(options)
     else:
         _check_without_lookup(options)
-
-
-def _check_kafka(given: Mapping[str, str]) -> None:
-    topic = given.get("kafka.topic", "").strip()
-    if not topic:
-        raise InvalidRequestError("log.system=kafka needs the option kafka.topic", option="kafka.topic")
-    if not _TOPIC.fullmatch(topic) or len(topic) > TOPIC_CHARACTERS_MAX:
-        raise InvalidRequestError(
-            f"kafka.topic={topic}: a topic has letters, digits, '.', '_' and '-', {TOPIC_CHARACTERS_MAX} of them at "
-            "most (the control topic adds -control)",
-            option="kafka.topic",
-        )
-    for key, allowed in _OURS.items():
-        value = given.get(key, "").strip().lower()
-        if value and value not in allowed:
-            raise InvalidRequestError(
-                f"{key}={value}: a log that loses what was acknowledged is no log; leave the option out, it is "
-                f"{allowed[0]}",
-                option=key,
-            )
 
 
 def _check_formats(schema: TableSchema, options: CoreOptions) -> None:
@@ -141,8 +109,8 @@ def _check_lookup(options: CoreOptions) -> None:
     if not options.commits_empty_level_0 or options.lookup_compact is LookupCompact.GENTLE:
         key = "lookup-wait" if not options.commits_empty_level_0 else "lookup-compact"
         raise InvalidRequestError(
-            "log.system=kafka with changelog-producer=lookup needs lookup-wait=true and lookup-compact=radical: "
-            "changes are logged with the commit that made them",
+            f"log.system={options.log_system} with changelog-producer=lookup needs lookup-wait=true and "
+            "lookup-compact=radical: changes are logged with the commit that made them",
             option=key,
         )
 
@@ -152,8 +120,8 @@ def _check_without_lookup(options: CoreOptions) -> None:
     reason = f"merge-engine={engine}" if engine is not MergeEngine.DEDUPLICATE else "sequence.field"
     if engine is not MergeEngine.DEDUPLICATE or options.sequence_field:
         raise InvalidRequestError(
-            f"log.system=kafka with {reason} needs changelog-producer=lookup: what a row becomes in the table is known "
-            "only once it was merged with what is stored",
+            f"log.system={options.log_system} with {reason} needs changelog-producer=lookup: what a row becomes in "
+            "the table is known only once it was merged with what is stored",
             option="changelog-producer",
         )
     if options.logs_before_images and not producer.emits.with_commit:
