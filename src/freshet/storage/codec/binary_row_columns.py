@@ -99,10 +99,9 @@ def _key_arrow_type(given: Any, data_type: ScalarType) -> Any:
             return pa.binary()
         case TypeRoot.DECIMAL:
             return pa.decimal128(data_type.precision or 10, data_type.scale or 0)
-        case _:
-            if pa.types.is_timestamp(given):
-                return given
-            return pa.timestamp("us")
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            return given if pa.types.is_timestamp(given) else pa.timestamp("us")
+    raise AssertionError(f"{root} is not in binary rows")
 
 
 def row_column(array: Any, data_type: DataType) -> RowColumn:
@@ -120,8 +119,9 @@ def row_column(array: Any, data_type: DataType) -> RowColumn:
             return _decimal_column(array, nulls, is_wide(data_type))
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             return _timestamp_column(array, nulls, data_type.precision or 0)
-        case _:
+        case TypeRoot.CHAR | TypeRoot.VARCHAR | TypeRoot.BINARY | TypeRoot.VARBINARY:
             return _bytes_column(array, nulls)
+    raise AssertionError(f"{root} is not in binary rows")
 
 
 def _values(array: Any, dtype: Any, per_row: int = 1) -> npt.NDArray[Any]:

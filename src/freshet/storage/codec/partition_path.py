@@ -116,8 +116,9 @@ def _value_text(value: Any, data_type: DataType, legacy: bool) -> str:
             return _timestamp_text(int(value), data_type.precision or 0, legacy)
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
             raise UnsupportedFeatureError(f"partition column of type {data_type}: its folder name is not defined")
-        case _:
+        case TypeRoot.TINYINT | TypeRoot.SMALLINT | TypeRoot.INT | TypeRoot.BIGINT | TypeRoot.CHAR | TypeRoot.VARCHAR:
             return str(value)
+    raise AssertionError(f"{data_type} has no text in folder names")
 
 
 def float_text(value: np.float32 | np.float64) -> str:
