@@ -28,6 +28,7 @@ import pytest
 
 from freshet import Catalog, CorruptDataError, InvalidRequestError, NotFoundError, StorageError, Table, col
 from freshet import UnsupportedFeatureError as Unsupported
+from freshet.storage.exceptions import MissingFileError
 from tests.kit.folders import unchanged
 
 KINDS = ("snapshot", "schema", "manifest-list", "manifest", "data")
@@ -155,8 +156,8 @@ def test_files_that_are_something_else(damage: Damage, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "error", "word"),
     [
-        ("manifest-list", NotFoundError, "removed by hand"),
-        ("manifest", NotFoundError, "removed by hand"),
+        ("manifest-list", MissingFileError, "the file was lost"),
+        ("manifest", MissingFileError, "the file was lost"),
         ("data", CorruptDataError, "missing"),
         ("schema", CorruptDataError, "restore schema-0"),
     ],

@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from freshet.pipeline.errors.error_kind import ErrorKind, exit_code, worst
-from freshet.pipeline.errors.known_causes import missing_file, missing_file_system, out_of_memory
+from freshet.pipeline.errors.known_causes import missing_file, missing_file_system, out_of_memory, second_run
 
 _OURS: Final = re.compile(r"freshet\.[\w.]*exceptions\.\w+: .")
 """An exception of ours at the end of a trace: its message says it all."""
@@ -128,7 +128,8 @@ def brief_reason(error: BaseException) -> str:
 
     Where a Python worker failed, its last exception is what happened: it is at the end of a long text.
     """
-    known = missing_file(str(error)) or missing_file_system(str(error)) or out_of_memory(str(error))
+    text = str(error)
+    known = missing_file(text) or missing_file_system(text) or second_run(text) or out_of_memory(text)
     if known is not None:
         return known
     raised = worker_exception(str(error))

@@ -9,6 +9,7 @@
     │   └── AlreadyExistsError        the thing to be created is there already
     ├── CorruptDataError        stop; carries the path and, where it is known, the byte offset
     │   └── MissingFileError          a file that metadata names is not there: lost, or expired while it was in use
+    │       └── MissingManifestError  the same of a manifest; a `NotFoundError` too
     ├── ConflictError           reread and replan: another writer committed
     └── UnknownOutcomeError     find out first; never delete or retry blindly
 
@@ -122,6 +123,10 @@ class CorruptDataError(StorageError):
 
 class MissingFileError(CorruptDataError):
     """A file that metadata names is not there. Readers look whether it expired before they call the table damaged."""
+
+
+class MissingManifestError(MissingFileError, NotFoundError):
+    """The same of a manifest or manifest list: who asks for a snapshot that may have expired looks at a newer one."""
 
 
 class ConflictError(StorageError):

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.pipeline_file import load_pipeline
-from freshet.pipeline.errors.known_causes import full_checkpoint, missing_file_system
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.errors.known_causes import full_checkpoint, kind_of_text, missing_file_system
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, brief_reason
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.catalog import Catalog
@@ -52,6 +53,12 @@ def test_a_file_that_is_gone_is_named(text: str) -> None:
     reason = brief_reason(RuntimeError(text))
     assert "/data/a b.json was there when a batch was planned and is gone now" in reason
     assert "ignoreMissingFiles" in reason
+
+
+def test_a_second_run_of_a_checkpoint_is_named() -> None:
+    text = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 0."
+    assert "another run of this pipeline is using its checkpoint" in brief_reason(RuntimeError(text))
+    assert kind_of_text(text) is ErrorKind.INVALID_REQUEST
 
 
 def test_a_full_disk_between_batches_is_the_checkpoint_s() -> None:

@@ -170,5 +170,5 @@ def test_limits_are_read_whatever_the_case_of_their_names() -> None:
     options = stream_options(given)
     assert options is not None
     assert options.limit == StreamLimit(size_bytes=5, rows=7)
-    with pytest.raises(InvalidRequestError, match="belongs to a stream"):
+    with pytest.raises(InvalidRequestError, match="is given without scan.mode"):
         stream_options({"maxbytespertrigger": "5"})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from freshet.storage.catalog import Catalog
 from freshet.storage.commit import change_fit, table_check
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.invariants import OF_A_BUCKET, Damage
@@ -16,7 +17,7 @@ from freshet.storage.commit.last_commits import COMMITS_PROPERTY
 from freshet.storage.commit.table_check import check_table
 from freshet.storage.exceptions import MissingFileError, NotFoundError
 from freshet.storage.io.env import local_env
-from freshet.storage.metadata.live_files import delta_entries, scan_live_files
+from freshet.storage.metadata.live_files import data_manifests, delta_entries, scan_live_files
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.manifest import (
@@ -351,3 +352,34 @@ def test_a_damaged_bucket_is_no_reason_to_refuse_what_leaves_it_as_it_is(tmp_pat
     overlapping_level(store)
     Committer(store, "other").commit(0, [message(store, bucket=1, new=[new_file(store, "e", bucket=1, sequence=90)])])
     assert [each.invariant for each in damage(store)] == ["levels_are_runs"]
+
+
+@pytest.mark.parametrize("options", [{}, {"precommit-compact": "true"}])
+def test_a_lost_changelog_file_is_named(tmp_path: Path, options: dict[str, str]) -> None:
+    table = Catalog(tmp_path).create_table(
+        "a.t",
+        schema={"id": "BIGINT", "v": "INT"},
+        primary_keys=["id"],
+        options={"bucket": "2", "changelog-producer": "input", **options},
+    )
+    with table.writer("u") as writer:
+        for number in (1, 2):
+            writer.write({"id": [1, 2, 3, 4], "v": [number] * 4})
+            writer.commit(number)
+    store = table.store
+    assert check_table(store, all_snapshots=True).damage == []
+    lost = next(path for path in sorted((tmp_path / "a.db" / "t").rglob("*changelog-*")) if path.parent.name[0] == "b")
+    lost.unlink()
+    found = damage(store) + check_table(store, all_snapshots=True).damage
+    assert {each.where for each in found} == {str(lost)}
+
+
+def test_a_lost_manifest_of_the_newest_snapshot_is_damage(tmp_path: Path) -> None:
+    store = a_table(tmp_path)
+    latest = store.snapshots.latest()
+    assert latest is not None
+    manifest = data_manifests(store.manifests, latest)[-1]
+    (tmp_path / "t" / "manifest" / manifest.file_name).unlink()
+    again = open_table_store(store.env, store.location)
+    with pytest.raises(MissingFileError, match=r"restore it from a backup.*check-table"):
+        again.at_latest(again.live.at)

@@ -120,7 +120,7 @@ def test_a_file_of_another_size_is_corrupt_and_named(tmp_path: Path, change: byt
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "schema").mkdir()
     (tmp_path / "schema" / "schema-0").write_bytes(b"{}")
-    with pytest.raises(NotFoundError, match="manifest-u-0 does not exist although a snapshot names it"):
+    with pytest.raises(NotFoundError, match="although a snapshot names it.*manifest-u-0"):
         store_at(tmp_path).read_manifest("manifest-u-0")
 
 

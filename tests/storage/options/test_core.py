@@ -15,8 +15,10 @@ from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.keys import IMMUTABLE_KEYS, nearest_key, option_status
 from freshet.storage.options.option import Status
 from freshet.storage.options.refusal import Access
+from freshet.storage.options.risky import present_value
 from freshet.storage.options.supported import check_access
 from freshet.storage.options.values import (
+    option_texts,
     parse_bool,
     parse_duration_ms,
     parse_int,
@@ -478,3 +480,15 @@ def test_changed_options_are_checked(options: dict[str, str], message: str) -> N
 def test_a_nullable_primary_key_of_an_old_table_stays() -> None:
     before = table({"bucket": "1"}, ("v",))
     assert validate_changed_schema(before, changed(before, **{"write-only": "true"})).write_only is True
+
+
+def test_options_of_a_wrong_shape_are_refused_without_their_values() -> None:
+    for given in ("hunter2", {1: "hunter2", "s3.secret-key": "hunter2"}):
+        with pytest.raises(InvalidRequestError, match=r"not (a value of type str|keys of type int)") as refused:
+            option_texts(given)  # type: ignore[arg-type]
+        assert "hunter2" not in str(refused.value)
+
+
+def test_a_former_value_is_the_present_one() -> None:
+    assert present_value("log.on-truncated", "HOP") == "fall-back"
+    assert present_value("bucket", "4") == "4"

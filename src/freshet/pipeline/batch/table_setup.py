@@ -16,7 +16,7 @@ from freshet.pipeline.config.rules import decides_meaning
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options import is_secret
+from freshet.storage.options import is_secret, present_value
 from freshet.storage.table import Table
 
 
@@ -73,8 +73,9 @@ def unused_options(config: TableConfig) -> Iterator[str]:
     catalog = Catalog(config.warehouse)
     if not catalog.has_table(config.name):
         return
-    found = catalog.table(config.name).schema.options
-    for key, value in config.table_schema.options.items():
+    found = {key: present_value(key, text) for key, text in catalog.table(config.name).schema.options.items()}
+    for key, given in config.table_schema.options.items():
+        value = present_value(key, given)
         if found.get(key) != value and not decides_meaning(key):
             is_hidden = is_secret(key, value) or is_secret(key, found.get(key, ""))
             there, here = ("another value", "…") if is_hidden else (found.get(key), value)

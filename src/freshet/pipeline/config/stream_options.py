@@ -68,7 +68,10 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions | None:
     given = [option for option in STREAM_OPTIONS if option.lower() in options]
     if mode is None:
         if given:
-            raise InvalidRequestError(f"option {given[0]} belongs to a stream, which needs {MODE_OPTION!r}")
+            raise InvalidRequestError(
+                f"option {given[0]} is given without {MODE_OPTION}: a stream over a table needs both, for "
+                f"example option({MODE_OPTION!r}, 'latest-full')"
+            )
         return None
     if TAG_OPTION in options:
         raise InvalidRequestError(f"a stream cannot begin at a tag ({TAG_OPTION}); give {SNAPSHOT_OPTION}")

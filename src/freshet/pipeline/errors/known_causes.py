@@ -5,11 +5,13 @@
 | a file that a batch was planned with is not there | the file, and how to go on with or without it |
 | the scheme of a path (`s3a://`) is unknown, or the class for it is missing | the path, and which jar it wants |
 | no space, or no more quota, while it writes its own notes between batches | the checkpoint's folder |
+| another query has written the checkpoint | that two runs use it, and which one goes on |
 
 `kind_of_text` says of which kind such a failure is:
 
 | Spark says | kind |
 |---|---|
+| two runs use one checkpoint | invalid |
 | a file or folder is gone, a scheme unknown; an SQLSTATE of class 22 (data, loss in Kafka too) or 42 (call) | invalid |
 | brokers refuse the user, the version or the call | invalid |
 | brokers do not answer, do not lead, know no topic yet; sockets of Java; a full disk; a lost executor | retryable |
@@ -40,7 +42,12 @@ _AT_PATH: Final = re.compile(r"for path=(\S+?)\.?\s")
 
 _KAFKA: Final = r"org\.apache\.kafka\.common\.errors\."
 _REFUSED_BY_KAFKA: Final = r"\w*(?:Authentication|Authorization|Sasl|Ssl|Unsupported|InvalidTopic|OutOfRange)\w*"
+_TWO_RUNS: Final = re.compile(
+    r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY\b|Multiple streaming jobs detected|"
+    r"Multiple streaming queries are concurrently using"
+)
 _KINDS: Final = (  # the first one that is found counts
+    (_TWO_RUNS, ErrorKind.INVALID_REQUEST),
     (re.compile(r"SQLSTATE: 22\w{3}|Some data may have been lost"), ErrorKind.INVALID_REQUEST),
     (re.compile(_KAFKA + _REFUSED_BY_KAFKA), ErrorKind.INVALID_REQUEST),
     (
@@ -124,6 +131,17 @@ def gone_text(path: str) -> str:
         "committed. Put the file back under its name and start again, or go on without its records: under spark: set "
         'spark.sql.files.ignoreMissingFiles to "true". Files may be removed once their batch is committed (cleanSource '
         "of the source does it)"
+    )
+
+
+def second_run(text: str) -> str | None:
+    """Where a text of Spark's says that another query has written the same checkpoint: what to do; else None."""
+    if _TWO_RUNS.search(text) is None:
+        return None
+    return (
+        "another run of this pipeline is using its checkpoint: this one was started later, or both at once, and stops; "
+        "no row is lost or written twice. Look whether one is still running before you start it again; two pipelines "
+        "need a checkpoint each"
     )
 
 

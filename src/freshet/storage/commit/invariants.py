@@ -117,7 +117,7 @@ def recorded_files_are_there(
             what = f"it has {found[path]} bytes where {size} are recorded: it is truncated or was overwritten"
         else:
             continue
-        remedy = f"{RESTORE.format('it')}; until then reads of {folder} fail"
+        remedy = f"{RESTORE.format('it')}; until then reads of snapshot {snapshot_id} in {folder} fail"
         yield Damage("recorded_files_are_there", path, f"snapshot {snapshot_id} names the file, and {what}", remedy)
 
 

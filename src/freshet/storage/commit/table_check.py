@@ -32,12 +32,12 @@ from freshet.storage.commit.invariants import (
 )
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError, UnknownOutcomeError
 from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.metadata.live_files import data_manifests, grouped_by_bucket
+from freshet.storage.metadata.live_files import changelog_entries, data_manifests, grouped_by_bucket
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import EXPIRED_MAX, TableStore
 from freshet.storage.model.manifest import BucketId, EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.paths import canonical_location
+from freshet.storage.paths import canonical_location, packed_range
 
 ENTRIES_MAX: Final = 20_000
 """Manifest entries held at a time, those of one manifest and of one bucket at least."""
@@ -169,6 +169,11 @@ class _Checker:
         found += records_add_up(self._store.paths.snapshot(snapshot.id), snapshot, row_count)
         lost_schemas = {self._store.paths.schema(each) for each in schema_ids - set(self._store.schemas.list_ids())}
         found += recorded_files_are_there(self._store.location, snapshot.id, dict.fromkeys(sorted(lost_schemas)), {})
+        self._look_at_changelog(snapshot, found)
+
+    def _look_at_changelog(self, snapshot: Snapshot, found: list[Damage]) -> None:
+        for bucket, entries in grouped_by_bucket(changelog_entries(self._manifests, snapshot)).items():
+            found += _lost_files(self._store, snapshot, self._store.bucket_folder(*bucket), entries)
 
     def _lost_metadata(
         self, snapshot: Snapshot, manifests: Iterable[ManifestFileMeta], index: Iterable[IndexEntry]
@@ -242,7 +247,7 @@ def _lost_files(
         for name in file.extra_files:
             recorded[store.paths.extra_file(partition, entry.bucket, name, file.external_path)] = None
         path = store.paths.data_file(partition, entry.bucket, file.file_name, file.external_path)
-        recorded[path] = file.file_size_bytes
+        recorded[path] = None if packed_range(file.file_name) is not None else file.file_size_bytes
     yield from recorded_files_are_there(folder, snapshot.id, recorded, _sizes_of(store, folder, recorded))
 
 

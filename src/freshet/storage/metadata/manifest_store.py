@@ -28,6 +28,7 @@ from freshet.storage.codec.stats import ColumnStats, encode_stats, merge_stats, 
 from freshet.storage.exceptions import (
     CorruptDataError,
     InvalidRequestError,
+    MissingManifestError,
     NotFoundError,
     UnsupportedFeatureError,
 )
@@ -311,7 +312,7 @@ class ManifestStore:
         try:
             data = self._env.file_io.read_bytes(path)
         except NotFoundError as error:
-            raise NotFoundError(self._why_missing(path), path=path) from error
+            raise self._missing(path) from error
         if size_bytes is not None and len(data) != size_bytes:
             raise CorruptDataError(
                 f"the file has {len(data)} bytes where {size_bytes} are recorded; it is truncated or was overwritten",
@@ -320,13 +321,16 @@ class ManifestStore:
             )
         return data
 
-    def _why_missing(self, path: str) -> str:
+    def _missing(self, path: str) -> NotFoundError:
         if not any(self._env.file_io.entries(self._paths.schema_folder)):
-            return f"the table at {self._paths.location} was dropped or renamed while it was open ({path} is gone)"
-        return (
-            f"{path} does not exist although a snapshot names it; the snapshot has expired meanwhile: read a newer "
-            "one, and keep snapshots longer than reads take (snapshot.time-retained, snapshot.num-retained.min). If "
-            "the snapshot is still there, the file was removed by hand"
+            text = f"the table at {self._paths.location} was dropped or renamed while it was open ({path} is gone)"
+            return NotFoundError(text, path=path)
+        return MissingManifestError(
+            "the file does not exist although a snapshot names it. If that is the newest snapshot, the file was lost: "
+            "restore it from a backup; `freshet check-table` says what else is missing. Otherwise the snapshot may "
+            "have expired meanwhile: read a newer one, and keep snapshots longer than reads take "
+            "(snapshot.time-retained, snapshot.num-retained.min)",
+            path=path,
         )
 
 

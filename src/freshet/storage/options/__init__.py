@@ -8,7 +8,7 @@ from freshet.storage.options.choices import ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.options.keys import IMMUTABLE_KEYS
-from freshet.storage.options.risky import former_values, risky_options, unheeded_options
+from freshet.storage.options.risky import former_values, present_value, risky_options, unheeded_options
 from freshet.storage.options.secrets import HIDDEN, is_secret, shown_options, without_secrets
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "engine_options",
     "former_values",
     "is_secret",
+    "present_value",
     "risky_options",
     "shown_options",
     "unheeded_options",

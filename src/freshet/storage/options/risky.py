@@ -63,6 +63,12 @@ def former_values(given: Mapping[str, str]) -> list[str]:
     ]
 
 
+def present_value(key: str, text: str) -> str:
+    """The value by its present name, where it is given by a former one."""
+    formers = dict(OPTIONS[key].former_values) if key in OPTIONS else {}
+    return str(formers.get(text.lower(), text))
+
+
 def _packed(options: CoreOptions) -> list[str]:
     if not options.precommit_compact or options.changelog_producer is ChangelogProducer.NONE:
         return []

@@ -71,8 +71,15 @@ def option_text(value: object) -> str:
 def option_texts(options: Mapping[str, object] | None) -> dict[str, str]:
     """Options as a caller gives them, as text; `InvalidRequestError` where they are not keys with values."""
     if not isinstance(options, Mapping | None) or not all(isinstance(key, str) for key in options or ()):
-        raise InvalidRequestError(f"options are keys with values such as {{'bucket': 4}}, not {options!r}")
+        raise InvalidRequestError(f"options are keys with values such as {{'bucket': 4}}, not {_shape(options)}")
     return {key: option_text(value) for key, value in (options or {}).items()}
+
+
+def _shape(options: object) -> str:
+    """What was given instead, without values: one of them may be a secret."""
+    if not isinstance(options, Mapping):
+        return f"a value of type {type(options).__name__}"
+    return "keys of type " + ", ".join(sorted({type(key).__name__ for key in options if not isinstance(key, str)}))
 
 
 def parse_bool(text: str) -> bool:
