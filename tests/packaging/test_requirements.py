@@ -39,9 +39,9 @@ def test_the_lowest_versions_are_the_lower_bounds() -> None:
     assert locked("requirements-lowest.lock") == lower
 
 
-def test_spark_and_kafka_are_extras() -> None:
-    assert not {"pyspark", "confluent-kafka"} & {requirement.name for requirement in CORE}
-    assert EXTRAS["all"] == ["freshet-lake[spark,kafka]"]
+def test_spark_kafka_and_databases_are_extras() -> None:
+    assert not {"pyspark", "confluent-kafka", "SQLAlchemy", "psycopg"} & {requirement.name for requirement in CORE}
+    assert EXTRAS["all"] == ["freshet-lake[spark,kafka,jdbc]"]
     assert "freshet-lake[all]" in EXTRAS["dev"]
 
 
