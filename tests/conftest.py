@@ -14,6 +14,7 @@ from tests.kit.kafka_broker import any_broker
 from tests.kit.marked_files import MARKED, names_any
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge
+from tests.kit.s3_server import S3Place, moto_server, new_bucket
 
 pytest_plugins = ["tests.kit.checked_claims", "tests.kit.components", "tests.kit.soak_runs"]
 
@@ -61,3 +62,16 @@ def pypaimon() -> Iterator[PypaimonJudge]:
     """pypaimon, in its own environment and process."""
     with PypaimonJudge.start() as judge:
         yield judge
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """An S3 server with data in memory; one process for the whole session."""
+    with moto_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def s3(s3_endpoint: str) -> S3Place:
+    """A bucket of this test."""
+    return new_bucket(s3_endpoint)

@@ -110,7 +110,7 @@ OWNERS = {
     "pyroaring": ["storage/codec/roaring_bitmaps.py"],
     "datasketches": ["storage/codec/sketches.py"],
     "sqlglot": ["storage/filters/filter_text.py"],
-    "obstore": ["storage/io/object_file_io.py"],
+    "obstore": ["storage/io/object_file_io.py", "storage/io/object_stores.py"],
     "yaml": ["pipeline/config/pipeline_file.py"],
     "pydantic_settings": ["pipeline/config/pipeline_file.py"],
     "tomllib": ["pipeline/spark/jars.py"],
@@ -152,6 +152,7 @@ DOORS = {
     "storage/io/local_folders.py",
     "storage/io/local_errors.py",
     "storage/io/object_file_io.py",
+    "storage/io/object_stores.py",
     "storage/io/memory_file_io.py",
     "storage/io/local_cache.py",  # lies on the local disk whatever the table's file io is
     "storage/io/scratch_folders.py",  # so do the folders of spilled data

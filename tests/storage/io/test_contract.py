@@ -17,8 +17,10 @@ from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import Created, Deleted, FileIO, Folders, create_or_ask, numbered_files, write_all
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.memory_file_io import MemoryFileIO
+from freshet.storage.io.object_file_io import ObjectFileIO
 from freshet.storage.io.ranges import ByteRange, read_ranges
 from tests.kit.lost_answers import LostAnswers
+from tests.kit.s3_server import S3Place
 from tests.kit.sim_env import SimDisk
 
 T = TypeVar("T")
@@ -55,8 +57,11 @@ class Store:
         return sorted(entry.name for entry in self.io.entries(self.path(name) if name else self.root))
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*STORES, "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "s3":
+        place: S3Place = request.getfixturevalue("s3")
+        return Store(ObjectFileIO(place.options), f"{place.root}/w")
     return Store(*STORES[request.param](tmp_path))
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlsplit
 
+from freshet._lazy import LazyModule
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.options.secrets import shown_text
 from freshet.storage.paths import FILE_SCHEME, scheme_of
+
+if TYPE_CHECKING:
+    from freshet.storage.io import object_file_io as _objects
+else:  # the library of object stores takes 15 ms to import
+    _objects = LazyModule("freshet.storage.io.object_file_io")
 
 Opener: TypeAlias = Callable[[str, Mapping[str, str]], FileIO]
 """Makes the `FileIO` of a location, with the options of its store, resolved."""
@@ -32,11 +39,28 @@ _MEMORY: Final = MemoryFileIO()
 """What `memory:` locations of this process share."""
 
 MEMORY_SCHEME: Final = "memory"
+S3_SCHEMES: Final = ("s3", "s3a")
+OTHER_OBJECT_SCHEMES: Final = ("gs", "az", "abfs", "abfss")
+
+S3_OPTIONS: Final = ("s3.*", "s3a.*", "fs.s3a.*")
+"""As Paimon takes them, whatever the scheme."""
+
+
+def _objects_of(location: str, options: Mapping[str, str]) -> FileIO:
+    if "@" in urlsplit(location).netloc and scheme_of(location) in S3_SCHEMES:
+        raise InvalidRequestError(
+            f"{shown_text(location)}: credentials do not belong into a location, which is shown and sent; give the "
+            "options s3.access-key and s3.secret-key, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    return _objects.ObjectFileIO(options)
+
 
 SCHEMES: Final[Mapping[str, Store]] = MappingProxyType(
     {
         FILE_SCHEME: Store(lambda location, options: LocalFileIO()),
         MEMORY_SCHEME: Store(lambda location, options: _MEMORY, is_of_this_process=True),
+        **{scheme: Store(_objects_of, S3_OPTIONS) for scheme in S3_SCHEMES},
+        **{scheme: Store(_objects_of) for scheme in OTHER_OBJECT_SCHEMES},
     }
 )
 
@@ -60,6 +84,6 @@ def open_file_io(location: str, options: Mapping[str, str]) -> FileIO:
     """
     store = SCHEMES.get(scheme_of(location))
     if store is None:
-        known = " and ".join(f"{scheme}:" for scheme in SCHEMES)
-        raise InvalidRequestError(f"only local paths and {known} URIs can be opened, not {shown_text(location)}")
+        known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
+        raise InvalidRequestError(f"only local paths and URIs of {known} can be opened, not {shown_text(location)}")
     return store.open(location, options)

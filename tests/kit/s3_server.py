@@ -1,0 +1,79 @@
+"""An S3 server for tests: moto in a process of its own, with data in memory; a fresh bucket for each test.
+
+s3.options      what a catalog is opened with
+s3.root         `s3://bucket` of this test
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+ACCESS_KEY, SECRET_KEY = "access", "secret-of-tests"
+
+
+@dataclass(frozen=True)
+class S3Place:
+    """A bucket with nothing in it."""
+
+    endpoint: str
+    bucket: str
+
+    @property
+    def root(self) -> str:
+        return f"s3://{self.bucket}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.access-key": ACCESS_KEY,
+            "s3.secret-key": SECRET_KEY,
+            "s3.path.style.access": "true",
+        }
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """The endpoint of a server that ends with the block."""
+    port = free_port()
+    program = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            endpoint = f"http://127.0.0.1:{port}"
+            wait_for(endpoint, server)
+            yield endpoint
+        finally:
+            server.kill()
+
+
+def new_bucket(endpoint: str) -> S3Place:
+    """A bucket of a server that asks for no signature, as moto."""
+    bucket = f"b{uuid4().hex[:20]}"
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{bucket}", method="PUT"), timeout=60).close()
+    return S3Place(endpoint, bucket)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def wait_for(endpoint: str, server: subprocess.Popen[bytes], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            urllib.request.urlopen(endpoint, timeout=10).close()
+            return
+        except OSError:
+            assert server.poll() is None, f"the server ended with {server.returncode}"
+            assert time.monotonic() < end, f"no answer from {endpoint}"
+            time.sleep(0.1)
