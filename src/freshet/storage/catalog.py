@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from freshet._lazy import LazyModule
 from freshet.storage.catalogs.metastore import TableName
-from freshet.storage.catalogs.registry import catalog_settings, open_metastore
+from freshet.storage.catalogs.registry import catalog_settings, open_metastore, place_of_catalog
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, absolute_path, open_env
 from freshet.storage.metadata.schema_store import SchemaStore
@@ -56,19 +56,22 @@ class Catalog:
 
     def __init__(
         self,
-        warehouse: str | PathLike[str],
+        place: str | PathLike[str] | None = None,
+        /,
         *,
+        warehouse: str | PathLike[str] | None = None,
         options: Mapping[str, object] | None = None,
         env: Env | None = None,
     ) -> None:
-        """`warehouse` is a path or a `file:` URI, a relative one against the current folder; the folder is created with
-        the first database. `options` are those of the catalog, such as `metastore`, and of the store that the
-        warehouse is in. The value `env:NAME` is an environment variable, which every process looks up: no secret is
-        sent to other processes otherwise."""
-        self.warehouse = _warehouse_folder(warehouse)
-        texts = option_texts(options)
+        """`place` is the warehouse: a path or a `file:` URI, a relative one against the current folder, which is made
+        with the first database. Or it is the `jdbc:` URI of a database that keeps the catalog, whose tables lie below
+        `warehouse`. `options` are those of the catalog, such as `metastore`, and of the store that the warehouse is in.
+        The value `env:NAME` is an environment variable, which every process looks up: no secret is sent to other
+        processes otherwise."""
+        given, texts = place_of_catalog(place, warehouse, option_texts(options))
+        self.warehouse = _warehouse_folder(given)
         settings = catalog_settings(self.warehouse, texts)
-        self._env = env or open_env(fspath(warehouse), settings)  # as it was typed, for an error to show
+        self._env = env or open_env(fspath(given), settings)  # as it was typed, for an error to show
         self._metastore = open_metastore(self._env, self.warehouse, texts)
 
     def create_database(

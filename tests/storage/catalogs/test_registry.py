@@ -72,11 +72,33 @@ def test_a_catalog_that_there_is_not_is_refused(tmp_path: Path) -> None:
         Catalog(tmp_path, options={"metastore": "hive"})
 
 
+def test_the_place_of_a_catalog_is_a_warehouse_or_a_database_with_one() -> None:
+    uri = "jdbc:sqlite:/c.db"
+    with_uri = {"uri": uri}
+    for place, warehouse, options in (
+        (uri, "/w", {}),
+        (uri, None, {"warehouse": "/w"}),
+        ("/w", None, with_uri),
+        (None, "/w", with_uri),
+        ("/w", "/w", with_uri),
+    ):
+        assert registry.place_of_catalog(place, warehouse, options) == ("/w", with_uri)
+    assert registry.place_of_catalog("/w", None, {}) == ("/w", {})
+    assert (registry.metastore_name(with_uri), registry.metastore_name({})) == ("jdbc", "filesystem")
+    for place, warehouse, message in (
+        (uri, None, r'needs the warehouse.*warehouse="s3://'),
+        (None, None, "give the warehouse"),
+        ("/w", "/v", "'/w' and '/v' are given.*leave one out"),
+        ("jdbc:sqlite:/d.db", "/w", "option uri=jdbc:sqlite:/c.db is not jdbc:sqlite:/d.db"),
+    ):
+        with pytest.raises(InvalidRequestError, match=message):
+            registry.place_of_catalog(place, warehouse, {} if place is None else with_uri)
+
+
 @pytest.mark.parametrize(
     ("key", "place", "known"),
     [
         ("metastor", "/w", "metastore, lock.*;"),
-        ("warehouse", "/w", "metastore, lock.*;"),
         ("kit.password", "/w", "metastore, lock.*;"),
         ("kitt.password", "kit://me:secret@lake/w", "metastore, lock.*, kit.*;"),
     ],

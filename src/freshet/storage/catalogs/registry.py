@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -29,6 +30,9 @@ METASTORE: Final = "metastore"
 WAREHOUSE: Final = "warehouse"
 FILESYSTEM: Final = "filesystem"
 MEMORY: Final = "memory"
+JDBC: Final = "jdbc"
+JDBC_SCHEME: Final = "jdbc:"
+URI: Final = "uri"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,47 @@ METASTORES: Final[Mapping[str, CatalogKind]] = MappingProxyType(
 )
 
 
+def metastore_name(options: Mapping[str, str]) -> str:
+    """The kind of catalog that the options ask for; the URI of a database says so too."""
+    return options.get(METASTORE, JDBC if options.get(URI, "").startswith(JDBC_SCHEME) else FILESYSTEM)
+
+
+def place_of_catalog(
+    place: str | PathLike[str] | None, warehouse: str | PathLike[str] | None, options: Mapping[str, str]
+) -> tuple[str | PathLike[str], dict[str, str]]:
+    """The warehouse of a catalog and its options, from a place (a warehouse or the URI of a database), the warehouse
+    besides, and options, which may name both."""
+    texts = dict(options)
+    if isinstance(place, str) and place.startswith(JDBC_SCHEME):
+        _put(texts, URI, place)
+        place = None
+    named = [each for each in (place, warehouse, texts.pop(WAREHOUSE, None)) if each is not None]
+    if not named:
+        raise InvalidRequestError(
+            'a catalog in a database needs the warehouse that its tables lie in: Catalog("jdbc:…", warehouse="s3://…")'
+            if metastore_name(texts) == JDBC
+            else "give the warehouse of the catalog: a path, or a URI",
+            option=WAREHOUSE,
+        )
+    if any(each != named[0] for each in named):
+        shown = " and ".join(repr(shown_text(str(each))) for each in named)
+        raise InvalidRequestError(
+            f"the catalog has one warehouse, and {shown} are given; leave one out", option=WAREHOUSE
+        )
+    return named[0], texts
+
+
+def _put(options: dict[str, str], key: str, text: str) -> None:
+    if options.setdefault(key, text) != text:
+        raise InvalidRequestError(
+            f"option {key}={shown_text(options[key])} is not {shown_text(text)}, which is given too; leave one out",
+            option=key,
+        )
+
+
 def open_metastore(env: Env, warehouse: str, options: Mapping[str, str]) -> Metastore:
     """The catalog of a warehouse; `InvalidRequestError` for a kind that there is not, or an option nobody takes."""
-    name = options.get(METASTORE, FILESYSTEM)
+    name = metastore_name(options)
     kind = METASTORES.get(name)
     if kind is None:
         raise InvalidRequestError(
@@ -76,7 +118,7 @@ def is_found_again(claims: TableClaims, settings: EnvSettings) -> bool:
     options = dict(settings.catalog)
     if _is_plain_folder(options):
         return type(claims) is FileClaims
-    kind = METASTORES.get(options.get(METASTORE, FILESYSTEM))
+    kind = METASTORES.get(metastore_name(options))
     return kind is None or not kind.is_of_this_process
 
 
@@ -98,7 +140,7 @@ def claims_of(env: Env, settings: EnvSettings, name: str) -> TableClaims | None:
 def _is_plain_folder(options: Mapping[str, str]) -> bool:
     """A folder whose catalog was given no options of its own."""
     kind = METASTORES[FILESYSTEM]
-    return options.get(METASTORE, FILESYSTEM) == FILESYSTEM and not any(is_among(key, kind.options) for key in options)
+    return metastore_name(options) == FILESYSTEM and not any(is_among(key, kind.options) for key in options)
 
 
 def _check_store_option(env: Env, warehouse: str, key: str, text: str, kind: CatalogKind) -> None:
