@@ -81,7 +81,9 @@ def _opened(_location: str, settings: Mapping[str, str]) -> FileIO:
     return KitFileIO(settings["kit.folder"])
 
 
-SCHEMES: Final = MappingProxyType({**registry.SCHEMES, SCHEME: registry.Store(_opened, ("kit.*",))})
+SCHEMES: Final = MappingProxyType(
+    {**registry.SCHEMES, SCHEME: registry.Store(_opened, ("kit.*",), needs_coordination=False)}
+)
 
 
 def in_fresh_process(function: Callable[..., T], *arguments: Any) -> T:

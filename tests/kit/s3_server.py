@@ -1,6 +1,6 @@
 """An S3 server for tests: moto in a process of its own, with data in memory; a fresh bucket for each test.
 
-s3.options      what a catalog is opened with
+s3.options      what a catalog is opened with; `store_options` are those that its store takes
 s3.root         `s3://bucket` of this test
 """
 
@@ -32,6 +32,10 @@ class S3Place:
 
     @property
     def options(self) -> dict[str, str]:
+        return {**self.store_options, "commit.coordination": "exclusive-put"}
+
+    @property
+    def store_options(self) -> dict[str, str]:
         return {
             "s3.endpoint": self.endpoint,
             "s3.access-key": ACCESS_KEY,

@@ -204,6 +204,7 @@ class Table(ReadableTable):
 
     def writer(self, commit_user: str, *, parallelism: int = 2) -> TableSession:
         """Writes and commits rows under a name of the caller's; `parallelism` is the number of threads."""
+        self.store.check_writable()
         engine = self.engine
         for warning in engine.warnings():
             _LOG.warning("table %s: %s", self.name, warning)
@@ -335,6 +336,7 @@ class Table(ReadableTable):
         Spill folders that dead processes have left on this machine go as well.
         """
         if not dry_run:
+            self.store.claims.check_writable()
             self.store.env.sweep_scratch()
         return remove_orphan_files(self.store, older_than_ms=older_than_ms, dry_run=dry_run)
 

@@ -61,7 +61,7 @@ class Store:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "s3":
         place: S3Place = request.getfixturevalue("s3")
-        return Store(ObjectFileIO(place.options), f"{place.root}/w")
+        return Store(ObjectFileIO(place.store_options), f"{place.root}/w")
     return Store(*STORES[request.param](tmp_path))
 
 

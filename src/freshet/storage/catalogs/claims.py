@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from freshet.storage.catalogs.coordination import CommitRules, Coordination, check_coordinated
 from freshet.storage.codec.schema_json import encode_schema
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, StorageError
@@ -60,6 +61,13 @@ LOST: Final = ClaimAnswer(ClaimOutcome.LOST)
 class TableClaims(Protocol):
     """Claims ids of one table. May be shared by threads."""
 
+    @property
+    def rules(self) -> CommitRules:
+        """How the writers of the table are coordinated."""
+
+    def check_writable(self) -> None:
+        """Raises `InvalidRequestError` where nothing may be written to the table with these claims; no call."""
+
     def claim_schema(self, schema: TableSchema) -> bool:
         """Makes the schema the latest one; False when another writer has taken its id. `UnknownOutcomeError` when
         it is not known, `NotFoundError` where the table is gone."""
@@ -75,9 +83,19 @@ class TableClaims(Protocol):
 class FileClaims:
     """Exclusive creates of `schema-N` and `snapshot-N`. The bytes of a snapshot are unique by its uuid."""
 
-    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+    def __init__(self, file_io: FileIO, paths: TablePaths, rules: CommitRules = CommitRules()) -> None:  # noqa: B008 - frozen
         self._file_io = file_io
         self._paths = paths
+        self._rules = rules
+
+    @property
+    def rules(self) -> CommitRules:
+        """As they were given."""
+        return self._rules
+
+    def check_writable(self) -> None:
+        """Refused on a store whose writers nothing coordinates."""
+        check_coordinated(self._rules, self._paths.location)
 
     def claim_schema(self, schema: TableSchema) -> bool:
         """Creates the file of the schema. Where the one before it is gone, that made a table of this one alone: it is
@@ -131,6 +149,15 @@ class LockedClaims:
     def __init__(self, claims: TableClaims, lock: Lock) -> None:
         self._claims = claims
         self._lock = lock
+
+    @property
+    def rules(self) -> CommitRules:
+        """Those of the claims, where some were chosen, else `jdbc-lock`: the only lock there is."""
+        rules = self._claims.rules
+        return rules if rules.coordination is not None else replace(rules, coordination=Coordination.JDBC_LOCK)
+
+    def check_writable(self) -> None:
+        """The lock coordinates."""
 
     def claim_schema(self, schema: TableSchema) -> bool:
         """As the claims do, with the lock."""

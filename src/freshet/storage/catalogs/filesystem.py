@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from freshet.storage.catalogs.claims import FileClaims
+from freshet.storage.catalogs.coordination import CommitRules, check_coordinated
 from freshet.storage.catalogs.metastore import FoundTable, TableName
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.io.env import Env
@@ -27,9 +28,10 @@ DATABASE_MARKER: Final = ".database"
 class FilesystemMetastore:
     """The tables below one folder; holds no state, so several may look at the same folder."""
 
-    def __init__(self, env: Env, warehouse: str) -> None:
+    def __init__(self, env: Env, warehouse: str, rules: CommitRules = CommitRules()) -> None:  # noqa: B008 - frozen
         self._env = env
         self._warehouse = warehouse
+        self._rules = rules
 
     @property
     def warehouse(self) -> str:
@@ -51,6 +53,7 @@ class FilesystemMetastore:
         self._refuse_properties(properties)
         if self.has_database(name):
             return False
+        check_coordinated(self._rules, self._folder(name))
         folders = self._env.file_io.folders
         if folders is not None:
             folders.make(self._folder(name))
@@ -68,6 +71,7 @@ class FilesystemMetastore:
 
     def drop_database(self, name: str) -> None:
         """Removes the folder."""
+        check_coordinated(self._rules, self._folder(name))
         self._env.file_io.delete_prefix(self._folder(name))
 
     def list_tables(self, database: str) -> list[str]:
@@ -100,13 +104,16 @@ class FilesystemMetastore:
                 table=str(name),
                 path=paths.location,
             )
-        return FileClaims(self._env.file_io, paths).claim_schema(schema)
+        claims = self._claims(paths)
+        claims.check_writable()
+        return claims.claim_schema(schema)
 
     def drop_table(self, name: TableName) -> bool:
         """The schema goes first: without it what is not removed yet is neither read nor written."""
         paths = self._paths(name)
         if not self._is_table(paths) and not self._has_remains(paths):
             return False
+        self._claims(paths).check_writable()
         self._env.file_io.delete_prefix(paths.schema_folder)
         self._env.file_io.delete_prefix(paths.location)
         return True
@@ -124,7 +131,10 @@ class FilesystemMetastore:
         folders.rename(self._paths(name).location, self._paths(to).location)
 
     def _found(self, paths: TablePaths) -> FoundTable:
-        return FoundTable(paths.location, FileClaims(self._env.file_io, paths))
+        return FoundTable(paths.location, self._claims(paths))
+
+    def _claims(self, paths: TablePaths) -> FileClaims:
+        return FileClaims(self._env.file_io, paths, self._rules)
 
     def _is_table(self, paths: TablePaths) -> bool:
         return bool(numbered_files(self._env.file_io, paths.schema_folder, SCHEMA_PREFIX))

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from freshet.storage.catalogs.claims import FileClaims, TableClaims
+from freshet.storage.catalogs.coordination import COORDINATION_OPTIONS, commit_rules
 from freshet.storage.catalogs.filesystem import FilesystemMetastore
 from freshet.storage.catalogs.memory import MemoryMetastore
 from freshet.storage.catalogs.metastore import Metastore, TableName
@@ -22,6 +23,7 @@ from freshet.storage.io.env import Env, resolved_options
 from freshet.storage.io.env_settings import EnvSettings, is_among
 from freshet.storage.io.registry import store_options
 from freshet.storage.options.secrets import shown_text
+from freshet.storage.paths import TablePaths
 
 Opener: TypeAlias = Callable[[Env, str, Mapping[str, str]], Metastore]
 """Makes the catalog of a warehouse, with its options, resolved."""
@@ -47,7 +49,10 @@ class CatalogKind:
 
 METASTORES: Final[Mapping[str, CatalogKind]] = MappingProxyType(
     {
-        FILESYSTEM: CatalogKind(lambda env, warehouse, options: FilesystemMetastore(env, warehouse)),
+        FILESYSTEM: CatalogKind(
+            lambda env, warehouse, options: FilesystemMetastore(env, warehouse, commit_rules(options)),
+            COORDINATION_OPTIONS,
+        ),
         MEMORY: CatalogKind(lambda env, warehouse, options: MemoryMetastore(env, warehouse), is_of_this_process=True),
     }
 )
@@ -117,7 +122,7 @@ def is_found_again(claims: TableClaims, settings: EnvSettings) -> bool:
     """True when another process that has the settings claims ids of the table in the same way."""
     options = dict(settings.catalog)
     if _is_plain_folder(options):
-        return type(claims) is FileClaims
+        return type(claims) is FileClaims and claims.rules == commit_rules(options)
     kind = METASTORES.get(metastore_name(options))
     return kind is None or not kind.is_of_this_process
 
@@ -137,10 +142,17 @@ def claims_of(env: Env, settings: EnvSettings, name: str) -> TableClaims | None:
     return found.claims
 
 
+def folder_claims(env: Env, location: str) -> TableClaims:
+    """The claims of a table that is opened by its location: exclusive creates, by the rules that its world names."""
+    options = {} if env.settings is None else dict(env.settings.catalog)
+    return FileClaims(env.file_io, TablePaths(location), commit_rules(options))
+
+
 def _is_plain_folder(options: Mapping[str, str]) -> bool:
-    """A folder whose catalog was given no options of its own."""
-    kind = METASTORES[FILESYSTEM]
-    return metastore_name(options) == FILESYSTEM and not any(is_among(key, kind.options) for key in options)
+    """A folder whose catalog was given no options of its own but those of its commits."""
+    taken = METASTORES[FILESYSTEM].options
+    own = (key for key in options if is_among(key, taken) and key not in COORDINATION_OPTIONS)
+    return metastore_name(options) == FILESYSTEM and not any(own)
 
 
 def _check_store_option(env: Env, warehouse: str, key: str, text: str, kind: CatalogKind) -> None:

@@ -106,6 +106,7 @@ def expire_snapshots(
 
     `time_retained_ms` is an age: snapshots whose successor is younger stay, unless there are more than `retain_max`.
     """
+    store.claims.check_writable()
     store.check_is_there()
     check_whole(retain_max, retain_min, time_retained_ms, limit)
     options = store.options

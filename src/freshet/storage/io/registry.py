@@ -33,6 +33,8 @@ class Store:
     options: tuple[str, ...] = ()
     is_of_this_process: bool = False
     """Another process that opens the location finds other files, or none."""
+    needs_coordination: bool = True
+    """Programs that do not create exclusively replace what another has created: writers have to be coordinated."""
 
 
 _MEMORY: Final = MemoryFileIO()
@@ -57,8 +59,8 @@ def _objects_of(location: str, options: Mapping[str, str]) -> FileIO:
 
 SCHEMES: Final[Mapping[str, Store]] = MappingProxyType(
     {
-        FILE_SCHEME: Store(lambda location, options: LocalFileIO()),
-        MEMORY_SCHEME: Store(lambda location, options: _MEMORY, is_of_this_process=True),
+        FILE_SCHEME: Store(lambda location, options: LocalFileIO(), needs_coordination=False),
+        MEMORY_SCHEME: Store(lambda location, options: _MEMORY, is_of_this_process=True, needs_coordination=False),
         **{scheme: Store(_objects_of, S3_OPTIONS) for scheme in S3_SCHEMES},
         **{scheme: Store(_objects_of) for scheme in OTHER_OBJECT_SCHEMES},
     }
@@ -69,6 +71,12 @@ def is_of_this_process(location: str) -> bool:
     """True where another process that opens the location finds other files, or none."""
     store = SCHEMES.get(scheme_of(location))
     return store is not None and store.is_of_this_process
+
+
+def needs_coordination(location: str) -> bool:
+    """True where writers of a location have to be coordinated by more than its exclusive create."""
+    store = SCHEMES.get(scheme_of(location))
+    return store is not None and store.needs_coordination
 
 
 def store_options(location: str) -> Sequence[str]:

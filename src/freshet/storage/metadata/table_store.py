@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
-from freshet.storage.catalogs.claims import FileClaims, TableClaims
-from freshet.storage.catalogs.registry import claims_of, is_found_again
+from freshet.storage.catalogs.claims import TableClaims
+from freshet.storage.catalogs.registry import claims_of, folder_claims, is_found_again
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.partition_path import partition_path
 from freshet.storage.exceptions import (
@@ -171,8 +171,10 @@ class TableStore:
         return self.paths.data_file(self.partition_path(partition), bucket, file_name, external_path)
 
     def check_writable(self) -> None:
-        """Raises `UnsupportedFeatureError` when a commit would lose or break something of this table."""
+        """Raises `UnsupportedFeatureError` when a commit would lose or break something of this table,
+        `InvalidRequestError` where nothing coordinates its writers."""
         check_access(self.options, Access.WRITE, self.location)
+        self.claims.check_writable()
 
     def check_is_there(self) -> None:
         """Raises `NotFoundError` when the table was dropped, and maybe created again, since it was opened; one call."""
@@ -291,7 +293,7 @@ def open_table_store(
         manifests=manifests,
         live=LiveFileIndex(snapshots, manifests),
         vectors=DeletionVectorStore(env, paths),
-        claims=claims or FileClaims(env.file_io, paths),
+        claims=claims or folder_claims(env, location),
     )
 
 
@@ -344,6 +346,7 @@ def open_store(handle: TableHandle) -> TableStore:
 
 def alter_table(store: TableStore, changes: Sequence[SchemaChange], *, allow_lossy: bool) -> TableStore:
     """The table at its schema with these changes, upon what others change meanwhile; raises as `Table.alter` says."""
+    store.claims.check_writable()
     store.check_is_there()  # the next table of the name would get the columns of this one
     for _ in range(ALTER_ATTEMPTS):
         current = store.schemas.latest()
