@@ -22,7 +22,7 @@ ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars demo demo-join demo-clean test test-all soak lint format reference bench docs clean
+.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars versitygw demo demo-join demo-clean test test-all soak lint format reference bench docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -83,6 +83,10 @@ venv-lowest: $(LOWEST)/.stamp
 jars: venv
 	@$(BIN)/python -m freshet.pipeline.spark.jars spark-kafka kafka-broker paimon >/dev/null
 	@$(BIN)/python -m freshet prepare
+
+# The S3 server of slow tests, which take it from the PATH or make it themselves: five minutes, once, with Go.
+versitygw: venv
+	@$(BIN)/python -m tests.kit.versitygw
 
 demo: venv jars
 	@$(BIN)/python -m freshet demo $(ARGS)

@@ -15,6 +15,7 @@ from tests.kit.marked_files import MARKED, names_any
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge
 from tests.kit.s3_server import S3Place, moto_server, new_bucket
+from tests.kit.versitygw import VersityGateway, versity_gateway
 
 pytest_plugins = ["tests.kit.checked_claims", "tests.kit.components", "tests.kit.soak_runs"]
 
@@ -75,3 +76,16 @@ def s3_endpoint() -> Iterator[str]:
 def s3(s3_endpoint: str) -> S3Place:
     """A bucket of this test."""
     return new_bucket(s3_endpoint)
+
+
+@pytest.fixture(scope="session")
+def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
+    """An S3 server on a folder; one process for the whole session. Tests that kill a server start their own."""
+    with versity_gateway(tmp_path_factory.mktemp("versitygw") / "buckets") as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def versitygw(versity: VersityGateway) -> S3Place:
+    """A bucket of this test, on a server that checks signatures; for slow tests and soaks."""
+    return versity.new_bucket()

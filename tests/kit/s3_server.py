@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,6 +77,9 @@ def wait_for(endpoint: str, server: subprocess.Popen[bytes], seconds: float = 12
     while True:
         try:
             urllib.request.urlopen(endpoint, timeout=10).close()
+            return
+        except urllib.error.HTTPError as refusal:
+            refusal.close()  # an answer
             return
         except OSError:
             assert server.poll() is None, f"the server ended with {server.returncode}"
