@@ -180,6 +180,29 @@ def test_a_mistake_is_named_with_its_line(old: str, new: str, expected: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("checkpoint", "is_apart"),
+    [
+        ("s3a://lake/w/shop.db/orders/c", False),
+        ("s3a://lake/w", False),
+        ("s3a://lake/checkpoints/orders", True),
+        ("s3a://other/w/shop.db/orders/c", True),
+        ("/w/shop.db/orders/c", True),
+    ],
+)
+def test_a_checkpoint_in_the_bucket_of_the_table_lies_apart_from_it(checkpoint: str, is_apart: bool) -> None:
+    text = GOOD.replace('"${WAREHOUSE:-file:///tmp/freshet}/_checkpoints/shop-orders"', checkpoint)
+    found = problems(text, {**ENV, "WAREHOUSE": "s3://lake/w"})
+    expected = "p.yaml:15: checkpoint: lies in or around the folder of the table (s3://lake/w/shop.db/orders); "
+    assert found == ([] if is_apart else [f"{expected}choose another folder"])
+
+
+def test_a_checkpoint_in_s3_is_what_spark_calls_s3a(tmp_path: Path) -> None:
+    config = read(GOOD, tmp_path, {**ENV, "WAREHOUSE": "s3://lake/w"})
+    assert config.table.warehouse == "s3://lake/w"
+    assert config.checkpoint == "s3a://lake/w/_checkpoints/shop-orders"
+
+
+@pytest.mark.parametrize(
     "pattern",
     [
         "shop[.].*",

@@ -142,7 +142,7 @@ def test_other_texts_name_no_file_system() -> None:
 @pytest.mark.spark
 def test_a_checkpoint_of_an_unknown_scheme(spark: SparkSession, tmp_path: Path) -> None:
     fill(tmp_path, "a.json", 1)
-    with pytest.raises(PipelineFailedError) as raised:
+    with pytest.raises(ConfigurationError) as raised:
         run(spark, tmp_path, checkpoint="foo://x/c")
-    assert "cannot reach foo://x/c: there is no file system for scheme foo" in str(raised.value)
-    assert raised.value.exit_code == 65
+    assert "checkpoint: this Spark cannot reach foo://x/c: there is no file system for scheme foo" in str(raised.value)
+    assert raised.value.exit_code == 2

@@ -85,8 +85,10 @@ def test_no_java_and_no_group(machine: Path) -> None:
 
 
 def test_every_pinned_entry_is_well_formed() -> None:
-    pinned = [jar for group in ("spark-kafka", "kafka-broker", "paimon", "delta") for jar in jars.pinned_jars(group)]
-    assert len(pinned) == 4 + 46 + 1 + 7
+    pinned = [
+        jar for group in ("spark-kafka", "s3a", "kafka-broker", "paimon", "delta") for jar in jars.pinned_jars(group)
+    ]
+    assert len(pinned) == 4 + 3 + 46 + 1 + 7
     assert all(len(jar.sha256) == 64 and jar.organisation and jar.version for jar in pinned)
 
 
@@ -107,6 +109,22 @@ def test_a_session_that_brings_the_kafka_source_needs_no_pinned_jars(
     (tmp_path / "spark-sql-kafka-0-10_2.13-4.2.0.jar").write_bytes(b"")
     given = {key: value.replace("FOLDER", str(tmp_path)) for key, value in settings.items()}
     assert jars.names_kafka_source(given) is expected
+
+
+def test_jars_that_are_not_fetched_by_the_way(machine: Path) -> None:
+    assert jars.fetched_jars("two") is None
+    fetched = jars.ensure_jars("two")
+    assert jars.fetched_jars("two") == fetched
+    fetched[0].unlink()
+    assert jars.fetched_jars("two") is None
+    assert (machine / "calls").read_text() == "x"
+
+
+def test_s3a_by_packages_or_files() -> None:
+    packages = {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}
+    for settings in (packages, {"spark.jars": "/a/hadoop-aws-3.5.0.jar"}):
+        assert jars.names_artifact(settings, jars.S3A_ARTIFACT)
+    assert not jars.names_artifact({"spark.jars": "/a/hadoop-azure-3.5.0.jar"}, jars.S3A_ARTIFACT)
 
 
 def test_the_jars_of_spark_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
 from freshet.pipeline.identity.first_tables import FirstTables, after_batch, carried_text, first_tables
 from freshet.pipeline.identity.missing_batches import refuse_missing_batches
+from freshet.pipeline.identity.open_checkpoint import open_checkpoint
 from freshet.pipeline.identity.read_digest import ReadDigests
 from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.storage.exceptions import InvalidRequestError
@@ -79,7 +80,8 @@ class _ActiveRun:
 
     @classmethod
     def of(cls, spark: SparkSession, query: ActiveQuery) -> _ActiveRun:
-        return cls(query, ReadDigests(spark, query), CheckpointTables(query.checkpoint()))
+        checkpoint = open_checkpoint(spark, query.checkpoint())
+        return cls(query, ReadDigests(spark, query, checkpoint), CheckpointTables(checkpoint))
 
 
 class QueryRun:

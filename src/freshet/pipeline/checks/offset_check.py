@@ -7,7 +7,8 @@ are for `awaited_topics`. Clusters that only the Java client can reach are not a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from freshet.logstore.kafka.cluster import KafkaCluster
@@ -16,25 +17,37 @@ from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.config.starting_offsets import assigned_problems, start_of, start_problems
 from freshet.pipeline.exceptions import KeyPath, Problem
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, as_folder
 from freshet.pipeline.identity.checkpoint_offsets import checkpoint_offset_problems, checkpoint_offsets
 
 _NO_LOSS: Final = "false"
 
 
-def offset_problems(configs: Sequence[PipelineConfig], *, say: Callable[[str], None]) -> list[Problem]:
-    """What is wrong with the offsets of some pipelines; says of which sources it could not be found out."""
+def offset_problems(
+    configs: Sequence[PipelineConfig],
+    *,
+    say: Callable[[str], None],
+    folders: Mapping[str, CheckpointFolder] = MappingProxyType({}),
+) -> list[Problem]:
+    """What is wrong with the offsets of some pipelines; says of which sources it could not be found out.
+
+    `folders` are the checkpoints that Spark has opened, by pipeline. One that only Spark can reach is not looked at
+    without: whether it is new, so that the options of the source count, is not known.
+    """
     found = []
     for config in configs:
-        for index, source in enumerate(config.sources):
+        folder = folders.get(config.name) or as_folder(config.checkpoint)
+        for index, source in enumerate(config.sources if folder is not None else ()):
+            assert folder is not None
             try:
-                found += [config.origin.placed(each) for each in _source(config, index, source)]
+                found += [config.origin.placed(each) for each in _source(config, index, source, folder)]
             except (OSError, ValueError) as error:
                 text = config.without_secrets(str(error))
                 say(f"{config.name}: warning: the offsets of sources[{index}] were not looked at: {text}")
     return found
 
 
-def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterator[Problem]:
+def _source(config: PipelineConfig, index: int, source: SourceConfig, folder: CheckpointFolder) -> Iterator[Problem]:
     brokers = brokers_of(source)
     if brokers is None or brokers.settings.untranslated:
         return
@@ -54,7 +67,7 @@ def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterato
     if not there:
         return  # a pattern that matches nothing yet, or that only Java knows
     takes_losses = lowered.get("failondataloss", ("", "true"))[1].lower() == _NO_LOSS
-    kept = checkpoint_offsets(config.checkpoint, index)
+    kept = checkpoint_offsets(folder, index)
     if kept is not None:
         if not takes_losses:
             ends = {place: end for place, (_, end) in client.bounds(there, ASK_S).items()}

@@ -26,7 +26,8 @@ from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import warnings
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
-from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem, local_folder, query_id_of
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace, as_folder, local_folder
+from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem, query_id_of
 from freshet.pipeline.identity.writable import write_problem
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
@@ -43,6 +44,11 @@ def problems_before_start(config: PipelineConfig) -> list[Problem]:
     """Everything that would keep a pipeline from running, with the keys in its file."""
     looks: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (_files, source_problems, _tables)
     return [config.origin.placed(problem) for look in looks for problem in look(config)]
+
+
+def checkpoint_problems(config: PipelineConfig, folder: CheckpointFolder) -> list[Problem]:
+    """The same of a checkpoint that only Spark can reach, and of what the tables hold of its query."""
+    return [config.origin.placed(problem) for problem in _tables(config, folder)]
 
 
 def warnings_before_start(config: PipelineConfig) -> list[str]:
@@ -82,8 +88,9 @@ def _files(config: PipelineConfig) -> Iterator[Problem]:
             yield Problem(key_path, f"no right to read {path}")
 
 
-def _tables(config: PipelineConfig) -> Iterator[Problem]:
-    """The table, what belongs to it, and the checkpoint."""
+def _tables(config: PipelineConfig, folder: CheckpointFolder | None = None) -> Iterator[Problem]:
+    """The table, what belongs to it, and the checkpoint: its folder, where Spark has opened it."""
+    checkpoint = folder or config.checkpoint
     try:
         differences = check_table(config.table)
         catalog = Catalog(config.table.warehouse)
@@ -96,7 +103,7 @@ def _tables(config: PipelineConfig) -> Iterator[Problem]:
         yield Problem(
             ("table",), f"{config.table.name} exists and differs: {text}. Change the file, or alter the table"
         )
-    problem = checkpoint_problem(config.checkpoint, pipeline=config.name, table=table)
+    problem = checkpoint_problem(checkpoint, pipeline=config.name, table=table)
     if problem:
         yield Problem(("checkpoint",), problem)
         return
@@ -109,7 +116,7 @@ def _tables(config: PipelineConfig) -> Iterator[Problem]:
         return
     if table is not None:
         remedy = _REMEDY_TABLE + (_REMEDY_LOG if table.options.logs_changes else "")
-        yield from _earlier_query(config, table, ("checkpoint",), remedy)
+        yield from _earlier_query(config, checkpoint, table, ("checkpoint",), remedy)
         yield from _other_log_user(config, table)
     if dead is None:
         return
@@ -119,7 +126,7 @@ def _tables(config: PipelineConfig) -> Iterator[Problem]:
             ("dead_letters",), f"table {dead.name} is no dead-letter table (its columns: {columns}); name another one"
         )
     else:
-        yield from _earlier_query(config, dead, ("dead_letters",), _REMEDY_DEAD)
+        yield from _earlier_query(config, checkpoint, dead, ("dead_letters",), _REMEDY_DEAD)
 
 
 _REMEDY_TABLE: Final = (
@@ -133,11 +140,13 @@ _REMEDY_DEAD: Final = (
 )
 
 
-def _earlier_query(config: PipelineConfig, table: Table, key_path: KeyPath, remedy: str) -> Iterator[Problem]:
+def _earlier_query(
+    config: PipelineConfig, checkpoint: CheckpointPlace, table: Table, key_path: KeyPath, remedy: str
+) -> Iterator[Problem]:
     """Whether a table holds commits under this pipeline's name that were not made with this checkpoint."""
-    if not _LOCAL.match(config.checkpoint):
-        return  # its query id is not known here; the first commit will find out
-    query_id = query_id_of(config.checkpoint)
+    if as_folder(checkpoint) is None:
+        return  # looked at once Spark runs
+    query_id = query_id_of(checkpoint)
     try:
         table.engine.has_committed(config.name, query_id or _NEW_QUERY, 0)
     except UnknownOutcomeError:

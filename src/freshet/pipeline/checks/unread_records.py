@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from freshet.logstore.kafka.look import look_at_records
@@ -16,10 +15,8 @@ from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.logstore.protocol.client import TopicPartition
 from freshet.pipeline.checks.kafka_reach import brokers_of, partition_counts
 from freshet.pipeline.config.model import SourceConfig
-from freshet.pipeline.identity.checkpoint_owner import local_folder
-
-_LINES_BEFORE_OFFSETS = 2
-"""Of Spark's files below `offsets`: the version, and what it notes of the batch."""
+from freshet.pipeline.identity.checkpoint_folder import CheckpointPlace
+from freshet.pipeline.identity.checkpoint_offsets import finished_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class UnreadRecords:
 NOTHING_KNOWN: Final = UnreadRecords()
 
 
-def unread_records(source: SourceConfig, checkpoint: str) -> UnreadRecords:
+def unread_records(source: SourceConfig, checkpoint: CheckpointPlace) -> UnreadRecords:
     """Asks the cluster of a source, if it has one: 55 ms for its partitions, about 60 ms for the sizes."""
     brokers = brokers_of(source)
     counts = partition_counts(source)
@@ -44,25 +41,16 @@ def unread_records(source: SourceConfig, checkpoint: str) -> UnreadRecords:
     return UnreadRecords(sum(counts.values()), look_at_records(brokers.settings, counts, finished_offsets(checkpoint)))
 
 
-def finished_offsets(checkpoint: str) -> dict[TopicPartition, int]:
+def finished_offsets(checkpoint: CheckpointPlace) -> dict[TopicPartition, int]:
     """Where the last finished batch ended, as far as the checkpoint says; of a topic that two sources read, the
     earlier place."""
-    folder = local_folder(checkpoint)
-    if folder is None:
-        return {}
     try:
-        finished = [int(file.name) for file in (folder / "commits").iterdir() if file.name.isdecimal()]
-        offsets = [json.loads(line) for line in _offset_lines(folder, max(finished))]
         found: dict[TopicPartition, int] = {}
-        for topics in offsets:
+        for topics in map(json.loads, finished_lines(checkpoint)):
             for topic, ends in topics.items() if isinstance(topics, dict) else ():
                 for number, end in ends.items() if isinstance(ends, dict) else ():
                     place = TopicPartition(topic, int(number))
                     found[place] = min(end, found.get(place, end))
     except (OSError, ValueError, TypeError):
-        return {}  # none yet, or not readable: checks of the checkpoint report it
+        return {}  # not readable: checks of the checkpoint report it
     return found
-
-
-def _offset_lines(folder: Path, number: int) -> list[str]:
-    return (folder / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[_LINES_BEFORE_OFFSETS:]

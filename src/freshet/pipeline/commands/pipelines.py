@@ -20,7 +20,7 @@ from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
 from freshet.pipeline.running.signals import when_asked_to_stop
-from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.spark.jars import S3A_GROUP, SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.java_version import java_problem
 from freshet.storage.exceptions import StorageError
 
@@ -150,9 +150,18 @@ def _seconds(option: str, text: str) -> float:
         raise InvalidRequestError(f"{option}: {error}") from error
 
 
-def jars() -> None:
+def jars(
+    s3: Annotated[
+        bool,
+        typer.Option(
+            "--s3",
+            help="With Hadoop's S3A too, for checkpoints and source files at s3a:// (690 MB). Tables do not need it.",
+        ),
+    ] = False,
+) -> None:
     """Print the jars that Spark needs, as --jars takes them; they are fetched once per machine."""
-    say(",".join(str(jar) for jar in ensure_jars(SPARK_GROUP)))
+    groups = (SPARK_GROUP, S3A_GROUP) if s3 else (SPARK_GROUP,)
+    say(",".join(str(jar) for group in groups for jar in ensure_jars(group)))
 
 
 def prepare() -> None:

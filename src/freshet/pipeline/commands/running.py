@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from freshet.pipeline.checks.preflight import checkpoint_problems
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.model import PipelineConfig, revealed
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, Problem
+from freshet.pipeline.identity.checkpoint_folder import as_folder
 from freshet.pipeline.identity.checkpoint_topics import renewal_text
 from freshet.pipeline.running.progress_report import ProgressReporter
 from freshet.pipeline.running.restarts import RestartRule
 from freshet.pipeline.running.runner import Runner, spark_settings, stop_on_signals
+from freshet.pipeline.running.running_pipeline import opened_checkpoint
 from freshet.pipeline.sources.select_check import has_expressions, select_problems, select_remarks
-from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, names_kafka_source
+from freshet.pipeline.spark.jars import (
+    S3A_ARTIFACT,
+    S3A_GROUP,
+    SPARK_GROUP,
+    ensure_jars,
+    fetched_jars,
+    names_artifact,
+    names_kafka_source,
+)
+from freshet.pipeline.spark.s3a import buckets, s3a_settings, use_store
 from freshet.pipeline.spark.session import SessionRefusedError, session_of_a_command, submitted_settings
 
 
@@ -38,10 +51,11 @@ def run_pipelines(
         as_json=progress == "json",
     )
     settings = spark_settings(configs)
-    own = names_kafka_source({**submitted_settings(), **settings}) or not _needs_kafka(configs)
-    jars = [] if own else ensure_jars(SPARK_GROUP)
-    with _session(configs, settings, jars) as spark:
+    with _session(configs, settings, _jars(configs, {**submitted_settings(), **settings})) as spark:
         try:
+            for config in configs:
+                use_store(spark, buckets(_of_spark(config)), s3a_settings({}, os.environ))
+            _look_elsewhere(spark, configs)
             topic_ids = spark_part("brokers").topic_ids(configs, say=complain) if _needs_kafka(configs) else {}
             runner = Runner(
                 spark,
@@ -60,6 +74,39 @@ def run_pipelines(
             if any(problem.path for problem in error.problems):
                 raise
             raise ConfigurationError(select_problems(spark, configs) or error.problems) from error
+
+
+def _jars(configs: Sequence[PipelineConfig], settings: Mapping[str, str]) -> list[Path]:
+    """The jars that the session of these settings lacks. S3A's are not fetched by the way: they are large."""
+    jars = ensure_jars(SPARK_GROUP) if _needs_kafka(configs) and not names_kafka_source(settings) else []
+    needing = [config for config in configs if buckets(_of_spark(config))]
+    if not needing or names_artifact(settings, S3A_ARTIFACT):
+        return jars
+    fetched = fetched_jars(S3A_GROUP)
+    if fetched is None:
+        text = (
+            f"Spark reaches {needing[0].checkpoint} with Hadoop's S3A, whose jars this machine does not have: fetch "
+            "them once with freshet jars --s3 (690 MB), or name those you have under spark: as spark.jars; the "
+            "checkpoint may also be a local folder of the driver"
+        )
+        raise ConfigurationError([needing[0].origin.placed(Problem(("checkpoint",), text))])
+    return [*jars, *fetched]
+
+
+def _of_spark(config: PipelineConfig) -> list[str]:
+    """What Spark itself reads and writes for a pipeline."""
+    return [config.checkpoint, *(source.files.path for source in config.sources if source.files is not None)]
+
+
+def _look_elsewhere(spark: SparkSession, configs: Sequence[PipelineConfig]) -> None:
+    """The checks of checkpoints that are not on a local disk: before Spark has started, they cannot be reached."""
+    remote = [config for config in configs if as_folder(config.checkpoint) is None]
+    folders = {config.name: opened_checkpoint(spark, config) for config in remote}
+    problems = [each for config in remote for each in checkpoint_problems(config, folders[config.name])]
+    if _needs_kafka(remote):
+        problems += spark_part("brokers").offset_problems(remote, say=complain, folders=folders)
+    if problems:
+        raise ConfigurationError(problems)
 
 
 @contextmanager

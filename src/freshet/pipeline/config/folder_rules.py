@@ -6,7 +6,7 @@
 | `files.path` of a source | the checkpoint or the table; nor, read recursively, hold them: they would be read |
 | `sourceArchiveDir` of a source | its `files.path`: what was archived would be read again |
 
-Only local paths are compared.
+Paths of one store are compared: those of local disks, or of a bucket (`s3a://` is `s3://`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,24 @@ from freshet.pipeline.exceptions import Problem
 
 _ARCHIVE: Final = "sourceArchiveDir"
 _RECURSIVE: Final = "recursiveFileLookup"
+_SAME: Final = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
+"""Schemes of one store."""
 
 
 def entangled_folders(config: PipelineConfig) -> Iterator[Problem]:
     """The folders that do not lie apart, with their keys in the file."""
-    checkpoint, warehouse = _local(config.checkpoint), _local(config.table.warehouse)
+    checkpoint, warehouse = _folder(config.checkpoint), _folder(config.table.warehouse)
     database, _, name = config.table.name.partition(".")
     table = None if warehouse is None else warehouse / f"{database}.db" / name
     if _touch(checkpoint, table):
-        yield Problem(("checkpoint",), f"lies in or around the folder of the table ({table}); choose another folder")
+        yield Problem(
+            ("checkpoint",), f"lies in or around the folder of the table ({_shown(table)}); choose another folder"
+        )
     for index, source in enumerate(config.sources):
         if source.files is None:
             continue
         key_path = ("sources", index, "files")
-        path = _local(source.files.path)
+        path = _folder(source.files.path)
         # Spark reads the files of the folder itself; what else a pattern may match is not known.
         is_pattern = glob.has_magic(source.files.path)
         is_deep = source.files.options.get(_RECURSIVE, "").lower() == "true" and not is_pattern
@@ -45,11 +49,11 @@ def entangled_folders(config: PipelineConfig) -> Iterator[Problem]:
             if holds_warehouse if what == "warehouse" else touches(path, folder):
                 yield Problem(
                     (*key_path, "path"),
-                    f"{source.files.path} and the {what} ({folder}) lie in one another: its files would be read as "
-                    "records; choose another folder",
+                    f"{source.files.path} and the {what} ({_shown(folder)}) lie in one another: its files would be "
+                    "read as records; choose another folder",
                 )
         archive = source.files.options.get(_ARCHIVE)
-        if archive and _touch(path, _local(archive)):
+        if archive and _touch(path, _folder(archive)):
             yield Problem(
                 (*key_path, _ARCHIVE), f"{archive} and path lie in one another: archived files would be read again"
             )
@@ -63,11 +67,19 @@ def _is_in(inner: PurePosixPath | None, outer: PurePosixPath | None) -> bool:
     return inner is not None and outer is not None and inner.is_relative_to(outer)
 
 
-def _local(text: str) -> PurePosixPath | None:
-    """The folder, up to the first part with a wildcard; None where it is not on a local disk."""
+def _shown(folder: PurePosixPath | None) -> str:
+    text = str(folder)
+    return text if text.startswith("/") else text.replace(":/", "://", 1)
+
+
+def _folder(text: str) -> PurePosixPath | None:
+    """The folder, up to the first part with a wildcard; below the name of its store where it is not on a local disk."""
     parsed = urlparse(text)
-    if parsed.scheme not in ("", "file"):
+    if parsed.scheme not in ("", "file") and not parsed.netloc:
         return None
     parts = PurePosixPath(unquote(parsed.path) if parsed.scheme else text).parts
     plain = next((index for index, part in enumerate(parts) if glob.has_magic(part)), len(parts))
-    return PurePosixPath(*parts[:plain])
+    folder = PurePosixPath(*parts[:plain])
+    if parsed.scheme in ("", "file"):
+        return folder
+    return PurePosixPath(f"{_SAME.get(parsed.scheme, parsed.scheme)}:", parsed.netloc, *parts[1:plain])

@@ -146,9 +146,14 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
 
 
 def _with_absolute_folders(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a file with its folders from the root on; what is of another shape stays for the checks."""
+    """The values of a file with its folders from the root on; what is of another shape stays for the checks.
+
+    A checkpoint in S3 gets the scheme by which Spark knows it.
+    """
     found = dict(tree)
     _make_absolute(found, "checkpoint")
+    if isinstance(checkpoint := found.get("checkpoint"), str):
+        found["checkpoint"] = re.sub("^s3:", "s3a:", checkpoint, count=1, flags=re.IGNORECASE)
     _make_absolute(found, "table", "warehouse")
     if isinstance(sources := found.get("sources"), list):
         found["sources"] = [dict(source) if isinstance(source, Mapping) else source for source in sources]

@@ -15,6 +15,7 @@
 | a file or folder is gone, a scheme unknown; an SQLSTATE of class 22 (data, loss in Kafka too) or 42 (call) | invalid |
 | brokers refuse the user, the version or the call | invalid |
 | brokers do not answer, do not lead, know no topic yet; sockets of Java; a full disk; a lost executor | retryable |
+| S3A gets no answer | retryable |
 | an input file cannot be read (SQLSTATE KD001) | corrupt |
 | anything else | internal |
 """
@@ -54,7 +55,8 @@ _KINDS: Final = (  # the first one that is found counts
         re.compile(
             rf"{_KAFKA}|TimeoutException: Cannot fetch (?:record|offset)|{_FULL.pattern}|Stale file handle|"
             r"java\.net\.(?:\w*Connect|Socket|SocketTimeout|UnknownHost|NoRouteToHost|PortUnreachable)Exception|"
-            r"ExecutorLostFailure|FetchFailed|MetadataFetchFailedException"
+            r"ExecutorLostFailure|FetchFailed|MetadataFetchFailedException|"
+            r"org\.apache\.hadoop\.(?:fs\.s3a\.AWS(?:Client|ServiceIO|ServiceThrottled|Status5)|net\.ConnectTimeout)"
         ),
         ErrorKind.RETRYABLE,
     ),
@@ -102,17 +104,22 @@ def out_of_memory(text: str) -> str | None:
     )
 
 
-def missing_file_system(text: str) -> str | None:
-    """Where a text of Spark's says that it has nothing to reach a path with: the path, and what to do; else None."""
+def missing_file_system(text: str, path: str | None = None) -> str | None:
+    """Where a text of Spark's says that it has nothing to reach a path with: the path, and what to do; else None.
+
+    `path` is the one that was tried, where the text need not name it.
+    """
     match = _NO_FILE_SYSTEM.search(text)
     if match is None:
         return None
-    path = _AT_PATH.search(text)
+    found = None if path else _AT_PATH.search(text)
+    shown = path or (found[1] if found else "a path of the pipeline")
     what = f"scheme {match['scheme']}" if match["scheme"] else f"its class {match['name']}"
     return (
-        f"this Spark cannot reach {path[1] if path else 'a path of the pipeline'}: there is no file system for {what}. "
-        "Add the connector's jar (for s3a:// org.apache.hadoop:hadoop-aws in the version of Spark's Hadoop), under "
-        "spark: as spark.jars or spark.jars.packages, or with spark-submit --jars; or write a path that Spark can reach"
+        f"this Spark cannot reach {shown}: there is no file system for {what}. "
+        "Add the connector's jar, under spark: as spark.jars or spark.jars.packages, or with spark-submit --jars "
+        "(freshet jars --s3 fetches and names those for s3a://, which is how Spark calls s3://); or write a path that "
+        "Spark can reach"
     )
 
 

@@ -8,7 +8,7 @@ The next batch begins at the end of the last one that is done; a batch that was 
 lies beyond the end of a partition, or names one that is not there, was never read: the file said so at the first start
 (Spark keeps it, whatever the file says later), or the topic was truncated or created again.
 
-Folders on object stores are not looked at.
+A folder that only Spark can reach is looked at once it runs (`checkpoint_folder`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Final
 
 from freshet.pipeline.config.starting_offsets import Place, places_of, shown
-from freshet.pipeline.identity.checkpoint_owner import local_folder
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace, as_folder
 
 Positions = Mapping[Place, int]
+
+OFFSETS: Final = "offsets"
+COMMITS: Final = "commits"
+
+_LINES_BEFORE_OFFSETS: Final = 2
+"""Of Spark's files below `offsets`: the version, and what it notes of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +39,17 @@ class CheckpointOffsets:
     has_batches: bool
 
 
-def checkpoint_offsets(checkpoint: str, source_index: int) -> CheckpointOffsets | None:
+def checkpoint_offsets(checkpoint: CheckpointPlace, source_index: int) -> CheckpointOffsets | None:
     """None where the checkpoint says nothing of the source, or cannot be read here."""
-    folder = local_folder(checkpoint)
+    folder = as_folder(checkpoint)
     if folder is None:
         return None
-    planned_id, done_id = _last_number(folder / "offsets"), _last_number(folder / "commits")
-    planned = _ends(folder / "offsets", planned_id, source_index)
+    planned_id, done_id = _last_number(folder, OFFSETS), _last_number(folder, COMMITS)
+    planned = _ends(folder, planned_id, source_index)
     if done_id is not None and done_id == planned_id:
         return None if planned is None else CheckpointOffsets(planned, {}, has_batches=True)
-    before = None if planned_id is None or planned_id == 0 else _ends(folder / "offsets", planned_id - 1, source_index)
-    start = before if before is not None else _begun(folder / "sources" / str(source_index) / "0")
+    before = None if planned_id is None or planned_id == 0 else _ends(folder, planned_id - 1, source_index)
+    start = before if before is not None else _begun(folder, source_index)
     if start is None and planned is None:
         return None
     return CheckpointOffsets(start or {}, planned or {}, has_batches=done_id is not None)
@@ -78,24 +84,37 @@ def _beyond(planned: Positions, ends: Mapping[Place, int]) -> Positions:
     return {place: offset for place, offset in planned.items() if place not in ends or offset > ends[place]}
 
 
-def _last_number(folder: Path) -> int | None:
+def finished_lines(checkpoint: CheckpointPlace) -> list[str]:
+    """What the sources have read with the last batch that is done, a line of JSON each; none before the first.
+
+    Raises `OSError` or `ValueError` where it cannot be read.
+    """
+    folder = as_folder(checkpoint)
+    number = None if folder is None else max(folder.numbers(COMMITS), default=None)
+    if folder is None or number is None:
+        return []
+    return (folder.read(OFFSETS, str(number)) or "").splitlines()[_LINES_BEFORE_OFFSETS:]
+
+
+def _last_number(folder: CheckpointFolder, name: str) -> int | None:
     with contextlib.suppress(OSError):
-        numbers = [int(file.name) for file in folder.iterdir() if file.name.isdecimal()]
-        return max(numbers, default=None)
+        return max(folder.numbers(name), default=None)
     return None
 
 
-def _ends(folder: Path, number: int | None, source_index: int) -> Positions | None:
+def _ends(folder: CheckpointFolder, number: int | None, source_index: int) -> Positions | None:
     if number is None:
         return None
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
-        return _positions((folder / str(number)).read_text(encoding="utf-8").splitlines()[2 + source_index])
+        text = folder.read(OFFSETS, str(number)) or ""
+        return _positions(text.splitlines()[_LINES_BEFORE_OFFSETS + source_index])
     return None
 
 
-def _begun(file: Path) -> Positions | None:
+def _begun(folder: CheckpointFolder, source_index: int) -> Positions | None:
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
-        return _positions(file.read_text(encoding="utf-8").lstrip("\0").splitlines()[1])
+        text = folder.read("sources", str(source_index), "0") or ""
+        return _positions(text.lstrip("\0").splitlines()[1])
     return None
 
 

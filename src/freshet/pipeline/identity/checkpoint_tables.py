@@ -7,28 +7,27 @@ read, so it is refused. The file is written once the first batch of a run is com
 to the table comes again, and the table may be created again meanwhile. A table without a file is taken: a
 `foreachBatch` function may write another table from some batch on, or leave batches out.
 
-Folders on object stores are not looked at. Pipelines have an owner of their checkpoint instead (`checkpoint_owner`).
+A checkpoint that only Spark can reach is given open (`checkpoint_folder`). Pipelines have an owner of their checkpoint
+instead (`checkpoint_owner`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from pathlib import Path
 
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.identity.checkpoint_owner import local_folder
+from freshet.pipeline.identity.checkpoint_folder import CheckpointPlace, as_folder, shown_place
 from freshet.storage.table import Table
 
 
 class CheckpointTables:
-    """The tables of one run of a query; `checkpoint` is a folder or its URI."""
+    """The tables of one run of a query."""
 
-    def __init__(self, checkpoint: str) -> None:
-        self._checkpoint = checkpoint
-        self._folder = local_folder(checkpoint)
+    def __init__(self, checkpoint: CheckpointPlace) -> None:
+        self._checkpoint = shown_place(checkpoint)
+        self._folder = as_folder(checkpoint)
         self._noted: set[str] = set()
         """Locations."""
 
@@ -36,11 +35,13 @@ class CheckpointTables:
         """Raises `PipelineFailedError` where the table is not the one that batches before this one were written to."""
         if self._folder is None or micro_batch_id == 0 or table.location in self._noted:
             return
-        file = self._file(self._folder, table)
-        try:
-            created_ms = json.loads(file.read_text(encoding="utf-8"))["created_ms"]
-        except FileNotFoundError:
+        name = _file_of(table)
+        file = self._folder.place(name)
+        text = self._folder.read(name)
+        if text is None:
             return
+        try:
+            created_ms = json.loads(text)["created_ms"]
         except (ValueError, LookupError, TypeError) as error:
             raise PipelineFailedError(
                 f"checkpoint {self._checkpoint}: {file} is damaged: {error}. Where table {table.name} was not dropped "
@@ -62,13 +63,10 @@ class CheckpointTables:
         """The table holds a batch of the query. Raises `OSError` where the checkpoint cannot be written."""
         if self._folder is None or table.location in self._noted:
             return
-        file = self._file(self._folder, table)
-        unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
         document = {"table": table.location, "created_ms": table.engine.created_ms()}
-        unfinished.write_text(json.dumps(document), encoding="utf-8")
-        unfinished.replace(file)
+        self._folder.replace(_file_of(table), json.dumps(document))
         self._noted.add(table.location)
 
-    @staticmethod
-    def _file(folder: Path, table: Table) -> Path:
-        return folder / f"freshet-table-{hashlib.sha256(table.location.encode()).hexdigest()[:16]}.json"
+
+def _file_of(table: Table) -> str:
+    return f"freshet-table-{hashlib.sha256(table.location.encode()).hexdigest()[:16]}.json"

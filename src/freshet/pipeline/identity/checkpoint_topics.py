@@ -7,59 +7,54 @@ would go on at the offset where the old one was left, and the records before it 
 are written when a run starts, so a topic that is created again between two runs is noticed; `kafka_reach` looks from
 time to time while a pipeline runs.
 
-Folders on object stores are not looked at.
+A folder that only Spark can reach is looked at once it runs (`checkpoint_folder`).
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.identity.checkpoint_owner import local_folder
+from freshet.pipeline.identity.checkpoint_folder import CheckpointPlace, as_folder, shown_place
 
 TOPICS_FILE: Final = "freshet-topics.json"
 
 
-def claim_topics(checkpoint: str, topic_ids: Mapping[str, str]) -> None:
+def claim_topics(checkpoint: CheckpointPlace, topic_ids: Mapping[str, str]) -> None:
     """Writes the ids of these topics next to those known; raises `ConfigurationError` where a topic has another id.
 
     The folder is there: its pipeline has claimed it.
     """
-    folder = local_folder(checkpoint)
+    folder, shown = as_folder(checkpoint), shown_place(checkpoint)
     if folder is None or not topic_ids:
         return
-    file = folder / TOPICS_FILE
     try:
-        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        known = json.loads(folder.read(TOPICS_FILE) or "{}")
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"checkpoint {checkpoint}: {file} cannot be read: {error}. Where no topic was deleted and created again "
-            "since the last run, remove that file"
+            f"checkpoint {shown}: {folder.place(TOPICS_FILE)} cannot be read: {error}. Where no topic was deleted and "
+            "created again since the last run, remove that file"
         ) from error
     renewed = sorted(topic for topic, topic_id in topic_ids.items() if known.get(topic, topic_id) != topic_id)
     if renewed:
-        raise ConfigurationError(f"checkpoint {checkpoint}: since it was written {renewal_text(checkpoint, renewed)}")
+        raise ConfigurationError(f"checkpoint {shown}: since it was written {renewal_text(checkpoint, renewed)}")
     if known == {**known, **topic_ids}:
         return
-    unfinished = folder / f".{TOPICS_FILE}.{os.getpid()}.tmp"
     try:
-        unfinished.write_text(json.dumps({**known, **topic_ids}), encoding="utf-8")
-        unfinished.replace(file)
+        folder.replace(TOPICS_FILE, json.dumps({**known, **topic_ids}))
     except OSError as error:
-        raise ConfigurationError(f"checkpoint {checkpoint} cannot be written: {error}") from error
+        raise ConfigurationError(f"checkpoint {shown} cannot be written: {error}") from error
 
 
-def renewal_text(checkpoint: str, topics: Sequence[str]) -> str:
+def renewal_text(checkpoint: CheckpointPlace, topics: Sequence[str]) -> str:
     """That topics have other ids than before, and what to do."""
-    folder = local_folder(checkpoint)
-    go_on = "" if folder is None else f"; to go on at the old offset all the same, remove {folder / TOPICS_FILE}"
     return (
         f"{_were_created_again(topics)} (other ids in Kafka). The checkpoint's offsets belong to what was there: "
         "records of the new one up to the same offset would be missing. To read the new one from its beginning, name "
-        f"another checkpoint and give the pipeline another name{go_on}"
+        "another checkpoint and give the pipeline another name; to go on at the old offset all the same, remove "
+        f"{shown_place(checkpoint, TOPICS_FILE)}"
     )
 
 

@@ -23,7 +23,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlparse
 
@@ -32,6 +31,7 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.known_causes import gone_text
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
 from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.storage.table_engine import CommitDigest
 
@@ -80,9 +80,10 @@ def digest_of(ranges: Sequence[SourceRange]) -> CommitDigest:
 class ReadDigests:
     """Digests of the batches of one query; keeps what one batch has in common with the next."""
 
-    def __init__(self, spark: SparkSession, query: ActiveQuery) -> None:
+    def __init__(self, spark: SparkSession, query: ActiveQuery, checkpoint: CheckpointFolder) -> None:
         self._spark = spark
         self._query = query
+        self._checkpoint = checkpoint
         self._last: tuple[int, tuple[str | None, ...]] | None = None
         self._files: tuple[str, ...] = ()
 
@@ -108,13 +109,11 @@ class ReadDigests:
             return None
         before = self._before(micro_batch_id, len(end))
         self._last = (micro_batch_id, end)
-        root = ""
         ranges = []
         for index, (start, stop) in enumerate(zip(before, end, strict=True)):
             files: tuple[tuple[str, int], ...] = ()
             if _is_files(stop):
-                root = root or self._query.checkpoint()
-                read = partial(_text, self._spark, f"{root}/sources/{index}")
+                read = partial(self._checkpoint.read, "sources", str(index))
                 files = files_between(_log_offset(start), _log_offset(stop), read)
                 self._files += tuple(path for path, _ in files)
             ranges.append(SourceRange(start, stop, files))
@@ -153,25 +152,6 @@ def _entries(text: str, number: int) -> list[tuple[str, int]]:
     mark = f'"batchId":{number}'
     documents = [json.loads(line) for line in text.splitlines()[1:] if mark in line]
     return [(each["path"], int(each["timestamp"])) for each in documents if each["batchId"] == number]
-
-
-def _text(spark: SparkSession, folder: str, name: str) -> str | None:
-    """A file of the checkpoint, through Spark's file systems where it does not lie on a local disk."""
-    parsed = urlparse(folder)
-    if parsed.scheme in ("", "file"):
-        path = Path(unquote(parsed.path) if parsed.scheme else folder) / name
-        return path.read_text(encoding="utf-8") if path.exists() else None
-    jvm: Any = spark._jvm
-    classic: Any = spark
-    path_there = jvm.org.apache.hadoop.fs.Path(f"{folder}/{name}")
-    files = path_there.getFileSystem(classic._jsparkSession.sessionState().newHadoopConf())
-    if not files.exists(path_there):
-        return None
-    stream = files.open(path_there)
-    try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-    finally:
-        stream.close()
 
 
 def _is_files(offset: str | None) -> bool:

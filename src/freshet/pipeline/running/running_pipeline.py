@@ -28,10 +28,12 @@ from freshet.pipeline.checks.unread_records import UnreadRecords, unread_records
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import kind_of, whole_text
-from freshet.pipeline.errors.known_causes import full_checkpoint, is_crash
-from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
+from freshet.pipeline.errors.known_causes import full_checkpoint, is_crash, missing_file_system
+from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, Problem, brief_reason
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.identity.checkpoint_topics import claim_topics
+from freshet.pipeline.identity.open_checkpoint import open_checkpoint
 from freshet.pipeline.running.progress import ProgressHub
 from freshet.pipeline.running.restarts import Restart, RestartRule
 from freshet.pipeline.sources.outcome_frame import outcome_frame
@@ -73,6 +75,7 @@ class RunningPipeline:
         self._restart_number = 0
         self._started_s = time.monotonic()
         self._planned = config
+        self._checkpoint: CheckpointFolder | None = None
         self._unread: tuple[UnreadRecords, ...] = ()
         self._frame: DataFrame | None = None
         self._sink: TableSink | None = None
@@ -97,15 +100,17 @@ class RunningPipeline:
         """Analyses the frame; writes nothing."""
         self._planned = with_table_options(self.config)
         records = () if self._planned.follows_tables else self._planned.sources
-        self._unread = tuple(unread_records(source, self._planned.checkpoint) for source in records)
+        self._checkpoint = opened_checkpoint(self._spark, self._planned)
+        self._unread = tuple(unread_records(source, self._checkpoint) for source in records)
         self._frame = self._planned_frame()
 
     def open(self) -> None:
         """Creates the table where there is none, claims the checkpoint."""
         config = self._planned
         table = open_or_create(config.table)
-        claim_checkpoint(config.checkpoint, pipeline=config.name, table=table)
-        claim_topics(config.checkpoint, self._topic_ids)
+        checkpoint = self._checkpoint or config.checkpoint
+        claim_checkpoint(checkpoint, pipeline=config.name, table=table)
+        claim_topics(checkpoint, self._topic_ids)
         dead_letters = None
         if not config.follows_tables:  # what is read there are rows already, none of which becomes a dead letter
             dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
@@ -226,6 +231,16 @@ class RunningPipeline:
         """The listener gets a batch some time after it ended, the last one perhaps never; the hub reports each once."""
         for progress in query.recentProgress:
             self._hub.add_spark_progress(json.loads(progress.json))
+
+
+def opened_checkpoint(spark: SparkSession, config: PipelineConfig) -> CheckpointFolder:
+    """The folder of its checkpoint. Raises `ConfigurationError` where Spark has no file system for it."""
+    try:
+        return open_checkpoint(spark, config.checkpoint)
+    except OSError as error:
+        text = missing_file_system(str(error), config.checkpoint) or f"{config.checkpoint} cannot be reached: {error}"
+        problem = Problem(("checkpoint",), config.without_secrets(text))
+        raise ConfigurationError([config.origin.placed(problem)]) from error
 
 
 def failed_pipeline(

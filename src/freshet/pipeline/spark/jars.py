@@ -32,7 +32,9 @@ from freshet.pipeline.exceptions import InvalidRequestError, PipelineError
 
 JAR_LIST = Path(__file__).with_name("jars.toml")
 SPARK_GROUP = "spark-kafka"
+S3A_GROUP = "s3a"
 KAFKA_ARTIFACT = "spark-sql-kafka-0-10_"
+S3A_ARTIFACT = "hadoop-aws-"
 _JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 FETCHED_LINE = re.compile(r"\[SUCCESSFUL \] \S+?#(?P<name>[^;]+);(?P<version>[^!]+)!")
 
@@ -72,8 +74,19 @@ def ensure_jars(group: str) -> list[Path]:
     return [folder / jar.file_name for jar in jars]
 
 
+def fetched_jars(group: str) -> list[Path] | None:
+    """The paths of the group's jars where this machine has them all; fetches nothing."""
+    jars, folder = pinned_jars(group), cache_folder()
+    return None if _missing(jars, folder) else [folder / jar.file_name for jar in jars]
+
+
 def names_kafka_source(settings: Mapping[str, str]) -> bool:
-    """True when a session with these settings has Spark's Kafka source without our help.
+    """True when a session with these settings has Spark's Kafka source without our help."""
+    return names_artifact(settings, KAFKA_ARTIFACT)
+
+
+def names_artifact(settings: Mapping[str, str], artifact: str) -> bool:
+    """True when a session with these settings has a jar whose name begins so.
 
     That is by `spark.jars` (`--jars`), `spark.jars.packages` (`--packages`), the class path, or the jars of Spark.
     """
@@ -82,7 +95,13 @@ def names_kafka_source(settings: Mapping[str, str]) -> bool:
     if os.environ.get("SPARK_HOME"):
         folders.append(Path(os.environ["SPARK_HOME"]) / "jars")
     files = [*pyspark_jars(), *(jar for folder in folders for jar in folder.glob("*.jar"))]
-    return any(name.rpartition("/")[2].startswith(KAFKA_ARTIFACT) for name in [*named, *map(str, files)])
+    return any(_is_of(name, artifact) for name in [*named, *map(str, files)])
+
+
+def _is_of(name: str, artifact: str) -> bool:
+    """Whether a path or Maven coordinates (`group:artifact:version`, of which `name` is a part) are of the artifact."""
+    last = name.rpartition("/")[2]
+    return last.startswith(artifact) or last == artifact.rstrip("-")
 
 
 def pinned_jars(group: str) -> list[Jar]:
