@@ -98,9 +98,9 @@ def test_the_place_of_a_catalog_is_a_warehouse_or_a_database_with_one() -> None:
 @pytest.mark.parametrize(
     ("key", "place", "known"),
     [
-        ("metastor", "/w", "metastore, lock.*;"),
-        ("kit.password", "/w", "metastore, lock.*;"),
-        ("kitt.password", "kit://me:secret@lake/w", "metastore, lock.*, kit.*;"),
+        ("metastor", "/w", "metastore, lock.*, local-cache.*;"),
+        ("kit.password", "/w", "metastore, lock.*, local-cache.*;"),
+        ("kitt.password", "kit://me:secret@lake/w", "metastore, lock.*, kit.*, local-cache.*;"),
     ],
 )
 def test_an_option_that_nobody_takes_is_refused(

@@ -16,9 +16,8 @@ from freshet.storage.catalogs.coordination import CommitRules, check_coordinated
 from freshet.storage.catalogs.metastore import FoundTable, TableName
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.io.env import Env
-from freshet.storage.io.file_io import numbered_files
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.paths import SCHEMA_PREFIX, TablePaths
+from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, numbered
 
 DATABASE_SUFFIX: Final = ".db"
 DATABASE_MARKER: Final = ".database"
@@ -137,7 +136,8 @@ class FilesystemMetastore:
         return FileClaims(self._env.file_io, paths, self._rules)
 
     def _is_table(self, paths: TablePaths) -> bool:
-        return bool(numbered_files(self._env.file_io, paths.schema_folder, SCHEMA_PREFIX))
+        entries = self._env.file_io.entries(paths.schema_folder)
+        return any(not entry.is_folder and numbered(entry.name, SCHEMA_PREFIX) is not None for entry in entries)
 
     def _has_remains(self, paths: TablePaths) -> bool:
         return any(self._env.file_io.entries(paths.snapshot_folder))

@@ -86,7 +86,14 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
         snapshot_id = position.snapshot_id
         if self._last is None or self._last.id + 1 != snapshot_id:
             self._last = self._before(position)
-        snapshot = self._history.find(snapshot_id)
+        snapshots = self._store.snapshots
+        if snapshot_id == 1 and snapshots.has_nothing():
+            self._store.check_is_there()
+            return None
+        snapshot = snapshots.find(snapshot_id)
+        if snapshot is None and self._last is not None and snapshots.find(self._last.id) == self._last:
+            return None  # two requests: ids have no gap, and the last one is still there
+        snapshot = snapshot or self._store.changelogs.find(snapshot_id)
         if self._last is not None:
             self._history.check_not_replaced(self._last)
         else:  # no snapshot was read that could distinguish this table from a later one of its name

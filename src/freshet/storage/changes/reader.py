@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from freshet.storage.changes.difference import difference
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import data_files_ahead, read_data_file
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta
@@ -73,8 +73,9 @@ class ChangeReader:
             yield from self._state(split.removed, RowKind.DELETE, split.snapshot_id, executor)
         if split.added is not None:
             yield from self._state(split.added, RowKind.INSERT, split.snapshot_id, executor)
-        for file in split.files:
-            yield from self._file(split, file)
+        with data_files_ahead(self.store, ((split.partition, split.bucket, file) for file in split.files)):
+            for file in split.files:
+                yield from self._file(split, file)
 
     def _difference(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
         reader = SplitReader(self.store, self.store.schema.column_names)

@@ -20,9 +20,9 @@ from freshet.storage.cleaning.named_files import (
 from freshet.storage.commit.manifest_index import entries_of_files
 from freshet.storage.commit.manifest_merge import cancel_pairs
 from freshet.storage.exceptions import NotFoundError
+from freshet.storage.io.sized_cache import SizedCache
 from freshet.storage.metadata.live_files import data_manifests
 from freshet.storage.metadata.manifest_store import ManifestStore
-from freshet.storage.metadata.sized_cache import SizedCache
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 

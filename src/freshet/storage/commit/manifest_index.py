@@ -16,9 +16,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
+from freshet.storage.io.sized_cache import SizedCache
 from freshet.storage.metadata.live_files import base_manifests
 from freshet.storage.metadata.manifest_store import VALUES_MAX, ManifestStore
-from freshet.storage.metadata.sized_cache import SizedCache
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 

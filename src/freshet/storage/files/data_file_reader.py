@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -30,6 +31,7 @@ from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
 from freshet.storage.files.column_bounds import row_group_stats
 from freshet.storage.files.data_file_paths import data_file_path
+from freshet.storage.files.opening import openings_ahead
 from freshet.storage.files.parquet_reader import READ_BATCH_ROWS, ParquetReader
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.filters.literal import canonical
@@ -52,6 +54,9 @@ _WHOLE_GROUP_BYTES_MAX: Final = 32 * 1024 * 1024
 
 _GROUPS_IN_FLIGHT: Final = 2
 """Where one column holds most of the bytes, columns in parallel keep only one core busy; row groups keep two."""
+
+_STORE_GROUPS_IN_FLIGHT: Final = 4
+"""The same at a store, where threads wait for the bytes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,21 @@ class _Positions:
             return values
         parts = [values[start:end] for start, end in self._ranges]
         return np.concatenate([values[:0], *parts])
+
+
+def data_files_ahead(
+    store: TableStore, files: Iterable[tuple[bytes, int, DataFileMeta]]
+) -> AbstractContextManager[None]:
+    """While the block runs, these files (partition, bucket, file) are about to be read, in this order: at a store where
+    requests take their time, the first of each are made ahead."""
+    return openings_ahead(
+        store.env,
+        (
+            (data_file_path(store, partition, bucket, file), file.file_size_bytes)
+            for partition, bucket, file in files
+            if packed_range(file.file_name) is None
+        ),
+    )
 
 
 def read_data_file(
@@ -186,7 +206,9 @@ def _stored_batches(
     ):
         batches = reader.batches(fields, row_groups=groups, batch_rows=batch_rows, use_threads=True)
     else:
-        batches = (batch for table in _tables(reader, fields, groups) for batch in table.to_batches(batch_rows))
+        in_flight = _GROUPS_IN_FLIGHT if plan.store.env.reads is None else _STORE_GROUPS_IN_FLIGHT
+        tables = _tables(reader, fields, groups, in_flight)
+        batches = (batch for table in tables for batch in table.to_batches(batch_rows))
     if plan.deleted_rows is None and not plan.is_numbered:
         yield from batches
         return
@@ -202,14 +224,16 @@ def _stored_batches(
             yield batch
 
 
-def _tables(reader: ParquetReader, fields: Sequence[DataField], groups: Sequence[int]) -> Iterator[pa.Table]:
-    """Row groups in order, `_GROUPS_IN_FLIGHT` of them in the making."""
+def _tables(
+    reader: ParquetReader, fields: Sequence[DataField], groups: Sequence[int], in_flight: int
+) -> Iterator[pa.Table]:
+    """Row groups in order, several of them in the making."""
     if len(groups) < 2:
         yield from (reader.table(fields, row_groups=[group]) for group in groups)
         return
-    with ThreadPoolExecutor(_GROUPS_IN_FLIGHT) as executor:
+    with ThreadPoolExecutor(in_flight) as executor:
         rest = iter(groups)
-        coming = deque(executor.submit(reader.table, fields, row_groups=[g]) for g in islice(rest, _GROUPS_IN_FLIGHT))
+        coming = deque(executor.submit(reader.table, fields, row_groups=[g]) for g in islice(rest, in_flight))
         while coming:
             table = coming.popleft().result()
             coming.extend(executor.submit(reader.table, fields, row_groups=[g]) for g in islice(rest, 1))

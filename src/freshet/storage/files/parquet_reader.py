@@ -4,6 +4,9 @@ Reading goes two ways: `batches` through buffered column streams in bounded memo
 whole row groups at once, decoded by several threads. The buffered way reads 32 KB at a time per column; without it
 pyarrow loads whole column chunks (50 files of 34 MB: 2 GB).
 
+At a store where requests take their time a small file is read whole, and of a large one the footer and then the wanted
+columns of each row group (`opening`, `ranged_file`).
+
 INT96 timestamps are read in the unit of their column. Nanoseconds reach from 1677 to 2262 in Arrow; a TIMESTAMP(7..9)
 outside of that cannot be read.
 
@@ -13,14 +16,16 @@ Source: FORMAT.md §2.3, §7.1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError, StorageError
+from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
+from freshet.storage.files.opening import missing_file, open_file, wrong_size
 from freshet.storage.files.parquet_schema import needs_int96
+from freshet.storage.files.ranged_file import WINDOW_BYTES, RangedFile
 from freshet.storage.files.stored_columns import StoredColumns, check_instants
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_errors import storage_error
@@ -43,33 +48,53 @@ class ParquetReader:
         the bytes to be read, of a file that is several; they are held in memory.
         """
         self.path = path
+        self._ranged: RangedFile | None = None
+        metadata = None
+        if env.reads is not None and part is None and size_bytes is not None:
+            opening = open_file(env, path, size_bytes)
+            self._input: Any = pa.BufferReader(opening.data)
+            if not opening.is_whole:
+                with _read_errors(path):
+                    metadata = pq.read_metadata(self._input)
+                self._ranged = RangedFile(env, path, size_bytes, metadata, opening)
+                self._input = pa.PythonFile(self._ranged, mode="r")
+        else:
+            self._input = self._opened(env, size_bytes, part)
         try:
-            self._input = (
-                env.file_io.open_input(path)
-                if part is None
-                else pa.BufferReader(env.file_io.read_range(path, ByteRange(*part)))
-            )
-        except NotFoundError as error:
-            raise MissingFileError(
-                "the manifest names a file that is missing; was it expired or cleaned while this snapshot was still in "
-                "use? Read a newer snapshot, or restore the file",
-                path=path,
-            ) from error
-        try:
-            self._check_size(size_bytes)
+            self._file = self._parquet_file(metadata, 0 if self._ranged else _READ_BUFFER_BYTES)
             with _read_errors(path):
-                self._file = pq.ParquetFile(
-                    self._input,
-                    buffer_size=_READ_BUFFER_BYTES,
-                    pre_buffer=False,
-                    coerce_int96_timestamp_unit="us",
-                    page_checksum_verification=True,
-                    arrow_extensions_enabled=False,
-                )
                 self.arrow_schema: pa.Schema = self._file.schema_arrow
         except BaseException:
             self._input.close()
             raise
+
+    def _opened(self, env: Env, size_bytes: int | None, part: tuple[int, int] | None) -> Any:
+        try:
+            if part is not None:
+                found = env.file_io.read_range(self.path, ByteRange(*part))
+                if size_bytes is not None and found.size != size_bytes:
+                    raise wrong_size(self.path, found.size, size_bytes)
+                return pa.BufferReader(found)
+            opened = env.file_io.open_input(self.path)
+        except NotFoundError as error:
+            raise missing_file(self.path) from error
+        if size_bytes is not None and opened.size() != size_bytes:
+            found_bytes = opened.size()
+            opened.close()
+            raise wrong_size(self.path, found_bytes, size_bytes)
+        return opened
+
+    def _parquet_file(self, metadata: pq.FileMetaData | None, buffer_bytes: int) -> pq.ParquetFile:
+        with _read_errors(self.path):
+            return pq.ParquetFile(
+                self._input,
+                metadata=metadata,
+                buffer_size=buffer_bytes,
+                pre_buffer=False,
+                coerce_int96_timestamp_unit="us",
+                page_checksum_verification=True,
+                arrow_extensions_enabled=False,
+            )
 
     def __enter__(self) -> ParquetReader:
         return self
@@ -114,9 +139,10 @@ class ParquetReader:
                     yield columns.batch(pa.RecordBatch.from_arrays([], []), count)
                 return
             missing = sum(self.metadata.row_group(group).num_rows for group in groups)
-            for batch in self._file.iter_batches(batch_rows, groups, present, use_threads=use_threads):
-                missing -= batch.num_rows
-                yield columns.batch(batch, batch.num_rows)
+            for file, some in self._parts(groups, present):
+                for batch in file.iter_batches(batch_rows, some, present, use_threads=use_threads):
+                    missing -= batch.num_rows
+                    yield columns.batch(batch, batch.num_rows)
             if missing:  # a page that is not recognised is passed over, and reading ends early
                 raise CorruptDataError(
                     f"the last {missing} rows of the file are missing in its pages: it is damaged; restore it from a "
@@ -136,7 +162,8 @@ class ParquetReader:
         count = sum(self.metadata.row_group(group).num_rows for group in groups)
         nanos = [field for field in fields if needs_int96([field])]
         present = self._present([field for field in fields if field not in nanos])
-        with _read_errors(self.path):
+        held = nullcontext() if self._ranged is None else self._ranged.holding(groups, self._present(fields))
+        with _read_errors(self.path), held:
             parts = self._file.read_row_groups(groups, present, use_threads=use_threads)
             columns = {name: parts.column(name) for name in parts.column_names}
             if nanos:
@@ -152,20 +179,21 @@ class ParquetReader:
             check_instants(name, part.column(name), coarse.column(name), str(self.metadata.created_by), self.path)
         return {name: part.column(name) for name in part.column_names}
 
+    def _parts(self, groups: list[int], present: Sequence[str]) -> Iterator[tuple[pq.ParquetFile, list[int]]]:
+        """The row groups to be read, and what reads them: all at once, or one by one where their bytes are fetched."""
+        if self._ranged is None:
+            yield self._file, groups
+            return
+        for group, is_held in self._ranged.groups(groups, present):
+            file = self._file if is_held else self._parquet_file(self.metadata, WINDOW_BYTES)
+            yield file, [group]
+
     def _present(self, fields: Sequence[DataField]) -> list[str]:
         names = self.column_names
         return [field.name for field in fields if field.name in names]
 
     def _groups(self, row_groups: Sequence[int] | None) -> list[int]:
         return list(range(self.metadata.num_row_groups)) if row_groups is None else list(row_groups)
-
-    def _check_size(self, size_bytes: int | None) -> None:
-        if size_bytes is not None and self._input.size() != size_bytes:
-            raise CorruptDataError(
-                f"the file has {self._input.size()} bytes, its manifest entry says {size_bytes}: it was cut short or "
-                "replaced; restore it from a copy",
-                path=self.path,
-            )
 
 
 def _batch_sizes(metadata: pq.FileMetaData, groups: Sequence[int], batch_rows: int) -> Iterator[int]:

@@ -19,16 +19,19 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Never, Self, TypeVar
 from urllib.parse import unquote
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.cache_settings import CACHE_OPTIONS, CacheKind, CacheSettings, cache_settings
 from freshet.storage.io.env_settings import EnvSettings
+from freshet.storage.io.file_cache import FOLDER_NAME, FileCache
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.io.registry import is_of_this_process, open_file_io, store_options
 from freshet.storage.io.scratch_folders import ScratchFolders
+from freshet.storage.io.store_reads import ComingRead, StoreReads
 from freshet.storage.paths import store_of
 
 CHECK_CLAIMS: Final = "FRESHET_CHECK_CLAIMS"
@@ -41,8 +44,8 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 ENVS_MAX: Final = 16
 """Environments that a process keeps for what comes from others."""
 
-HELPERS_MAX: Final = 8
-"""Threads for calls that are made in parallel."""
+HELPERS_MIN: Final = 8
+"""Threads for calls that are made in parallel; more where the store is worth it."""
 
 
 class CrashPoint(StrEnum):
@@ -150,14 +153,15 @@ class _Queue:
 class Helpers:
     """Threads for calls that mostly wait for a disk or a store. May be used by several threads, and after a fork."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads_max: int) -> None:
+        self._threads_max = threads_max
         self._executors: dict[int, ThreadPoolExecutor] = {}
 
     def together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """The results, in order, once all calls have ended; the first error in order is raised."""
         process = os.getpid()
         if process not in self._executors:
-            made = ThreadPoolExecutor(HELPERS_MAX, thread_name_prefix="freshet-files")
+            made = ThreadPoolExecutor(self._threads_max, thread_name_prefix="freshet-files")
             self._executors.setdefault(process, made)
         executor = self._executors[process]
         futures = [executor.submit(call) for call in calls[1:]]
@@ -175,15 +179,29 @@ class Env:
     """Whether each commit is checked against the invariants before its claim, as tests have it."""
 
     def __init__(
-        self, file_io: FileIO, scratch_root: str | None = None, *, settings: EnvSettings | None = None
+        self,
+        file_io: FileIO,
+        scratch_root: str | None = None,
+        *,
+        settings: EnvSettings | None = None,
+        cache: CacheSettings | None = None,
     ) -> None:
-        """`settings` are what `open_env` makes the same world of, in another process; None: there is no other."""
+        """`settings` are what `open_env` makes the same world of, in another process; None: there is no other.
+        `cache`: what is kept on the local disk of files that never change.
+        """
         self.file_io = file_io
         self.settings = settings
+        in_flight = file_io.read_costs.in_flight
+        self.reads: StoreReads | None = StoreReads(in_flight) if in_flight > 1 else None
+        """Requests to a store at which each takes its time; None for a disk, and for memory."""
+        self.file_cache: FileCache | None = None
+        if cache is not None:
+            files = LocalCache(None, FOLDER_NAME, cache.folder or scratch_root)
+            self.file_cache = FileCache(files, cache, _store_text(settings), self.now_ms)
         self._scratch_root = scratch_root
         self._scratch = ScratchFolders(scratch_root)
         self._background = Background()
-        self._helpers = Helpers()
+        self._helpers = Helpers(max(HELPERS_MIN, in_flight))
 
     def __copy__(self) -> Self:
         return self
@@ -236,6 +254,30 @@ class Env:
         """Waits until everything given to `run_later` is done."""
         self._background.finish()
 
+    def immutable_bytes(self, path: str) -> bytes:
+        """All bytes of a file of metadata that never changes under its name: requested ahead (`coming_bytes`), kept
+        locally, or read now."""
+        coming = None if self.reads is None else self.reads.take(path)
+        return self._kept_or_read(path) if coming is None else bytes(coming.result())
+
+    def coming_bytes(self, path: str, size_bytes: int | None) -> ComingRead:
+        """The same as a request that a reader is going to make."""
+        return ComingRead(path, size_bytes or 0, partial(self._kept_or_read, path))
+
+    def forget_immutable(self, path: str) -> None:
+        """Drops what is kept of a file whose bytes turned out to be wrong: it may be restored under its name."""
+        if self.file_cache is not None:
+            self.file_cache.drop(CacheKind.META, path)
+
+    def _kept_or_read(self, path: str) -> bytes:
+        kept = None if self.file_cache is None else self.file_cache.get(CacheKind.META, path)
+        if kept is not None:
+            return bytes(kept)
+        data = self.file_io.read_bytes(path)
+        if self.file_cache is not None:
+            self.file_cache.put(CacheKind.META, path, data)
+        return data
+
     def scratch_folder(self) -> str:
         """A new empty folder on a local disk for spilled data; the caller removes it with `release_scratch`.
 
@@ -266,8 +308,16 @@ def local_env(scratch_root: str | None = None) -> Env:
 
 def open_env(location: str, settings: EnvSettings = EnvSettings()) -> Env:  # noqa: B008 - a frozen value
     """An environment that reaches this location, and all others of its store."""
-    file_io = open_file_io(location, resolved_options(settings, store_options(location)))
-    return Env(file_io, settings.scratch_root, settings=None if is_of_this_process(location) else settings)
+    of_cache = resolved_options(settings, (CACHE_OPTIONS,))
+    of_store = resolved_options(settings, store_options(location))
+    file_io = open_file_io(location, {key: text for key, text in of_store.items() if key not in of_cache})
+    cache = cache_settings(of_cache, is_on=file_io.read_costs.in_flight > 1)
+    return Env(file_io, settings.scratch_root, settings=None if is_of_this_process(location) else settings, cache=cache)
+
+
+def _store_text(settings: EnvSettings | None) -> str:
+    """What distinguishes two stores with files of one path: their endpoints."""
+    return ",".join(text for key, text in (settings.catalog if settings else ()) if key.endswith("endpoint"))
 
 
 def resolved_options(settings: EnvSettings, keys: Sequence[str]) -> Mapping[str, str]:

@@ -67,7 +67,7 @@ _used_in: int | None = None
 class ObjectFileIO:
     """`FileIO` on the stores of one scheme and one set of options. Paths are URIs: `s3://bucket/key`."""
 
-    read_costs = ReadCosts(whole_bytes=1024 * 1024, gap_bytes=1024 * 1024, request_bytes=8 * 1024 * 1024)
+    read_costs = ReadCosts(whole_bytes=1024 * 1024, gap_bytes=1024 * 1024, request_bytes=8 * 1024 * 1024, in_flight=48)
     folders: Folders | None = None
 
     def __init__(self, options: Mapping[str, str]) -> None:

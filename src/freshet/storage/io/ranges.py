@@ -7,8 +7,7 @@ small file is fetched whole, and a long range is fetched as several requests at 
     requests    [----------]                       [----------][----------][---------]
                        ^ gap of at most gap_bytes   ^ at most request_bytes each
 
-Planning is pure; `read_ranges` runs a plan. No reader of tables calls it yet: Parquet files are read through
-`FileIO.open_input`, which makes its own requests.
+Planning is pure; `read_ranges` runs a plan. `files.ranged_file` reads Parquet so, at stores that are worth it.
 """
 
 from __future__ import annotations
@@ -46,6 +45,9 @@ class ReadCosts:
     """Reading so many bytes that are not wanted costs less than one more request."""
     request_bytes: int
     """Longer requests are divided, and their parts made at the same time."""
+    in_flight: int = 1
+    """So many requests at the same time are worth it. 1: a request costs next to nothing, and files are opened and read
+    as disks like it; else they are read by planned ranges."""
 
 
 ReadRange: TypeAlias = Callable[[ByteRange], pa.Buffer]
@@ -86,7 +88,7 @@ def read_ranges(
     """
     requests = plan_reads(wanted, costs, size_bytes)
     buffers = together([partial(read, request) for request in requests])
-    return [_cut(_within(each, size_bytes), requests, buffers) for each in wanted]
+    return [cut(_within(each, size_bytes), requests, buffers) for each in wanted]
 
 
 def _within(wanted: ByteRange, size_bytes: int | None) -> ByteRange:
@@ -103,7 +105,7 @@ def _divided(span: ByteRange, most: int) -> Iterable[ByteRange]:
     return (ByteRange(span.offset + start, end - start) for start, end in pairwise(ends))
 
 
-def _cut(wanted: ByteRange, requests: Sequence[ByteRange], buffers: Sequence[pa.Buffer]) -> pa.Buffer:
+def cut(wanted: ByteRange, requests: Sequence[ByteRange], buffers: Sequence[pa.Buffer]) -> pa.Buffer:
     """A range out of what was read; without a copy where one request has all of it."""
     parts = []
     first = max(0, bisect_right(requests, wanted.offset, key=lambda request: request.offset) - 1)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from freshet._lazy import LazyModule
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.cache_settings import CACHE_OPTIONS
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.memory_file_io import MemoryFileIO
@@ -80,9 +81,9 @@ def needs_coordination(location: str) -> bool:
 
 
 def store_options(location: str) -> Sequence[str]:
-    """The keys that the store of a location takes; none for an unknown scheme."""
+    """The keys that the store of a location takes, those of the local cache among them; none for an unknown scheme."""
     store = SCHEMES.get(scheme_of(location))
-    return () if store is None else store.options
+    return () if store is None else (*store.options, CACHE_OPTIONS)
 
 
 def open_file_io(location: str, options: Mapping[str, str]) -> FileIO:

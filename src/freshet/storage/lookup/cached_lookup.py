@@ -33,6 +33,10 @@ class CachedLookup:
         self.metrics.add(keys=keys.num_rows, found=int(found.is_found.sum()))
         return found
 
+    def is_read(self, file: DataFileMeta) -> bool:
+        """Whether the file has no store yet, so that it is likely to be read."""
+        return not self.stores.is_on or self.stores.find(file) is None
+
     def _found(self, file: DataFileMeta, keys: pa.Table, columns: Sequence[str] | None) -> FoundRows:
         store = self._store(file, keys.num_rows)
         if store is not None:

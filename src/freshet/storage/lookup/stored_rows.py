@@ -22,6 +22,7 @@ import pyarrow as pa
 from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.data_file_reader import data_files_ahead
 from freshet.storage.lookup.cached_lookup import bucket_lookup
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
 from freshet.storage.lookup.key_join import key_join
@@ -134,15 +135,16 @@ class StoredBucket:
         lookup = RunLookup(files, key_columns, store.key_types, comparator)
         visible = [file for file in self.files if file.level > 0 or not store.options.hides_level_0]
         near = [file for file, _, _ in lookup.files_of_keys(visible, keys)]
-        for section in interval_partition(near, comparator):
-            candidates: list[pa.Table] = []
-            for run in older_first(section):
-                for file, start, end in lookup.files_of_keys(run.files, keys):
-                    rows = files.find(file, keys.slice(start, end - start), columns).rows
-                    if rows.num_rows:
-                        candidates.append(with_level(rows, file.level) if has_levels else rows)
-            if candidates:
-                yield candidates
+        with data_files_ahead(store, ((self.partition, self.bucket, file) for file in near if asked.is_read(file))):
+            for section in interval_partition(near, comparator):
+                candidates: list[pa.Table] = []
+                for run in older_first(section):
+                    for file, start, end in lookup.files_of_keys(run.files, keys):
+                        rows = files.find(file, keys.slice(start, end - start), columns).rows
+                        if rows.num_rows:
+                            candidates.append(with_level(rows, file.level) if has_levels else rows)
+                if candidates:
+                    yield candidates
 
 
 def _by_bucket(

@@ -18,7 +18,7 @@ from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import create_or_ask
-from freshet.storage.metadata.sized_cache import SizedCache
+from freshet.storage.io.sized_cache import SizedCache
 from freshet.storage.model.manifest import DELETION_VECTORS_INDEX, IndexFileMeta
 from freshet.storage.paths import INDEX_FILE_PREFIX, TablePaths
 

@@ -55,27 +55,37 @@ def live_entries(
         allowed = frozenset(bucket for _, bucket in wanted)
     if wanted is not None:
         partitions = frozenset(partition for partition, _ in wanted)
+    lists = (
+        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+        (
+            snapshot.delta_manifest_list,
+            snapshot.delta_manifest_list_size,
+        ),
+    )
+    with store.lists_ahead(lists):
+        listed = data_manifests(store, snapshot)
     manifests = [
         manifest
-        for manifest in data_manifests(store, snapshot)
+        for manifest in listed
         if _may_hold_bucket(manifest, allowed)
         and (partition_stats is None or partition_stats(manifest.partition_stats))
         and (partitions is None or store.may_hold(manifest, partitions))
     ]
-    entries: Iterable[ManifestEntry]
-    if partitions is None:
-        entries = chain.from_iterable(map(store.read_manifest, manifests))
-    else:
-        entries = chain.from_iterable(store.read_manifest_with(manifest, partitions) for manifest in manifests)
-    if allowed is not None:
-        entries = (entry for entry in entries if entry.bucket in allowed)
-    if wanted is not None:
-        entries = (entry for entry in entries if entry.bucket_id in wanted)
-    if partition is not None:
-        entries = _of_partitions(entries, partition)
-    if not any(manifest.num_deleted_files for manifest in manifests):
-        return list(entries)
-    return without_deleted(entries)
+    with store.ahead(manifests):
+        entries: Iterable[ManifestEntry]
+        if partitions is None:
+            entries = chain.from_iterable(map(store.read_manifest, manifests))
+        else:
+            entries = chain.from_iterable(store.read_manifest_with(manifest, partitions) for manifest in manifests)
+        if allowed is not None:
+            entries = (entry for entry in entries if entry.bucket in allowed)
+        if wanted is not None:
+            entries = (entry for entry in entries if entry.bucket_id in wanted)
+        if partition is not None:
+            entries = _of_partitions(entries, partition)
+        if not any(manifest.num_deleted_files for manifest in manifests):
+            return list(entries)
+        return without_deleted(entries)
 
 
 def without_deleted(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:

@@ -10,7 +10,8 @@ Source: FORMAT.md §4, §3.5.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -34,7 +35,7 @@ from freshet.storage.exceptions import (
 )
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import write_all
-from freshet.storage.metadata.sized_cache import SizedCache
+from freshet.storage.io.sized_cache import SizedCache
 from freshet.storage.model.data_file import EMPTY_STATS
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.manifest import (
@@ -136,14 +137,31 @@ class ManifestStore:
         """
         self._env.together([partial(self._create, *file) for file in queue])
 
+    def ahead(self, manifests: Iterable[ManifestFileMeta]) -> AbstractContextManager[None]:
+        """While the block runs, these manifests are requested before they are read, where that is worth it."""
+        return self._ahead(self._manifests, ((each.file_name, each.file_size_bytes) for each in manifests))
+
+    def lists_ahead(self, lists: Iterable[tuple[str, int | None]]) -> AbstractContextManager[None]:
+        """The same of manifest lists, by name with their sizes."""
+        return self._ahead(self._lists, lists)
+
+    def _ahead(
+        self, known: SizedCache[str, Any], files: Iterable[tuple[str, int | None]]
+    ) -> AbstractContextManager[None]:
+        env = self._env
+        if env.reads is None:
+            return nullcontext()
+        coming = [env.coming_bytes(self._paths.manifest(name), size) for name, size in files if name not in known]
+        return env.reads.ahead(coming) if len(coming) > 1 else nullcontext()
+
     def read_manifest(self, manifest: ManifestFileMeta | str) -> tuple[ManifestEntry, ...]:
         """Entries of a manifest, in file order; the size is checked where it is known."""
         name = manifest if isinstance(manifest, str) else manifest.file_name
         cached = self._manifests.get(name)
         if cached is not None:
             return cached
-        data = self._read(name, None if isinstance(manifest, str) else manifest.file_size_bytes)
-        entries = tuple(read_manifest(data, self._paths.manifest(name)))
+        with self._reading(name, None if isinstance(manifest, str) else manifest.file_size_bytes) as data:
+            entries = tuple(read_manifest(data, self._paths.manifest(name)))
         if not isinstance(manifest, str) and len(entries) != manifest.num_added_files + manifest.num_deleted_files:
             raise CorruptDataError(
                 f"the manifest has {len(entries)} entries where its list records "
@@ -163,8 +181,8 @@ class ManifestStore:
         is_cached = manifest.file_name in self._manifests
         if is_cached or count <= READ_WHOLE_MAX or len(values) > VALUES_MAX or any(not any(item) for item in values):
             return self.read_manifest(manifest)
-        data = self._read(manifest.file_name, manifest.file_size_bytes)
-        return read_manifest_with(data, self._paths.manifest(manifest.file_name), values)
+        with self._reading(manifest.file_name, manifest.file_size_bytes) as data:
+            return read_manifest_with(data, self._paths.manifest(manifest.file_name), values)
 
     def may_hold(self, manifest: ManifestFileMeta, partitions: Collection[bytes]) -> bool:
         """False when the bounds of the manifest say that it has no entry of any of the partitions."""
@@ -192,7 +210,8 @@ class ManifestStore:
         cached = self._lists.get(name)
         if cached is not None:
             return cached
-        metas = tuple(read_manifest_list(self._read(name, size_bytes), self._paths.manifest(name)))
+        with self._reading(name, size_bytes) as data:
+            metas = tuple(read_manifest_list(data, self._paths.manifest(name)))
         self._lists.put(name, metas)
         return metas
 
@@ -202,7 +221,8 @@ class ManifestStore:
             return ()
         cached = self._index
         if cached is None or cached[0] != name:
-            entries = tuple(read_index_manifest(self._read(name, None), self._paths.manifest(name)))
+            with self._reading(name, None) as data:
+                entries = tuple(read_index_manifest(data, self._paths.manifest(name)))
             cached = self._index = (name, entries)
         return cached[1]
 
@@ -307,10 +327,19 @@ class ManifestStore:
         """No reader looks for a file of this random name before a snapshot names it, so it need not appear at once."""
         write_all(self._env.file_io.open_output(self._paths.manifest(name)), data)
 
+    @contextmanager
+    def _reading(self, name: str, size_bytes: int | None) -> Iterator[bytes]:
+        """The bytes of a file; what is kept of it locally is dropped where they turn out to be wrong."""
+        try:
+            yield self._read(name, size_bytes)
+        except CorruptDataError:
+            self._env.forget_immutable(self._paths.manifest(name))
+            raise
+
     def _read(self, name: str, size_bytes: int | None) -> bytes:
         path = self._paths.manifest(name)
         try:
-            data = self._env.file_io.read_bytes(path)
+            data = self._env.immutable_bytes(path)
         except NotFoundError as error:
             raise self._missing(path) from error
         if size_bytes is not None and len(data) != size_bytes:

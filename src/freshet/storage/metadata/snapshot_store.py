@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from typing import Final
 
@@ -107,6 +108,10 @@ class SnapshotStore:
             self._cache.pop(min(self._cache))
         self._cache[snapshot.id] = snapshot
 
+    def has_nothing(self) -> bool:
+        """True where there is no snapshot and no hint, as before the first commit."""
+        return not any(self._env.file_io.entries(self._paths.snapshot_folder))
+
     def list_ids(self) -> list[int]:
         """Ids of all visible snapshots, ascending."""
         return list(numbered_files(self._env.file_io, self._paths.snapshot_folder, SNAPSHOT_PREFIX))
@@ -131,29 +136,39 @@ class SnapshotStore:
         gone as well: the table is being dropped.
         """
         newest = self._newest
-        if newest is not None and self._bytes(newest[0]) == newest[1]:
-            found = self._stepped(newest[0], newest[1])
+        data, following = (None, None) if newest is None else self._bytes_of_two(newest[0])
+        if newest is not None and data == newest[1]:
+            found = self._stepped(newest[0], newest[1], following)
             if found is not None:
                 return found
         else:  # unknown, expired, or the table was rolled back or created again: ids may mean other snapshots
             self._cache.clear()
         hint = self._hint(self._paths.latest_hint)
         if hint is not None and hint > 0:
-            data = self._bytes(hint)
-            found = None if data is None else self._stepped(hint, data)
+            data, following = self._bytes_of_two(hint)
+            found = None if data is None else self._stepped(hint, data, following)
             if found is not None:
                 return found
         return self._listed(hint)
 
-    def _stepped(self, snapshot_id: int, data: bytes) -> Snapshot | None:
-        """The newest snapshot, going forward from one that is there; None when it is far."""
+    def _bytes_of_two(self, snapshot_id: int) -> tuple[bytes | None, bytes | None]:
+        """A snapshot and the one after it; at the same time, where each request takes its time."""
+        reads = self._env.reads
+        if reads is None:
+            data = self._bytes(snapshot_id)
+            return data, None if data is None else self._bytes(snapshot_id + 1)
+        data, following = reads.together([partial(self._bytes, each) for each in (snapshot_id, snapshot_id + 1)])
+        return data, following
+
+    def _stepped(self, snapshot_id: int, data: bytes, following: bytes | None) -> Snapshot | None:
+        """The newest snapshot, going forward from one that is there and what follows it; None when it is far."""
         for _ in range(_STEPS_BEFORE_LISTING):
-            following = self._bytes(snapshot_id + 1)
             if following is None:
                 snapshot = self._decoded(snapshot_id, data)
                 self._newest = (snapshot_id, data)
                 return snapshot
             snapshot_id, data = snapshot_id + 1, following
+            following = self._bytes(snapshot_id + 1)
         return None
 
     def _listed(self, hint: int | None) -> Snapshot | None:

@@ -20,8 +20,9 @@ Source: MERGING.md §6.3; FORMAT.md §7.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -30,7 +31,7 @@ import pyarrow as pa
 from pyarrow.types import is_decimal, is_primitive
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import data_files_ahead, read_data_file
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
@@ -109,10 +110,17 @@ class SplitReader:
     def read(self, split: Split, executor: Executor | None = None) -> Iterator[pa.RecordBatch]:
         """Rows of the split, section by section (append tables: as written). An executor decodes files ahead."""
         rows = self._raw(split, executor) if split.raw_convertible else self._sections(split, executor)
-        for batch in rows:
-            finished = self._finished(batch)
-            if finished.num_rows:
-                yield finished
+        with self.ahead([split]):
+            for batch in rows:
+                finished = self._finished(batch)
+                if finished.num_rows:
+                    yield finished
+
+    def ahead(self, splits: Iterable[Split]) -> AbstractContextManager[None]:
+        """While the block runs, these splits are about to be read, in this order."""
+        return data_files_ahead(
+            self.store, ((split.partition, split.bucket, file) for split in splits for file in split.files)
+        )
 
     def _raw(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         file_part = self.scan_filter.file_part if self.scan_filter else None

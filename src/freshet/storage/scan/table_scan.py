@@ -44,6 +44,9 @@ from freshet.storage.scan.split_reader import SplitReader, check_columns
 THREADS: Final = 2
 """Threads that decode files, concurrently with the caller's, which merges."""
 
+STORE_THREADS: Final = 8
+"""The same at a store where requests take their time: threads wait there for bytes."""
+
 
 class TableScan:
     """One read of a table; nothing is read before rows are requested."""
@@ -114,7 +117,7 @@ class TableScan:
         """All rows."""
         if self._limit is not None or len(self._splits) < 2 or self._threads < 2:
             return pa.Table.from_batches(self.to_batches(), self.schema)
-        with ThreadPoolExecutor(self._threads, "freshet-scan") as executor:
+        with self._reader.ahead(self._splits), ThreadPoolExecutor(self._decoding_threads, "freshet-scan") as executor:
             parts = executor.map(lambda split: list(self._read(split, None)), self._splits)
             return pa.Table.from_batches([batch for part in parts for batch in part], self.schema)
 
@@ -142,17 +145,24 @@ class TableScan:
     def count(self) -> int:
         """The number of rows. Files are read only where they have to be merged or filtered, and few columns of them."""
         reader = self._reader.with_fewest_columns()
-        count = 0
-        for split in self._splits:
-            if self._limit is not None and count >= self._limit:
-                return self._limit
-            marked = split.marked_row_count
-            if split.raw_convertible and marked is not None and self._keeps_all_of(split):
-                count += split.row_count_max - marked
-                continue
-            with explained(self._store, self.snapshot):
-                count += sum(batch.num_rows for batch in reader.read(split, self._executor))
-        return count if self._limit is None else min(self._limit, count)
+        known = [self._known_count(split) for split in self._splits]
+        to_read = [split for split, count in zip(self._splits, known, strict=True) if count is None]
+        total = 0
+        with reader.ahead(to_read if self._limit is None else ()):
+            for split, count in zip(self._splits, known, strict=True):
+                if self._limit is not None and total >= self._limit:
+                    break
+                if count is None:
+                    with explained(self._store, self.snapshot):
+                        count = sum(batch.num_rows for batch in reader.read(split, self._executor))
+                total += count
+        return total if self._limit is None else min(self._limit, total)
+
+    def _known_count(self, split: Split) -> int | None:
+        """The rows of a split, where its files need not be read for that."""
+        marked = split.marked_row_count
+        is_known = split.raw_convertible and marked is not None and self._keeps_all_of(split)
+        return split.row_count_max - (marked or 0) if is_known else None
 
     def _keeps_all_of(self, split: Split) -> bool:
         """Whether the filter is known to be true for every row."""
@@ -173,11 +183,16 @@ class TableScan:
 
     @property
     def _executor(self) -> Executor | None:
-        return decoders(self._threads) if self._threads > 1 else None
+        return decoders(self._decoding_threads) if self._threads > 1 else None
+
+    @property
+    def _decoding_threads(self) -> int:
+        return self._threads if self._store.env.reads is None else max(self._threads, STORE_THREADS)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for split in self._splits:
-            yield from self._read(split, self._executor)
+        with self._reader.ahead(self._splits if self._limit is None else ()):
+            for split in self._splits:
+                yield from self._read(split, self._executor)
 
     def _read(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         with explained(self._store, self.snapshot):

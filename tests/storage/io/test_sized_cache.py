@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from freshet.storage.metadata.sized_cache import SizedCache
+from freshet.storage.io.sized_cache import SizedCache
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:

@@ -1,0 +1,166 @@
+"""The first request of a Parquet file at a store where each takes its time: a small file whole, of a large one the end.
+
+    size of the file (its manifest entry has it: no request for that)
+      up to `ReadCosts.whole_bytes`    all of it, one request                         kept locally as data, on request
+      above                            the last `TAIL_BYTES`, one request; the rest   kept locally as metadata: the
+                                       of the footer, where it is longer, another     footer alone
+
+A footer of 20 columns and 8 row groups has 14 KB. Of a file that readers come back to (lookups read keys first, then
+rows), the opening stays in memory: `KEPT_BYTES_MAX` of them. Reads of a scan are requested ahead (`openings_ahead`), so
+that files that follow are on their way while one is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
+from freshet.storage.io.cache_settings import CacheKind
+from freshet.storage.io.env import Env
+from freshet.storage.io.ranges import ByteRange
+from freshet.storage.io.sized_cache import SizedCache
+from freshet.storage.io.store_reads import ComingRead
+
+TAIL_BYTES: Final = 64 * 1024
+KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
+
+_FRAME_BYTES: Final = 8
+"""Behind the footer: its length and the magic."""
+_MAGIC: Final = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The bytes of a file from an offset to its end, the whole footer among them."""
+
+    offset: int
+    data: pa.Buffer
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole file."""
+        return self.offset == 0
+
+
+_kept: WeakKeyDictionary[Env, SizedCache[tuple[str, int], Opening]] = WeakKeyDictionary()
+
+
+def open_file(env: Env, path: str, size_bytes: int) -> Opening:
+    """The opening of a file: kept in memory, requested ahead, kept locally or read now.
+
+    `MissingFileError` where the file is not there, `CorruptDataError` where it is not of this size.
+    """
+    kept, key = _openings_of(env), (path, size_bytes)
+    found = kept.get(key)
+    if found is None:
+        coming = None if env.reads is None else env.reads.take(key)
+        found = _read(env, path, size_bytes) if coming is None else coming.result()
+        if _ends_well(found.data):  # else it may be restored under its name
+            kept.put(key, found)
+    return found
+
+
+def openings_ahead(env: Env, files: Iterable[tuple[str, int]]) -> AbstractContextManager[None]:
+    """While the block runs, the openings of these files, by path and size, are requested before they are needed, in
+    this order; nothing where a request costs nothing."""
+    if env.reads is None:
+        return nullcontext()
+    kept, whole_bytes = _openings_of(env), env.file_io.read_costs.whole_bytes
+    return env.reads.ahead(
+        ComingRead((path, size), size if size <= whole_bytes else TAIL_BYTES, partial(_read, env, path, size))
+        for path, size in files
+        if (path, size) not in kept
+    )
+
+
+def read_part(env: Env, path: str, wanted: ByteRange, size_bytes: int) -> pa.Buffer:
+    """Bytes of a data file, by one request at most; blocks of it come from the local cache where it keeps data."""
+    cache = env.file_cache
+    if cache is None or not cache.keeps(CacheKind.DATA):
+        return _range(env, path, wanted, size_bytes)
+    block = cache.settings.block_bytes
+    spans = {
+        start: ByteRange(start, min(block, size_bytes - start))
+        for start in range(wanted.offset // block * block, wanted.end, block)
+    }
+    parts = {start: cache.get(CacheKind.DATA, f"{path}@{span}") for start, span in spans.items()}
+    missing = [start for start, part in parts.items() if part is None]
+    if missing:
+        first, end = missing[0], spans[missing[-1]].end
+        read = _range(env, path, ByteRange(first, end - first), size_bytes)
+        for start in missing:
+            parts[start] = read.slice(start - first, spans[start].length)
+            cache.put(CacheKind.DATA, f"{path}@{spans[start]}", parts[start])
+    found = [part for part in parts.values() if part is not None]
+    joined = found[0] if len(found) == 1 else pa.py_buffer(b"".join(found))
+    return joined.slice(wanted.offset - min(spans), wanted.length)
+
+
+def _openings_of(env: Env) -> SizedCache[tuple[str, int], Opening]:
+    return _kept.setdefault(env, SizedCache(KEPT_BYTES_MAX, lambda opening: opening.data.size))
+
+
+def _read(env: Env, path: str, size_bytes: int) -> Opening:
+    if size_bytes <= env.file_io.read_costs.whole_bytes:
+        return Opening(0, read_part(env, path, ByteRange(0, size_bytes), size_bytes))
+    cache, key = env.file_cache, f"{path}#{size_bytes}"
+    footer = None if cache is None else cache.get(CacheKind.META, key)
+    if footer is not None:
+        return Opening(size_bytes - footer.size, footer)
+    tail = _range(env, path, ByteRange(size_bytes - TAIL_BYTES, TAIL_BYTES), size_bytes)
+    footer_bytes = int.from_bytes(tail.slice(tail.size - _FRAME_BYTES, 4), "little") + _FRAME_BYTES
+    if not _ends_well(tail) or footer_bytes > size_bytes:
+        _check_size(env, path, size_bytes)
+        return Opening(size_bytes - tail.size, tail)  # the reader will say what is wrong with it
+    if footer_bytes > tail.size:
+        rest = _range(env, path, ByteRange(size_bytes - footer_bytes, footer_bytes - tail.size), size_bytes)
+        tail = pa.py_buffer(b"".join((rest, tail)))
+    if cache is not None:
+        cache.put(CacheKind.META, key, tail.slice(tail.size - footer_bytes))
+    return Opening(size_bytes - tail.size, tail)
+
+
+def _ends_well(data: pa.Buffer) -> bool:
+    return bool(data.slice(max(0, data.size - len(_MAGIC))).to_pybytes() == _MAGIC)
+
+
+def _range(env: Env, path: str, wanted: ByteRange, size_bytes: int) -> pa.Buffer:
+    try:
+        data = env.file_io.read_range(path, wanted)
+        if data.size != wanted.length:
+            _check_size(env, path, size_bytes)
+            raise CorruptDataError(f"the store gave {data.size} bytes where {wanted.length} were asked for", path=path)
+        return data
+    except NotFoundError as error:
+        raise missing_file(path) from error
+
+
+def _check_size(env: Env, path: str, size_bytes: int) -> None:
+    found = env.file_io.size(path)
+    if found != size_bytes:
+        raise wrong_size(path, found, size_bytes)
+
+
+def missing_file(path: str) -> MissingFileError:
+    """For a data file that is not there."""
+    return MissingFileError(
+        "the manifest names a file that is missing; was it expired or cleaned while this snapshot was still in "
+        "use? Read a newer snapshot, or restore the file",
+        path=path,
+    )
+
+
+def wrong_size(path: str, found_bytes: int, size_bytes: int) -> CorruptDataError:
+    """For a data file that is not as long as its manifest entry says."""
+    return CorruptDataError(
+        f"the file has {found_bytes} bytes, its manifest entry says {size_bytes}: it was cut short or "
+        "replaced; restore it from a copy",
+        path=path,
+    )
