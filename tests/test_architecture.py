@@ -110,6 +110,9 @@ OWNERS = {
     "pyroaring": ["storage/codec/roaring_bitmaps.py"],
     "datasketches": ["storage/codec/sketches.py"],
     "sqlglot": ["storage/filters/filter_text.py"],
+    "sqlalchemy": ["storage/catalogs/jdbc_database.py"],
+    "psycopg": ["storage/catalogs/jdbc_database.py"],
+    "sqlite3": ["storage/catalogs/jdbc_database.py"],
     "obstore": ["storage/io/object_file_io.py", "storage/io/object_stores.py"],
     "yaml": ["pipeline/config/pipeline_file.py"],
     "pydantic_settings": ["pipeline/config/pipeline_file.py"],
@@ -143,7 +146,13 @@ BORDER = {
 BORDER_MAX = 15
 
 # Extras of pyproject.toml that a package may import from; storage must do without.
-MAY_NEED = {"logstore": ["kafka"], "pipeline": ["spark", "kafka"], "jobs": ["spark", "kafka"], "freshet": ["spark"]}
+MAY_NEED = {
+    "storage": ["jdbc"],
+    "logstore": ["kafka"],
+    "pipeline": ["spark", "kafka"],
+    "jobs": ["spark", "kafka"],
+    "freshet": ["spark"],
+}
 
 # Storage meets the world in these files only.
 DOORS = {
@@ -154,6 +163,7 @@ DOORS = {
     "storage/io/object_file_io.py",
     "storage/io/object_stores.py",
     "storage/io/memory_file_io.py",
+    "storage/catalogs/jdbc_database.py",  # a database is not a store of files
     "storage/io/local_cache.py",  # lies on the local disk whatever the table's file io is
     "storage/io/scratch_folders.py",  # so do the folders of spilled data
     "storage/io/spill_file.py",  # scratch files lie on the local disk whatever the table's file io is

@@ -214,6 +214,15 @@ class Catalog:
             )
         self._metastore.rename_table(name, new_name)
 
+    def register_table(self, identifier: str) -> Table:
+        """Makes a table of files that lie where one of this name would: after an interrupted create or rename, or of a
+        warehouse that was used without this catalog. One that the catalog has already is returned.
+
+        Raises `NotFoundError` when there are no files of a table.
+        """
+        self._metastore.register_table(split_identifier(identifier))
+        return self.table(identifier)
+
     def drop_table(self, identifier: str, *, if_exists: bool = False) -> None:
         """Removes a table with all of its files, also what an interrupted call has left."""
         if not self._metastore.drop_table(split_identifier(identifier)) and not if_exists:

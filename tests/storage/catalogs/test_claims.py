@@ -13,6 +13,7 @@ from typing import TypeVar
 import pytest
 
 from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome, FileClaims, LockedClaims, TableClaims
+from freshet.storage.catalogs.metastore import TableName
 from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, UnknownOutcomeError
@@ -23,6 +24,7 @@ from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.snapshot import Snapshot
 from tests.kit.hand_made import assert_contiguous, bare_snapshot, live_names, make_table, message, new_file
+from tests.kit.jdbc_catalogs import sqlite_lock
 from tests.kit.lost_answers import LostAnswers
 
 T = TypeVar("T")
@@ -54,13 +56,16 @@ def _as_they_are(claims: FileClaims) -> TableClaims:
     return claims
 
 
-@pytest.fixture(params=["local", "memory", "local, locked", "memory, locked"])
+@pytest.fixture(params=["local", "memory", "local, locked", "memory, locked", "local, jdbc"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    where, _, is_locked = request.param.partition(", ")
+    where, _, how = request.param.partition(", ")
     lock = threading.Lock()
-    over: Callable[[FileClaims], TableClaims] = (
-        (lambda claims: LockedClaims(claims, lambda: lock)) if is_locked else _as_they_are
-    )
+    over: Callable[[FileClaims], TableClaims] = _as_they_are
+    if how == "locked":
+        over = lambda claims: LockedClaims(claims, lambda: lock)  # noqa: E731
+    elif how == "jdbc":
+        row = sqlite_lock(f"{tmp_path}/catalog.db")
+        over = lambda claims: LockedClaims(claims, lambda: row.held(TableName("db", "t")))  # noqa: E731
     if where == "memory":
         return Place(MemoryFileIO(), "memory:/w/db.db/t", over)
     return Place(LocalFileIO(), f"{tmp_path}/t", over)

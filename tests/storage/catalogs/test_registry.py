@@ -68,7 +68,7 @@ def table_of(warehouse: object, options: Mapping[str, str], env: Env | None = No
 
 
 def test_a_catalog_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match=r"metastore=hive.*filesystem, memory"):
+    with pytest.raises(InvalidRequestError, match=r"metastore=hive.*filesystem, jdbc, memory"):
         Catalog(tmp_path, options={"metastore": "hive"})
 
 

@@ -29,7 +29,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from freshet.storage.catalogs.coordination import CommitRules, Coordination, check_coordinated
 from freshet.storage.codec.schema_json import encode_schema
 from freshet.storage.codec.snapshot_json import encode_snapshot
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError, StorageError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.io.file_io import Created, FileIO, create_or_ask
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
@@ -135,12 +135,21 @@ class FileClaims:
         return ClaimAnswer(ClaimOutcome(created.value))
 
 
+class LockTimeoutError(RetryableError):
+    """The lock of a table could not be had in the time that its catalog waits for it; nothing was created."""
+
+
+class LockExpiredError(RetryableError):
+    """The lock was had so long ago that another program may have it by now; nothing was created."""
+
+
 Lock: TypeAlias = Callable[[], AbstractContextManager[object]]
-"""Gives a lock to be held; entering raises where it cannot be had."""
+"""Gives a lock to be held. Entering waits for it, and raises where it cannot be had: `LockTimeoutError` after the wait,
+`LockExpiredError` for one that would expire while it is used."""
 
 
 class LockedClaims:
-    """Other claims, each while a lock of the catalog is held.
+    """Other claims, each while a lock of the catalog is held; one whose lock expires too soon is lost.
 
     A release that fails takes no claim back: the answer is kept, or the committer would remove the files of a
     snapshot that is visible.
@@ -161,22 +170,25 @@ class LockedClaims:
 
     def claim_schema(self, schema: TableSchema) -> bool:
         """As the claims do, with the lock."""
-        return self._locked(lambda: self._claims.claim_schema(schema))
+        return self._locked(lambda: self._claims.claim_schema(schema), expired=False)
 
     def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
         """As the claims do, with the lock."""
-        return self._locked(lambda: self._claims.claim_snapshot(snapshot))
+        return self._locked(lambda: self._claims.claim_snapshot(snapshot), expired=LOST)
 
     def ask_again(self, snapshot: Snapshot) -> ClaimAnswer:
         """As the claims do; needs no lock."""
         return self._claims.ask_again(snapshot)
 
-    def _locked(self, claim: Callable[[], T]) -> T:
+    def _locked(self, claim: Callable[[], T], expired: T) -> T:
         answers: list[T] = []
         try:
             with self._lock():
                 answers.append(claim())
-        except StorageError:
-            if not answers:
-                raise
+        except LockExpiredError:
+            return expired
+        except Exception:
+            if answers:
+                return answers[0]
+            raise
         return answers[0]

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from freshet.storage.catalogs.claims import FileClaims
+from freshet.storage.catalogs.claims import FileClaims, TableClaims
 from freshet.storage.catalogs.coordination import CommitRules, check_coordinated
 from freshet.storage.catalogs.metastore import FoundTable, TableName
-from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, UnsupportedFeatureError
 from freshet.storage.io.env import Env
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, numbered
@@ -85,6 +85,11 @@ class FilesystemMetastore:
             return None
         return self._found(paths)
 
+    def table_claims(self, name: TableName) -> TableClaims | None:
+        """By its folder."""
+        found = self.find_table(name)
+        return None if found is None else found.claims
+
     def find_remains(self, name: TableName) -> FoundTable | None:
         """A folder with snapshots."""
         paths = self._paths(name)
@@ -106,6 +111,15 @@ class FilesystemMetastore:
         claims = self._claims(paths)
         claims.check_writable()
         return claims.claim_schema(schema)
+
+    def register_table(self, name: TableName) -> bool:
+        """False: a folder with a schema is a table."""
+        if self._is_table(self._paths(name)):
+            return False
+        location = self._paths(name).location
+        raise NotFoundError(
+            f"table {name} cannot be registered: there is no schema file at {location}", table=str(name), path=location
+        )
 
     def drop_table(self, name: TableName) -> bool:
         """The schema goes first: without it what is not removed yet is neither read nor written."""

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from freshet.storage.catalogs.claims import FileClaims, LockedClaims
+from freshet.storage.catalogs.claims import FileClaims, LockedClaims, TableClaims
 from freshet.storage.catalogs.metastore import FoundTable, TableName
-from freshet.storage.exceptions import AlreadyExistsError, NotFoundError
+from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, UnsupportedFeatureError
 from freshet.storage.io.env import Env
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import TablePaths
@@ -100,6 +100,11 @@ class MemoryMetastore:
         claims = FileClaims(self._env.file_io, TablePaths(location))
         return FoundTable(location, LockedClaims(claims, lambda: self._names.lock))
 
+    def table_claims(self, name: TableName) -> TableClaims | None:
+        """By its name."""
+        found = self.find_table(name)
+        return None if found is None else found.claims
+
     def find_remains(self, name: TableName) -> FoundTable | None:
         """None: the name goes first."""
         return None
@@ -114,6 +119,13 @@ class MemoryMetastore:
             FileClaims(self._env.file_io, TablePaths(location)).claim_schema(schema)
             tables[name.table] = location
             return True
+
+    def register_table(self, name: TableName) -> bool:
+        """Refused: a folder does not say which table it is of."""
+        raise UnsupportedFeatureError(
+            f"table {name} cannot be registered: a catalog in memory gives its tables folders of other names",
+            table=str(name),
+        )
 
     def drop_table(self, name: TableName) -> bool:
         """The name, then the files."""

@@ -6,6 +6,7 @@ what is asked or answers that it was too late. What there is:
 | `metastore` | names are | a table lies | properties of databases | renaming a table |
 |---|---|---|---|---|
 | `filesystem` | folders of the warehouse | where its name says | none | renames the folder, where the store can |
+| `jdbc` | rows of a database | where its name says | kept | the rows, then the folder, where the store can |
 | `memory` | in the memory of this process | in a folder without its name | kept | changes the name |
 
 A new catalog is a module of this room, an entry of `registry.METASTORES`, which names the options that it takes, and a
@@ -72,11 +73,18 @@ class Metastore(Protocol):
     def find_table(self, name: TableName) -> FoundTable | None:
         """The table; None when there is none."""
 
+    def table_claims(self, name: TableName) -> TableClaims | None:
+        """How the ids of a table are claimed that another process has found; None where it is known to be gone."""
+
     def find_remains(self, name: TableName) -> FoundTable | None:
         """What is left of a table that is not found: its schema was lost, or an interrupted call dropped it in part."""
 
     def create_table(self, name: TableName, schema: TableSchema) -> bool:
         """Writes schema 0 of a table in a database that is there; False when there is a table of the name."""
+
+    def register_table(self, name: TableName) -> bool:
+        """Makes a table of files that are where one of this name would be; False where it is one already.
+        `NotFoundError` when there are none, `UnsupportedFeatureError` where nothing says where they would be."""
 
     def drop_table(self, name: TableName) -> bool:
         """Removes a table with its files, also what an interrupted call has left; False when there is neither. From

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from freshet._lazy import LazyModule
 from freshet.storage.catalogs.claims import FileClaims, TableClaims
 from freshet.storage.catalogs.coordination import COORDINATION_OPTIONS, commit_rules
 from freshet.storage.catalogs.filesystem import FilesystemMetastore
@@ -24,6 +25,11 @@ from freshet.storage.io.env_settings import EnvSettings, is_among
 from freshet.storage.io.registry import store_options
 from freshet.storage.options.secrets import shown_text
 from freshet.storage.paths import TablePaths
+
+if TYPE_CHECKING:
+    from freshet.storage.catalogs import jdbc as _jdbc
+else:  # SQLAlchemy and psycopg are an extra
+    _jdbc = LazyModule("freshet.storage.catalogs.jdbc")
 
 Opener: TypeAlias = Callable[[Env, str, Mapping[str, str]], Metastore]
 """Makes the catalog of a warehouse, with its options, resolved."""
@@ -47,12 +53,30 @@ class CatalogKind:
     """Other processes do not see its tables."""
 
 
+JDBC_OPTIONS: Final = (
+    *(URI, "jdbc.*", "catalog-key", "client-pool-size", "sync-all-properties", "lock.enabled", "lock.time-zone"),
+    *("lock-acquire-timeout", "lock-check-max-sleep", "lock-key-max-length", *COORDINATION_OPTIONS),
+)
+
+
+def _open_jdbc(env: Env, warehouse: str, options: Mapping[str, str]) -> Metastore:
+    try:
+        return _jdbc.open_jdbc(env, warehouse, options)
+    except ModuleNotFoundError as error:
+        raise InvalidRequestError(
+            f"a catalog in a database (option uri) needs SQLAlchemy and psycopg, and {error.name} is not installed: "
+            "install the extra jdbc, pip install 'freshet-lake[jdbc]'",
+            option=URI,
+        ) from error
+
+
 METASTORES: Final[Mapping[str, CatalogKind]] = MappingProxyType(
     {
         FILESYSTEM: CatalogKind(
             lambda env, warehouse, options: FilesystemMetastore(env, warehouse, commit_rules(options)),
             COORDINATION_OPTIONS,
         ),
+        JDBC: CatalogKind(_open_jdbc, JDBC_OPTIONS),
         MEMORY: CatalogKind(lambda env, warehouse, options: MemoryMetastore(env, warehouse), is_of_this_process=True),
     }
 )
@@ -136,10 +160,10 @@ def claims_of(env: Env, settings: EnvSettings, name: str) -> TableClaims | None:
     if _is_plain_folder(options):
         return None
     database, _, table = name.partition(".")
-    found = open_metastore(env, options.pop(WAREHOUSE), options).find_table(TableName(database, table))
-    if found is None:
+    claims = open_metastore(env, options.pop(WAREHOUSE), options).table_claims(TableName(database, table))
+    if claims is None:
         raise NotFoundError(f"there is no table {name} any more in its catalog", table=name)
-    return found.claims
+    return claims
 
 
 def folder_claims(env: Env, location: str) -> TableClaims:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from freshet.storage.catalogs.claims import ClaimOutcome
+from freshet.storage.catalogs.claims import ClaimOutcome, LockTimeoutError
 from freshet.storage.commit.change_fit import ChangeFit
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
@@ -62,7 +62,7 @@ CONTENDERS_MAX: Final = 8
 """A commit that has lost waits for up to this many times what a round takes."""
 
 FAILURES_MAX: Final = 3
-"""Errors of the disk before a claim that one commit tries to get over."""
+"""Errors of the disk before a claim that one commit tries to get over. A lock that could not be had is none of them."""
 
 _FINAL: Final = (InvalidRequestError, ConflictError, CorruptDataError, UnknownOutcomeError)
 """Errors that another round cannot change; a `NotFoundError`, which is one of them, it sometimes can."""
@@ -135,7 +135,7 @@ class SnapshotCommit:
                 if outcome is not None:
                     return outcome
             except StorageError as error:
-                rounds.failure_count += 1
+                rounds.failure_count += 0 if isinstance(error, LockTimeoutError) else 1
                 if not self._may_pass(error, rounds):
                     rounds.files.take_back()
                     raise

@@ -221,6 +221,10 @@ class Env:
         now_ms = self.now_ms()
         return now_ms + time.localtime(now_ms / 1000).tm_gmtoff * 1000
 
+    def time_zone(self) -> str:
+        """Name of the machine's time zone, as a JVM that runs here takes it."""
+        return _time_zone()
+
     def new_uuid(self) -> str:
         """A random id in its dashed form."""
         return str(uuid.uuid4())
@@ -333,6 +337,13 @@ def process_env(location: str, settings: EnvSettings) -> Env:
 @lru_cache(ENVS_MAX)
 def _process_env(process_id: int, store: str, settings: EnvSettings) -> Env:
     return open_env(store, settings)
+
+
+def _time_zone() -> str:
+    """The variable TZ, else what /etc/localtime leads to; UTC where neither says a name."""
+    given = os.environ.get("TZ", "").removeprefix(":")
+    _, _, name = (given or os.path.realpath("/etc/localtime")).rpartition("zoneinfo/")
+    return name if name and not name.startswith("/") else "UTC"
 
 
 def absolute_path(location: str) -> str:

@@ -1,0 +1,194 @@
+"""The lock of a table: a row of `paimon_distributed_locks`, taken as Apache Paimon 2.0 does, which waits for it too.
+
+A lock is taken by deleting the row of a holder whose time is over, then inserting one, and released by deleting that.
+It is not renewed: a holder that needs longer than `lock-acquire-timeout` has lost it without notice. So a holder here
+
+- reads back when its row was made, and deletes no other one;
+- looks at the clock just before it creates anything, and gives up when half of its time is over;
+- creates exclusively all the same: a lock that was lost costs it another try, and no commit.
+
+The JVM does none of these: one that stalls beyond its time goes on writing.
+
+In PostgreSQL a row has the local time of the session that made it. Sessions are in `lock.time-zone`, which must be the
+zone of the JVMs that share the catalog: otherwise their locks look hours old, and are taken away, or hours young.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.storage.catalogs.claims import LockExpiredError, LockTimeoutError
+from freshet.storage.catalogs.jdbc_database import Pool
+from freshet.storage.catalogs.jdbc_sql import INSERT_LOCK, LOCK_HOLDER, LOCKS, READ_LOCK, RELEASE_LOCK, SWEEP_LOCK
+from freshet.storage.catalogs.metastore import TableName
+from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
+from freshet.storage.io.env import Env
+
+_LOG: Final = logging.getLogger(__name__)
+
+FIRST_WAIT_MS: Final = 100
+"""Before the second try; each later wait is twice as long."""
+
+FUTURE_S: Final = 60
+"""A row that was made this much later than now was made in another time zone."""
+
+RELEASES: Final = 3
+"""Tries to delete the own row."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockOptions:
+    """How long to wait for a lock, which is how long an own one counts, and between tries at most."""
+
+    acquire_timeout_ms: int
+    check_max_sleep_ms: int
+    id_length_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lock that was had: when its row was made, by the database's clock, and when it was asked for, by ours."""
+
+    acquired_at: object
+    asked_ms: int
+    is_table: bool
+    """Whether the catalog has a row of the table."""
+
+
+class JdbcLock:
+    """Locks tables of one catalog. May be shared by threads."""
+
+    def __init__(self, env: Env, pool: Pool, catalog_key: str, options: LockOptions) -> None:
+        self._env = env
+        self._pool = pool
+        self._catalog_key = catalog_key
+        self._options = options
+        self._kind = pool.address.kind
+
+    @contextmanager
+    def held(self, name: TableName) -> Iterator[Held]:
+        """Holds the lock of a table; threads of this process wait in line, then one of them asks the database."""
+        lock_id = self._id(name)
+        deadline_ms = self._env.now_ms() + self._options.acquire_timeout_ms
+        mutex = self._pool.mutex(lock_id)
+        if not mutex.acquire(timeout=self._options.acquire_timeout_ms / 1000):
+            raise self._timeout(lock_id, "other threads of this process hold it")
+        try:
+            held = self._acquire(name, lock_id, deadline_ms)
+            try:
+                self._check_time(lock_id, held)
+                yield held
+            finally:
+                self._release(lock_id, held)
+        finally:
+            mutex.release()
+
+    def _acquire(self, name: TableName, lock_id: str, deadline_ms: int) -> Held:
+        wait_ms = FIRST_WAIT_MS
+        while True:
+            reason = "it is held"
+            try:
+                held = self._try(name, lock_id)
+                if held is not None:
+                    return held
+                self._check_zone(lock_id)
+            except RetryableError as error:  # the database may be back before the time is over
+                reason = str(error)
+            left_ms = deadline_ms - self._env.now_ms()
+            if left_ms <= 0:
+                raise self._timeout(lock_id, reason)
+            self._env.sleep_s(min(wait_ms, self._options.check_max_sleep_ms, left_ms) / 1000)
+            wait_ms *= 2
+
+    def _try(self, name: TableName, lock_id: str) -> Held | None:
+        asked_ms = self._env.now_ms()
+        with self._pool.session() as session:
+            left = self._pool.unreleased.get(lock_id)
+            if left is not None:
+                session.run(RELEASE_LOCK, {"id": lock_id, "acquired_at": left})
+                self._pool.unreleased.pop(lock_id, None)
+            session.run(SWEEP_LOCK[self._kind], {"id": lock_id})
+            expire_s = self._options.acquire_timeout_ms // 1000
+            if not session.insert(INSERT_LOCK, {"id": lock_id, "expire_s": expire_s}):
+                return None
+            rows = session.rows(
+                READ_LOCK, {"id": lock_id, "key": self._catalog_key, "db": name.database, "name": name.table}
+            )
+        # No row: a JVM whose lock had expired has deleted it.
+        return Held(rows[0][0], asked_ms, bool(rows[0][1])) if rows else None
+
+    def _check_time(self, lock_id: str, held: Held) -> None:
+        """Just before the claim."""
+        held_ms = self._env.now_ms() - held.asked_ms
+        if held_ms > self._options.acquire_timeout_ms / 2:
+            raise LockExpiredError(
+                f"lock {lock_id} was had {held_ms / 1000:.1f} s ago and counts for "
+                f"{self._options.acquire_timeout_ms / 1000:.1f} s; nothing was created under it. Try again; if it "
+                "happens often, raise lock-acquire-timeout",
+                option="lock-acquire-timeout",
+            )
+
+    def _release(self, lock_id: str, held: Held) -> None:
+        """Deletes the own row. One that cannot be deleted is deleted with the next lock of the table, or expires."""
+        for _ in range(RELEASES):
+            try:
+                with self._pool.session() as session:
+                    session.run(RELEASE_LOCK, {"id": lock_id, "acquired_at": held.acquired_at})
+                return
+            except StorageError as error:
+                failure = error
+        self._pool.unreleased[lock_id] = held.acquired_at
+        _LOG.warning(
+            "lock %s could not be released (%s); other programs wait until it expires, at most %d s",
+            lock_id,
+            failure,
+            self._options.acquire_timeout_ms // 1000,
+        )
+
+    def _check_zone(self, lock_id: str) -> None:
+        """Raises for a holder whose row was made in another time zone than this session is in."""
+        holder = self._holder(lock_id)
+        if holder is not None and holder[1] < -FUTURE_S:
+            raise InvalidRequestError(
+                f"lock {lock_id} was taken at {holder[0]}, {-holder[1] / 3600:.1f} hours from now: the program that "
+                "has it is in another time zone, and each would take the lock of the other one away. Give "
+                "lock.time-zone, the zone of the JVMs that use the catalog (-Duser.timezone), to all other programs",
+                option="lock.time-zone",
+            )
+
+    def _holder(self, lock_id: str) -> tuple[object, float, int] | None:
+        """When the row was made, its age and how long it counts, in seconds."""
+        with self._pool.session() as session:
+            rows = session.rows(LOCK_HOLDER[self._kind], {"id": lock_id})
+        return (rows[0][0], float(rows[0][1]), int(rows[0][2])) if rows else None
+
+    def _timeout(self, lock_id: str, reason: str) -> LockTimeoutError:
+        waited = f"lock {lock_id} could not be had in {self._options.acquire_timeout_ms / 1000:g} s"
+        try:
+            holder = self._holder(lock_id)
+        except StorageError:
+            holder = None
+        if holder is not None:
+            acquired_at, age_s, expire_s = holder
+            reason = f"it is held since {acquired_at} ({age_s:.0f} s) and expires {expire_s} s after that"
+        return LockTimeoutError(
+            f"{waited}: {reason}. Nothing was created; try again, or raise lock-acquire-timeout. If the program that "
+            f"held it is dead and you cannot wait, delete its row of {LOCKS} in {self._pool.address.shown}",
+            option="lock-acquire-timeout",
+        )
+
+    def _id(self, name: TableName) -> str:
+        lock_id = f"{self._catalog_key}.{name.database}.{name.table}"
+        if len(lock_id) > self._options.id_length_max:
+            raise InvalidRequestError(
+                f"the lock of table {name} has a name of {len(lock_id)} characters ({lock_id[:40]}…), and {LOCKS} "
+                f"holds {self._options.id_length_max}; choose a shorter name or catalog-key, or widen the "
+                "column lock_id and raise lock-key-max-length",
+                table=str(name),
+                option="lock-key-max-length",
+            )
+        return lock_id
