@@ -121,9 +121,7 @@ class TableSession:
                 path=self._store.location,
             )
         self._adopt_schema()
-        if not self._has_rows and (
-            self._has_expired_base() or _numbers_early(self._store.options, self._store.schema.has_primary_key)
-        ):
+        if not self._has_rows and _numbers_early(self._store.options, self._store.schema.has_primary_key):
             self._writer.rebase(self._store.snapshots.latest())
         self._has_rows = True
         row_count = self._writer.write(data)
@@ -184,11 +182,6 @@ class TableSession:
         if self._publisher is not None:
             self._publisher.publish()
         return result
-
-    def _has_expired_base(self) -> bool:
-        """True when buckets cannot be restored from the base: others have gone on, and let it expire."""
-        base = self._writer.base_snapshot
-        return base is not None and not self._store.snapshots.exists(base.id)
 
     def _adopt_schema(self) -> None:
         """Goes on at the table's schema of the last commit, if it was altered since this session began.
@@ -294,6 +287,7 @@ class TableSession:
     def _end(self) -> None:
         self._is_closed = True
         self._writer.abort()
+        self._committer.finish()
         if self._log is not None:
             self._log.close()
         if self._publisher is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,8 @@ from tests.kit.hand_made import (
 )
 from tests.kit.sim_env import SimDisk
 
+T = TypeVar("T")
+
 LOCATION = "/warehouse/db.db/t"
 ROWS = pa.table({"day": [1, 2], "k": [1, 1], "v": [0, 0]})
 
@@ -33,16 +36,16 @@ class Overtaken:
     """After each of the next `times` looks at the latest snapshot, a writer commits and lets all others expire."""
 
     def __init__(self, store: TableStore, commit: Callable[[int], None], times: int) -> None:
-        self._look = store.snapshots.latest
+        self._look = store.snapshots.latest_with
         self._other = open_table_store(store.env, store.location)
         self._commit = commit
         self._times = times
         self._lock = threading.Lock()
         self.looks = 0
 
-    def __call__(self) -> Snapshot | None:
+    def __call__(self, other: Callable[[], T]) -> tuple[Snapshot | None, T]:
         with self._lock:  # a writer may look from several threads
-            seen = self._look()
+            seen = self._look(other)
             self.looks += 1
             if self.looks <= self._times:
                 self._commit(self.looks)
@@ -70,7 +73,7 @@ def by_another(store: TableStore) -> Callable[[int], None]:
 def test_a_commit_goes_on_however_often_it_is_overtaken(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     store = hand_made()
     overtaken = Overtaken(store, by_another(store), times)
-    monkeypatch.setattr(store.snapshots, "latest", overtaken)
+    monkeypatch.setattr(store.snapshots, "latest_with", overtaken)
     result = Committer(store, "u").commit(2, [message(store, new=[new_file(store, "mine")])])
     assert (len(result.snapshots), overtaken.looks > times) == (1, True)
     fresh = open_table_store(store.env, LOCATION)
@@ -82,7 +85,7 @@ def test_a_commit_goes_on_however_often_it_is_overtaken(times: int, monkeypatch:
 
 def test_a_commit_that_is_overtaken_in_every_round_says_so_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     store = hand_made(options={"commit.max-retries": "3"})
-    monkeypatch.setattr(store.snapshots, "latest", Overtaken(store, by_another(store), times=1000))
+    monkeypatch.setattr(store.snapshots, "latest_with", Overtaken(store, by_another(store), times=1000))
     with pytest.raises(RetryableError, match=r"not made after 3 retries: each snapshot .* expired meanwhile.*retained"):
         Committer(store, "u").commit(2, [message(store, new=[new_file(store, "mine")])])
     fresh = open_table_store(store.env, LOCATION)
@@ -96,7 +99,7 @@ def test_a_manifest_that_is_lost_is_missed_twice_at_the_same_snapshot(monkeypatc
     assert latest is not None
     store.env.file_io.delete(store.paths.manifest(latest.base_manifest_list))
     overtaken = Overtaken(store, by_another(store), times=0)
-    monkeypatch.setattr(store.snapshots, "latest", overtaken)
+    monkeypatch.setattr(store.snapshots, "latest_with", overtaken)
     with pytest.raises(NotFoundError, match=latest.base_manifest_list):
         Committer(store, "u").commit(2, [message(store, new=[new_file(store, "mine")])])
     assert overtaken.looks == 4, "two rounds, and a look whether others have gone on after each"
@@ -135,7 +138,7 @@ def test_a_writer_goes_on_and_no_row_is_lost(
     table = a_table(tmp_path, **options)
     overtaken = Overtaken(table.store, written_by_another(tmp_path), times)
     with table.writer("w") as writer:
-        monkeypatch.setattr(table.store.snapshots, "latest", overtaken)
+        monkeypatch.setattr(table.store.snapshots, "latest_with", overtaken)
         writer.write(pa.table({"day": [1, 2, 1, 2], "k": [1, 1, 2, 2], "v": [7, 7, 8, 8]}))
         writer.commit()
     assert overtaken.looks > times
@@ -173,7 +176,7 @@ def test_who_looks_at_the_latest_snapshot_looks_again(
 ) -> None:
     table = a_table(tmp_path, **{"num-sorted-run.compaction-trigger": "100"})
     overtaken = Overtaken(table.store, written_by_another(tmp_path), times)
-    monkeypatch.setattr(table.store.snapshots, "latest", overtaken)
+    monkeypatch.setattr(table.store.snapshots, "latest_with", overtaken)
     call(table)
     assert overtaken.looks > times
     assert_contiguous(open_table_store(table.store.env, table.location))

@@ -23,6 +23,7 @@ from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome
 from freshet.storage.commit.identity import CommitIdentity
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, parse_last_commits
 from freshet.storage.commit.manifest_index import ManifestIndex
+from freshet.storage.commit.table_view import VIEW_MS
 from freshet.storage.exceptions import NotFoundError, StorageError, UnknownOutcomeError
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
@@ -37,11 +38,11 @@ class SnapshotClaim:
         self._store = store
         self._index = index
 
-    def take(self, snapshot: Snapshot, identity: CommitIdentity) -> ClaimAnswer:
+    def take(self, snapshot: Snapshot, identity: CommitIdentity, *, seen_ms: int) -> ClaimAnswer:
         """WON when the snapshot is visible under its id, LOST when the id is or was another's. An error means that
-        nothing was created."""
+        nothing was created. `seen_ms` is when the snapshot that it builds on was seen to be the latest."""
         snapshots, claims = self._store.snapshots, self._store.claims
-        if snapshot.id > 1 and not snapshots.exists(snapshot.id - 1):
+        if snapshot.id > 1 and not self._was_just_seen(seen_ms) and not snapshots.exists(snapshot.id - 1):
             return LOST  # the snapshot it builds on has expired, so there are newer ones
         answer = claims.claim_snapshot(snapshot)
         if answer.outcome is ClaimOutcome.UNKNOWN:
@@ -54,6 +55,12 @@ class SnapshotClaim:
             return WON if self.holds(snapshot, identity) else LOST
         except StorageError as error:
             return ClaimAnswer(ClaimOutcome.UNKNOWN, error)
+
+    def _was_just_seen(self, seen_ms: int) -> bool:
+        """Whether a look before the claim is spared: one request of a store, for what the look after it shows too. It
+        keeps a claim that comes too late from being seen until it is taken back."""
+        env = self._store.env
+        return env.is_remote and env.now_ms() - seen_ms < VIEW_MS
 
     def holds(self, snapshot: Snapshot, identity: CommitIdentity) -> bool:
         """True when a snapshot of ours, which lies on disk, is part of the history; otherwise it is removed."""

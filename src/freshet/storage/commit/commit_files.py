@@ -46,10 +46,11 @@ class CommitFiles:
         """
         self._lists = []
         queue: FileQueue = []
+        merged = self._merged
         try:
             self._write_manifests(change, queue)
             index = self._index(index, queue)
-            base, base_size = self._write_list(self._base(manifests), queue)
+            base, base_size = self._write_list(self._base(manifests, queue), queue)
             delta, delta_size = self._write_list(self._delta, queue)
             lists = SnapshotLists(base, base_size, delta, delta_size, index=index)
             if self._changelog:
@@ -59,10 +60,10 @@ class CommitFiles:
             self._change = change
             return lists
         except UnknownOutcomeError as error:
-            self.take_back_round()
+            self._take_back_failed(merged)
             raise RetryableError(f"a manifest could not be made durable, no snapshot names it: {error}") from error
         except StorageError:
-            self.take_back_round()
+            self._take_back_failed(merged)
             raise
 
     def keep(self) -> None:
@@ -82,6 +83,13 @@ class CommitFiles:
         if self._merged is not None:
             self._delete_manifests(self._merged.written)
 
+    def _take_back_failed(self, merged: MergedManifests | None) -> None:
+        """The files of this round were not all made; `merged` were made before it."""
+        self.take_back_round()
+        if merged is None and self._merged is not None:
+            self._delete_manifests(self._merged.written)
+            self._merged = None
+
     def _write_manifests(self, change: SnapshotChange, queue: FileQueue) -> None:
         if self._change == change:
             return
@@ -91,9 +99,9 @@ class CommitFiles:
         changes = change.changelog_entries
         self._changelog = self._store.write_manifests(changes, queue) if changes else []
 
-    def _base(self, manifests: Sequence[ManifestFileMeta]) -> Sequence[ManifestFileMeta]:
+    def _base(self, manifests: Sequence[ManifestFileMeta], queue: FileQueue) -> Sequence[ManifestFileMeta]:
         if self._merged is None:
-            self._merged = merge_manifests(self._store, manifests, self._rule)
+            self._merged = merge_manifests(self._store, manifests, self._rule, queue)
             return self._merged.outputs
         applied = self._merged.applied_to(manifests)
         if applied is not None:

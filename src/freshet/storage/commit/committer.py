@@ -35,7 +35,7 @@ from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.next_snapshot import CommitRequest
 from freshet.storage.commit.packed_changelogs import packed_change
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
-from freshet.storage.commit.table_view import TableView, look
+from freshet.storage.commit.table_view import VIEW_MS, TableView, look
 from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.io.env import CrashPoint
@@ -124,6 +124,8 @@ class Committer:
         self._renumber = renumber
         self._after_commit = after_commit
         self._snapshot_commit = SnapshotCommit(store, commit_user)
+        self._seen: TableView | None = None
+        """The table as `has_committed` saw it last, for the commit that follows."""
 
     def log_progress(self) -> LogProgress | None:
         """Where the log of the table is; None before anything was logged.
@@ -142,7 +144,7 @@ class Committer:
         something else.
         """
         check_identifier(identifier)
-        view = look(self._store)
+        view = self._seen = look(self._store)
         identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
         known = is_committed(view.last_commits, identity, table=self._store.location)
         return CommitCheck(known, view.last_commits.users.get(self._commit_user), view.latest)
@@ -182,12 +184,12 @@ class Committer:
         _check_messages(identifier, messages)
         properties = properties or {}
         snapshots: list[Snapshot] = []
-        view: TableView | None = None
+        view = self._take_seen()
         aborted_compactions: tuple[Conflict, ...] = ()
         rewrites = _Rewrites(messages)
         if force_empty or not append_change(messages).is_empty:
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest, carried=carried)
-            outcome, rewrites = self._commit_rows(messages, identity, properties, watermark, base_id)
+            outcome, rewrites = self._commit_rows(messages, identity, properties, watermark, base_id, view)
             if outcome.already_committed or outcome.snapshot is None:
                 return CommitResult((), already_committed=True)
             snapshots.append(outcome.snapshot)
@@ -206,7 +208,7 @@ class Committer:
             elif outcome.is_certain:
                 packed.is_refused()
             if outcome.snapshot is None and snapshots:
-                self._snapshot_commit.write_latest_hint(snapshots[-1].id)
+                self._snapshot_commit.hint.write(snapshots[-1])
             aborted_compactions = outcome.aborted_compactions
             if aborted_compactions and outcome.is_certain:
                 lost = {conflict.bucket_id for conflict in aborted_compactions}
@@ -221,6 +223,19 @@ class Committer:
             messages=tuple(messages),
         )
 
+    def finish(self) -> None:
+        """Ends a series of commits: gives the LATEST hint, which commits to a store leave out, to the background."""
+        self._snapshot_commit.hint.finish()
+
+    def _take_seen(self) -> TableView | None:
+        """What `has_committed` has just seen of the table, where looking again costs a request to a store.
+
+        It may be outdated: then the claim is lost, and the next round looks.
+        """
+        seen, self._seen = self._seen, None
+        is_fresh = seen is not None and self._store.env.now_ms() - seen.seen_ms < VIEW_MS
+        return seen if is_fresh and self._store.env.is_remote else None
+
     def _commit_rows(
         self,
         messages: Sequence[CommitMessage],
@@ -228,6 +243,7 @@ class Committer:
         properties: Mapping[str, str],
         watermark: int | None,
         base_id: int | None,
+        view: TableView | None,
     ) -> tuple[SnapshotOutcome, _Rewrites]:
         """The APPEND snapshot, and the messages that it was made of in the end."""
         rewrites = _Rewrites(messages)
@@ -237,7 +253,8 @@ class Committer:
             request = CommitRequest(
                 packed.change, identity, properties, watermark, self._log, base_id, is_followed=not compact.is_empty
             )
-            outcome = self._snapshot_commit.commit(request)
+            outcome = self._snapshot_commit.commit(request, view)
+            view = None
             if outcome.snapshot is not None:
                 packed.is_committed()
                 return outcome, rewrites

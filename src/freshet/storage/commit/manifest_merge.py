@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from freshet.storage.metadata.manifest_store import ManifestStore
+from freshet.storage.metadata.manifest_store import FileQueue, ManifestStore
 from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
 
 
@@ -112,10 +112,12 @@ class MergedManifests:
         return [*self.outputs, *manifests[count:]]
 
 
-def merge_manifests(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> MergedManifests:
-    """Merges what the rule says; the outputs are the inputs when nothing is due."""
+def merge_manifests(
+    store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule, queue: FileQueue | None = None
+) -> MergedManifests:
+    """Merges what the rule says; the outputs are the inputs when nothing is due. With a `queue` they are put there."""
     if is_full_merge_due(manifests, rule):
-        merged = _full_merge(store, manifests, rule)
+        merged = _full_merge(store, manifests, rule, queue)
         if merged is not None:
             return merged
     outputs: list[ManifestFileMeta] = []
@@ -123,7 +125,7 @@ def merge_manifests(store: ManifestStore, manifests: Sequence[ManifestFileMeta],
     for group in plan_minor_merge(manifests, rule):
         if group.is_rewritten:
             entries = cancel_pairs(entry for meta in group.manifests for entry in store.read_manifest(meta))
-            fresh = store.write_manifests(_by_bucket(entries)) if entries else []
+            fresh = store.write_manifests(_by_bucket(entries), queue) if entries else []
             written += fresh
             outputs += fresh
         else:
@@ -136,7 +138,9 @@ def _by_bucket(entries: list[ManifestEntry]) -> list[ManifestEntry]:
     return sorted(entries, key=lambda entry: entry.bucket_id)
 
 
-def _full_merge(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> MergedManifests | None:
+def _full_merge(
+    store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule, queue: FileQueue | None
+) -> MergedManifests | None:
     deleted: set[FileIdentity] = {
         entry.identity
         for meta in manifests
@@ -160,5 +164,5 @@ def _full_merge(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rul
             kept.append(meta)
     if len(rewritten) <= 1:
         return None
-    written = store.write_manifests(_by_bucket(entries)) if entries else []
+    written = store.write_manifests(_by_bucket(entries), queue) if entries else []
     return MergedManifests(tuple(manifests), (*kept, *written), tuple(written))

@@ -8,7 +8,7 @@ One round:
    committed since (else the caller renumbers them), and conflicts: a compaction is dropped bucket by bucket, anything
    else raises;
 4. write delta manifests, merge old manifests, write both manifest lists, build the snapshot;
-5. claim `snapshot-N`. Won: write the LATEST hint. Lost: remove what only this round named, wait, again.
+5. claim `snapshot-N`. Won: write the LATEST hint (`latest_hint`). Lost: remove what only this round named, wait, again.
 
 | crash or error           | left behind                 | handled by                                             |
 |--------------------------|-----------------------------|--------------------------------------------------------|
@@ -33,6 +33,7 @@ from freshet.storage.commit.commit_files import CommitFiles
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.commit.identity import CommitIdentity, is_committed, snapshot_that_added
 from freshet.storage.commit.last_commits import FIRST_SNAPSHOT_ID
+from freshet.storage.commit.latest_hint import LatestHint
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
@@ -110,6 +111,7 @@ class SnapshotCommit:
         self._index = index_of(store.manifests)
         self._fit = ChangeFit(store, self._index)
         self._claim = SnapshotClaim(store, self._index)
+        self.hint = LatestHint(store)
         self._strict_mode = StrictMode(store, commit_user)
         options = store.options
         self._merge_rule = MergeRule(
@@ -186,16 +188,14 @@ class SnapshotCommit:
             check_claim(store, latest, snapshot, fitting)
         store.env.reach(CrashPoint.COMMIT_MANIFESTS_WRITTEN)
         # 5. The claim.
-        if not self._take(snapshot, identity, rounds):
+        if not self._take(snapshot, view, identity, rounds):
             files.take_back_round()
             return None
         store.env.reach(CrashPoint.COMMIT_SNAPSHOT_CREATED)
-        if not request.is_followed:
-            self.write_latest_hint(snapshot.id)
+        self.hint.follow(latest, snapshot, is_followed=request.is_followed)
         store.live.advance(latest, snapshot, fitting.entries)
-        return SnapshotOutcome(
-            snapshot, view.after(snapshot), aborted_compactions=aborted_compactions, is_certain=is_certain
-        )
+        following = view.after(snapshot, store.env.now_ms())
+        return SnapshotOutcome(snapshot, following, aborted_compactions=aborted_compactions, is_certain=is_certain)
 
     def _find_new_files(self, request: CommitRequest, latest: Snapshot | None, rounds: _Rounds) -> Snapshot | None:
         """The snapshot that has the files of this commit already, where an unanswered claim of ours made it.
@@ -219,10 +219,10 @@ class SnapshotCommit:
             )
         return known
 
-    def _take(self, snapshot: Snapshot, identity: CommitIdentity, rounds: _Rounds) -> bool:
+    def _take(self, snapshot: Snapshot, view: TableView, identity: CommitIdentity, rounds: _Rounds) -> bool:
         """True when the id is ours, False when it is another's; raises where that is not known."""
         try:
-            answer = self._claim.take(snapshot, identity)
+            answer = self._claim.take(snapshot, identity, seen_ms=view.seen_ms)
         except StorageError:
             raise  # nothing was created
         except Exception:
@@ -248,7 +248,7 @@ class SnapshotCommit:
             except NotFoundError:
                 continue  # expired meanwhile; if it was ours, the latest knows the commit
             if snapshot.uuid in rounds.unanswered and self._claim.holds(snapshot, identity):
-                self.write_latest_hint(latest.id)
+                self.hint.write(latest)
                 return snapshot
         return None
 
@@ -260,13 +260,6 @@ class SnapshotCommit:
             return self._find_unanswered(self._store.snapshots.latest(), identity, rounds)
         except StorageError:
             return None
-
-    def write_latest_hint(self, snapshot_id: int) -> None:
-        """Best effort: readers heal a hint that is missing or too low."""
-        try:
-            self._store.snapshots.write_latest_hint(snapshot_id)
-        except StorageError:
-            return
 
     def _wait_ms(self, retry_count: int, failure: StorageError | None, round_started_ms: int) -> float:
         """Before the next round: longer and longer after errors, of the order of a round after a lost claim.

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from freshet.storage.commit.last_commits import FIRST_SNAPSHOT_ID, LastCommits, last_commits_of
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogProgress, log_of
+
+VIEW_MS: Final = 10_000
+"""After so long a view is taken to be outdated: others may have committed, and let expire what it shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +27,32 @@ class TableView:
     last_commits: LastCommits
     log: LogProgress | None
     schema_id: int
+    seen_ms: int
+    """When it was begun to be read."""
 
     @property
     def latest_id(self) -> int:
         """Id of the latest snapshot, 0 for none."""
         return FIRST_SNAPSHOT_ID - 1 if self.latest is None else self.latest.id
 
-    def after(self, snapshot: Snapshot) -> TableView:
+    def after(self, snapshot: Snapshot, now_ms: int) -> TableView:
         """The table once this snapshot of ours has followed."""
-        return TableView(
-            snapshot, last_commits_of([snapshot]), log_of(snapshot.properties, snapshot.id), self.schema_id
-        )
+        log = log_of(snapshot.properties, snapshot.id)
+        return TableView(snapshot, last_commits_of([snapshot]), log, self.schema_id, now_ms)
 
 
 def look(store: TableStore) -> TableView:
-    """Reads the view; in a process that has looked before, with three calls.
+    """Reads the view; in a process that has looked before, with three calls, which a store gets at the same time.
 
     Raises `NotFoundError` or `ConflictError` when the table was dropped, and maybe created again, since it was opened.
     """
-    schema_id = store.schemas.check_current(store.schema)
-    latest = store.snapshots.latest()
+    seen_ms = store.env.now_ms()
+    latest, schema_id = store.snapshots.latest_with(lambda: store.schemas.check_current(store.schema))
     seen: list[Snapshot] = []
     known = last_commits_of(_kept(store.snapshots.newest_first(latest), seen))
     # The walk for the last commits ends at the newest snapshot of ours, which has the position of the log too.
     log = log_of(seen[-1].properties, seen[-1].id) if seen else None
-    return TableView(latest, known, log, schema_id)
+    return TableView(latest, known, log, schema_id, seen_ms)
 
 
 def _kept(snapshots: Iterator[Snapshot], seen: list[Snapshot]) -> Iterator[Snapshot]:

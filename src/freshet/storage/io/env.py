@@ -240,12 +240,21 @@ class Env:
     def reach(self, point: CrashPoint) -> None:
         """Says that the program is at a named point; here nothing happens, in a simulation it may end."""
 
+    @property
+    def is_remote(self) -> bool:
+        """True where each call for a file is a request to a store, which takes its time."""
+        return self.reads is not None
+
     def together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Makes calls for files in parallel, none of which makes others this way; their results, in order.
 
         All have ended when this returns or raises the first error.
         """
         return self._helpers.together(calls)
+
+    def looks(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """The same for short reads: on a disk, where a thread costs more than they do, one after the other."""
+        return [call() for call in calls] if self.reads is None else self.reads.together(calls)
 
     def run_later(self, name: str, work: Callable[[], None]) -> None:
         """Does work in the background, one task after the other; it replaces what is queued under this name already.

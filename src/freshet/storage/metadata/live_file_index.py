@@ -133,11 +133,11 @@ class LiveFileIndex:
     def _step(self, start: Snapshot, snapshot: Snapshot) -> bool:
         """Applies the deltas after `start` up to `snapshot`; False, and nothing changed, when that cannot be done."""
         try:
-            steps = [
-                snapshot if snapshot_id == snapshot.id else self._snapshots.fresh(snapshot_id)
-                for snapshot_id in range(start.id + 1, snapshot.id + 1)
-            ]
-            if not (self._is_there(start) or self._is_built_on(start, steps[0])):
+            is_seen = self._snapshots.follows(start, snapshot)
+            read = self._snapshots.snapshot if is_seen else self._snapshots.fresh
+            ids = range(start.id + 1, snapshot.id + 1)
+            steps = [snapshot if snapshot_id == snapshot.id else read(snapshot_id) for snapshot_id in ids]
+            if not (is_seen or self._is_there(start) or self._is_built_on(start, steps[0])):
                 return False  # the table was rolled back and has gone on since
             deltas = [grouped_by_bucket(delta_entries(self._manifests, step)) for step in steps]
         except NotFoundError:

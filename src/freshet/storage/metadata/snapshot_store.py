@@ -15,18 +15,18 @@ would take the lost one's id. Names that are no `snapshot-<number>` are skipped.
 Snapshots are remembered by id. A rolled-back table uses ids a second time: `latest` and `fresh` read from disk, and
 drop what is remembered when it is no longer so. Nothing is remembered above the newest snapshot seen, and `latest`
 looks whether that one is still the same. A process that knows the latest snapshot looks with two calls whether it still
-is.
+is; at a store both are made at the same time, and of those that follow more and more (`_stepped`).
 
 Source: FORMAT.md §1.1, §3.3, §12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
-from typing import Final
+from typing import Final, TypeVar
 
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
@@ -36,8 +36,12 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import BRANCH_PREFIX, SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths, numbered
 
 _STEPS_BEFORE_LISTING: Final = 16
+_STEPS_TOGETHER: Final = 4
+"""Snapshots that are asked for at the same time at most, where each is a request."""
 _CACHE_SIZE: Final = 4096
 ID_MAX: Final = 2**63 - 1
+
+T = TypeVar("T")
 
 
 class SnapshotStore:
@@ -49,6 +53,8 @@ class SnapshotStore:
         self._cache: dict[int, Snapshot] = {}
         self._newest: tuple[int, bytes] | None = None
         """Id and bytes of the newest snapshot seen."""
+        self._chain_start: int | None = None
+        """From this snapshot to the newest one, each was seen to follow on the one before."""
         self._oldest_id: int | None = None
         """The EARLIEST hint when its snapshot was last found there."""
         self._tags: dict[str, tuple[str, Snapshot]] = {}
@@ -98,12 +104,12 @@ class SnapshotStore:
             raise CorruptDataError(f"the file holds snapshot {snapshot.id}", path=path)
         self._keep(snapshot)
         if self._newest is not None and self._newest[0] < snapshot_id:
-            self._newest = (snapshot_id, data)
+            self._newest, self._chain_start = (snapshot_id, data), snapshot_id
         return snapshot
 
     def _keep(self, snapshot: Snapshot) -> None:
         if self._cache.get(snapshot.id, snapshot) != snapshot:
-            self._cache.clear()
+            self._forget_all()
         elif len(self._cache) >= _CACHE_SIZE:
             self._cache.pop(min(self._cache))
         self._cache[snapshot.id] = snapshot
@@ -135,40 +141,79 @@ class SnapshotStore:
         Raises `CorruptDataError` when there was a newer one, whose file is gone, `NotFoundError` where the schema is
         gone as well: the table is being dropped.
         """
+        return self.latest_with(lambda: None)[0]
+
+    def latest_with(self, other: Callable[[], T]) -> tuple[Snapshot | None, T]:
+        """The newest snapshot, and what another look at the table gives, which is made at the same time."""
+        given: list[T] = []
+
+        def look() -> None:
+            given.append(other())
+
         newest = self._newest
-        data, following = (None, None) if newest is None else self._bytes_of_two(newest[0])
-        if newest is not None and data == newest[1]:
-            found = self._stepped(newest[0], newest[1], following)
+        if newest is None:
+            of_hint: list[Callable[[], int | None]] = [self._latest_hint, look]
+            hint, _ = self._env.looks(of_hint)
+            self._forget_all()
+            return self._hinted(hint), given[0]
+        snapshot_id = newest[0]
+        of_bytes: list[Callable[[], bytes | None]] = [
+            partial(self._bytes, snapshot_id),
+            partial(self._bytes, snapshot_id + 1),
+            look,
+        ]
+        there, following, _ = self._env.looks(of_bytes)
+        if there == newest[1]:
+            chain_start = snapshot_id if self._chain_start is None else self._chain_start
+            found = self._stepped(snapshot_id, newest[1], chain_start, (following,))
             if found is not None:
-                return found
-        else:  # unknown, expired, or the table was rolled back or created again: ids may mean other snapshots
-            self._cache.clear()
-        hint = self._hint(self._paths.latest_hint)
+                return found, given[0]
+        else:  # expired, or the table was rolled back or created again: ids may mean other snapshots
+            self._forget_all()
+        return self._hinted(self._latest_hint()), given[0]
+
+    def _forget_all(self) -> None:
+        self._cache.clear()
+        self._chain_start = None
+
+    def follows(self, start: Snapshot, snapshot: Snapshot) -> bool:
+        """True when the later snapshot was seen to follow on the first one, without a call."""
+        newest, chain_start = self._newest, self._chain_start
+        return (
+            newest is not None
+            and chain_start is not None
+            and chain_start <= start.id <= snapshot.id <= newest[0]
+            and self._cache.get(start.id) == start
+            and self._cache.get(snapshot.id) == snapshot
+        )
+
+    def _latest_hint(self) -> int | None:
+        return self._hint(self._paths.latest_hint)
+
+    def _hinted(self, hint: int | None) -> Snapshot | None:
         if hint is not None and hint > 0:
-            data, following = self._bytes_of_two(hint)
-            found = None if data is None else self._stepped(hint, data, following)
+            data, following = self._env.looks([partial(self._bytes, hint), partial(self._bytes, hint + 1)])
+            found = None if data is None else self._stepped(hint, data, hint, (following,))
             if found is not None:
                 return found
         return self._listed(hint)
 
-    def _bytes_of_two(self, snapshot_id: int) -> tuple[bytes | None, bytes | None]:
-        """A snapshot and the one after it; at the same time, where each request takes its time."""
-        reads = self._env.reads
-        if reads is None:
-            data = self._bytes(snapshot_id)
-            return data, None if data is None else self._bytes(snapshot_id + 1)
-        data, following = reads.together([partial(self._bytes, each) for each in (snapshot_id, snapshot_id + 1)])
-        return data, following
-
-    def _stepped(self, snapshot_id: int, data: bytes, following: bytes | None) -> Snapshot | None:
-        """The newest snapshot, going forward from one that is there and what follows it; None when it is far."""
+    def _stepped(
+        self, snapshot_id: int, data: bytes, chain_start: int, known: Sequence[bytes | None]
+    ) -> Snapshot | None:
+        """The newest snapshot, going forward from one that is there; None when it is far. `known` are those after it
+        that were looked at already."""
+        together = 1
         for _ in range(_STEPS_BEFORE_LISTING):
-            if following is None:
+            for following in known:
                 snapshot = self._decoded(snapshot_id, data)
-                self._newest = (snapshot_id, data)
-                return snapshot
-            snapshot_id, data = snapshot_id + 1, following
-            following = self._bytes(snapshot_id + 1)
+                if following is None:
+                    self._newest, self._chain_start = (snapshot_id, data), chain_start
+                    return snapshot
+                snapshot_id, data = snapshot_id + 1, following
+            ids = range(snapshot_id + 1, snapshot_id + 1 + together)
+            known = self._env.looks([partial(self._bytes, each) for each in ids])
+            together = min(2 * together, _STEPS_TOGETHER) if self._env.is_remote else 1
         return None
 
     def _listed(self, hint: int | None) -> Snapshot | None:
@@ -180,9 +225,9 @@ class SnapshotStore:
                 return None
             data = self._bytes(ids[-1])
             if data is not None:  # else rolled back while we looked
-                self._newest = (ids[-1], data)
+                self._newest, self._chain_start = (ids[-1], data), ids[-1]
                 return self._decoded(ids[-1], data)
-            hint = self._hint(self._paths.latest_hint)
+            hint = self._latest_hint()
 
     def _check_none_lost(self, hint: int | None, newest: int) -> None:
         proofs = {} if hint is None else {f"the hint {self._paths.latest_hint}": hint}
@@ -252,6 +297,9 @@ class SnapshotStore:
     def remember(self, snapshot: Snapshot) -> None:
         """Keeps in memory the snapshot that was just made visible: it need not be read."""
         self._keep(snapshot)
+        is_next = self._newest is not None and self._newest[0] == snapshot.id - 1
+        if self._chain_start is None or not is_next:
+            self._chain_start = snapshot.id
         self._newest = (snapshot.id, encode_snapshot(snapshot))
 
     def write_latest_hint(self, snapshot_id: int) -> None:
