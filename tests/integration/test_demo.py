@@ -137,7 +137,7 @@ def test_the_join_says_when_a_table_is_not_as_the_streams_say(tmp_path: Path) ->
         pass
     catalog = Catalog(str(tmp_path))
     config = load_pipeline(PIPELINES / ONE[0], {"WAREHOUSE": str(tmp_path)})
-    table = open_or_create(config.table)
+    table = open_or_create(config)
     row = dict.fromkeys(table.schema.column_names) | streams.expected()[1]
     with table.writer("somebody") as writer:
         writer.write(pa.Table.from_pylist([row], schema=table.arrow_schema))

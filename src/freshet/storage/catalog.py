@@ -10,10 +10,12 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final
 
 from freshet._lazy import LazyModule
+from freshet.storage.catalogs.given import given_catalog, taken_options
 from freshet.storage.catalogs.metastore import TableName
-from freshet.storage.catalogs.registry import catalog_settings, open_metastore, place_of_catalog
+from freshet.storage.catalogs.registry import catalog_settings, is_catalog_option, open_metastore
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
-from freshet.storage.io.env import Env, absolute_path, open_env
+from freshet.storage.io.env import Env, absolute_path, open_env, process_environment
+from freshet.storage.io.env_settings import WHY_NOT_SENT, check_no_secrets, holds_secret
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.schema import TableSchema
@@ -34,6 +36,18 @@ else:  # a list of tables needs neither what reads and writes them nor what chec
     _stores = LazyModule("freshet.storage.metadata.table_store")
     _new_tables = LazyModule("freshet.storage.schema.new_table")
     _validation = LazyModule("freshet.storage.schema.validation")
+
+__all__ = [
+    "WHY_NOT_SENT",
+    "Catalog",
+    "TableSummary",
+    "check_no_secrets",
+    "holds_secret",
+    "is_catalog_option",
+    "split_identifier",
+    "taken_options",
+]
+"""The catalog, and what those who are given its options ask about them."""
 
 NAME_BYTES_MAX: Final = 250
 """Of 255 that file systems allow; a database's folder has a suffix."""
@@ -65,10 +79,12 @@ class Catalog:
     ) -> None:
         """`place` is the warehouse: a path or a `file:` URI, a relative one against the current folder, which is made
         with the first database. Or it is the `jdbc:` URI of a database that keeps the catalog, whose tables lie below
-        `warehouse`. `options` are those of the catalog, such as `metastore`, and of the store that the warehouse is in.
-        The value `env:NAME` is an environment variable, which every process looks up: no secret is sent to other
-        processes otherwise."""
-        given, texts = place_of_catalog(place, warehouse, option_texts(options))
+        `warehouse`. `options` are those of the catalog, such as `metastore`, and of the store that the warehouse is in,
+        such as `s3.endpoint`; what is not given is taken from the environment variable FRESHET_CATALOG_OPTIONS, a JSON
+        object, which is not looked at with `env`. The value `env:NAME` is an environment variable, which every process
+        looks up: no secret is sent to other processes otherwise."""
+        environment = process_environment() if env is None else {}
+        given, texts = given_catalog(place, warehouse, option_texts(options), environment)
         self.warehouse = _warehouse_folder(given)
         settings = catalog_settings(self.warehouse, texts)
         self._env = env or open_env(fspath(given), settings)  # as it was typed, for an error to show

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Final, overload
 
+from freshet.storage.catalogs.by_location import TableAt, table_at
 from freshet.storage.changes.change_range import TimeGiven
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.split_stream import SplitStream
@@ -19,8 +20,9 @@ from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.cleaning.expire import ExpireResult, expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.commit.table_check import TableCheck, check_table
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
-from freshet.storage.io.env import Env, absolute_path, open_env
+from freshet.storage.io.env import Env, absolute_path
 from freshet.storage.maintenance.compaction_plan import PartitionChoice, plan_compaction
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
@@ -92,19 +94,31 @@ class Table(ReadableTable):
         options: Mapping[str, object] | None = None,
         schema_id: int | None = None,
         name: str | None = None,
+        catalog_options: Mapping[str, object] | None = None,
         env: Env | None = None,
     ) -> Table:
         """Opens the table in a folder, for callers that know the folder and not the warehouse, such as a Spark worker.
 
         `options` override the table's own for this object only, `schema_id` chooses a schema that is not the latest,
         and `name` is what messages call the table, its folder if not given. A relative location is taken against the
-        current folder. Files are reached as the location asks.
+        current folder. `catalog_options` are those of `Catalog`; where they, or FRESHET_CATALOG_OPTIONS, name a catalog
+        that locks its tables, the table is written with its lock, or not at all.
         Raises `NotFoundError` when there is no table, `UnsupportedFeatureError` when it cannot be read rightly.
         """
-        texts = option_texts(options)
+        texts, catalog_texts = option_texts(options), option_texts(catalog_options)
         folder = absolute_path(fspath(location))
+        if env is not None and catalog_texts:
+            raise InvalidRequestError("give env= or catalog_options=, not both: an Env is made from its own settings")
+        found = TableAt(env) if env is not None else table_at(folder, catalog_texts)
         return cls(
-            open_table_store(env or open_env(folder), folder, options=texts or None, schema_id=schema_id, name=name)
+            open_table_store(
+                found.env,
+                folder,
+                options=texts or None,
+                schema_id=schema_id,
+                name=found.name or name,
+                claims=found.claims,
+            )
         )
 
     @classmethod

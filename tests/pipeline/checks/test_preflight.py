@@ -76,7 +76,7 @@ def test_a_folder_of_files_must_be_there(folder: Path) -> None:
 
 
 def test_the_table_must_be_the_same(folder: Path) -> None:
-    open_or_create(configured(folder).table)
+    open_or_create(configured(folder))
     (problem,) = found(folder, ("total: INT", "total: BIGINT"))
     assert problem.startswith("p.yaml:5: table: shop.orders exists and differs: column total is INT there")
 
@@ -88,7 +88,7 @@ def test_a_table_that_cannot_be_created(folder: Path) -> None:
 
 
 def test_a_foreign_checkpoint(folder: Path) -> None:
-    table = open_or_create(configured(folder).table)
+    table = open_or_create(configured(folder))
     claim_checkpoint(str(folder / "c"), pipeline="other", table=table)
     (problem,) = found(folder)
     assert problem.startswith("p.yaml:11: checkpoint: checkpoint c belongs to pipeline 'other', not 'orders'")
@@ -96,7 +96,7 @@ def test_a_foreign_checkpoint(folder: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null"])
 def test_an_owner_file_without_an_owner(folder: Path, content: str) -> None:
-    table = open_or_create(configured(folder).table)
+    table = open_or_create(configured(folder))
     (folder / "c").mkdir()
     (folder / "c" / "freshet.json").write_text(content)
     (problem,) = found(folder)
@@ -107,7 +107,7 @@ def test_an_owner_file_without_an_owner(folder: Path, content: str) -> None:
 
 
 def test_the_remedy_for_a_damaged_owner_file_lets_the_run_go_on(folder: Path) -> None:
-    table = open_or_create(configured(folder).table)
+    table = open_or_create(configured(folder))
     checkpoint = folder / "c"
     claim_checkpoint(str(checkpoint), pipeline="orders", table=table)
     (checkpoint / "metadata").write_text('{"id": "x"}')
@@ -124,7 +124,7 @@ def test_checkpoints_that_cannot_be_used(folder: Path) -> None:
     (folder / "file").write_text("")
     (problem,) = found(folder, ("/c", "/file/c"))
     assert problem.startswith("p.yaml:11: checkpoint: ")
-    table = open_or_create(configured(folder).table)
+    table = open_or_create(configured(folder))
     with pytest.raises(ConfigurationError, match="checkpoint"):
         claim_checkpoint(str(folder / "file" / "c"), pipeline="orders", table=table)
     (folder / "theirs").mkdir()
@@ -145,7 +145,7 @@ def test_folders_in_which_nothing_can_be_made(folder: Path) -> None:
 
 def test_the_table_of_a_checkpoint_was_dropped(folder: Path) -> None:
     config = configured(folder)
-    claim_checkpoint(config.checkpoint, pipeline="orders", table=open_or_create(config.table))
+    claim_checkpoint(config.checkpoint, pipeline="orders", table=open_or_create(config))
     assert found(folder) == []
     Catalog(config.table.warehouse).drop_table("shop.orders")
     (problem,) = found(folder)
@@ -180,7 +180,7 @@ def test_a_table_with_a_log_is_taken_on_again(folder: Path) -> None:
     log = "options: {bucket: 1, log.system: kafka, kafka.bootstrap.servers: '127.0.0.1:1', kafka.topic: t}"
     logged = (("options: {bucket: 1}", log), ("log.system: kafka", "changelog-producer: lookup, log.system: kafka"))
     config = configured(folder, *logged)
-    table = open_or_create(config.table)
+    table = open_or_create(config)
     assert found(folder, *logged) == []
     committed(folder, "shop.orders", "first")
     claim_checkpoint(config.checkpoint, pipeline="orders", table=table)
@@ -212,7 +212,7 @@ def test_a_log_that_somebody_else_writes_is_found(folder: Path) -> None:
 
 def test_a_checkpoint_that_was_deleted_is_found(folder: Path) -> None:
     config = configured(folder)
-    table = open_or_create(config.table)
+    table = open_or_create(config)
     with table.writer("other") as writer:
         writer.write(pa.table({"id": [1], "total": pa.array([1], pa.int32())}))
         writer.commit(1)
@@ -230,7 +230,7 @@ def test_a_checkpoint_that_was_deleted_is_found(folder: Path) -> None:
 
 
 def test_options_of_the_file_that_the_table_does_not_have_are_reported(folder: Path) -> None:
-    open_or_create(configured(folder).table)
+    open_or_create(configured(folder))
     assert warnings_before_start(configured(folder)) == []
     changed = configured(
         folder, ("bucket: 1", "bucket: 1, num-sorted-run.stop-trigger: 9, kafka.sasl.password: hunter2")
@@ -247,7 +247,7 @@ def test_a_damaged_table_is_no_mistake_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(TEXT.replace("FOLDER", str(tmp_path)))
     (tmp_path / "in").mkdir()
     config = load_pipeline(tmp_path / "p.yaml", {})
-    table = open_or_create(config.table)
+    table = open_or_create(config)
     with table.writer("loader") as writer:
         writer.write(pa.table({"id": [1]}))
         writer.commit(1)

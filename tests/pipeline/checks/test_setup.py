@@ -15,7 +15,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.schema.change import AddColumn
 
 
-def _config(folder: Path, **changes: object) -> TableConfig:
+def _table(folder: Path, **changes: object) -> TableConfig:
     given = {
         "warehouse": str(folder),
         "name": "shop.orders",
@@ -25,6 +25,10 @@ def _config(folder: Path, **changes: object) -> TableConfig:
         "options": {"bucket": 2, "file.compression": "zstd"},
     }
     return TableConfig.model_validate({**given, **changes})
+
+
+def _config(folder: Path, **changes: object) -> PipelineConfig:
+    return _pipeline(folder, table=_table(folder, **changes))
 
 
 def test_a_table_is_created_once_and_then_the_same(tmp_path: Path) -> None:
@@ -117,15 +121,15 @@ def test_a_nullable_column_that_the_file_does_not_name_is_no_difference(tmp_path
 
 def test_records_are_decoded_for_the_options_that_the_table_has(tmp_path: Path) -> None:
     open_or_create(_config(tmp_path))
-    config = _pipeline(tmp_path, table=_config(tmp_path, options={}))
+    config = _pipeline(tmp_path, table=_table(tmp_path, options={}))
     assert config.table.table_schema.options == {}
     assert with_table_options(config).table.table_schema.options["bucket"] == "2"
     assert (
-        with_table_options(_pipeline(tmp_path / "new", table=_config(tmp_path / "new"))).table.options["bucket"] == "2"
+        with_table_options(_pipeline(tmp_path / "new", table=_table(tmp_path / "new"))).table.options["bucket"] == "2"
     )
 
 
 def _pipeline(folder: Path, **changes: object) -> PipelineConfig:
     source = {"files": {"path": str(folder / "in")}, "format": "json"}
-    given = {"name": "orders", "sources": [source], "checkpoint": str(folder / "checkpoint"), "table": _config(folder)}
+    given = {"name": "orders", "sources": [source], "checkpoint": str(folder / "checkpoint"), "table": _table(folder)}
     return PipelineConfig.model_validate({**given, **changes})

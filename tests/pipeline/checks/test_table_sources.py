@@ -56,7 +56,7 @@ def test_a_good_file_is_read(folder: Path) -> None:
         "consumer-id": "copy",
         "kafka.sasl.password": "hunter2",
     }
-    assert open_source(source).options.given["kafka.sasl.password"] == "hunter2"
+    assert open_source(config, source).options.given["kafka.sasl.password"] == "hunter2"
     assert "hunter2" not in repr(config) and "hunter2" not in config.without_secrets("a hunter2 b")
 
 

@@ -48,7 +48,7 @@ def config(tmp_path: Path) -> PipelineConfig:
 
 @pytest.fixture
 def dead(config: PipelineConfig) -> Table:
-    open_or_create(config.table)
+    open_or_create(config)
     return open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
 
 
@@ -87,7 +87,7 @@ def test_they_are_counted_by_reason_and_the_last_are_shown(freshet: Freshet, dea
 
 
 def test_a_table_without_dead_letters(freshet: Freshet, config: PipelineConfig, tmp_path: Path) -> None:
-    open_or_create(config.table)
+    open_or_create(config)
     called = freshet("dead-letters", tmp_path / "w", "shop.orders")
     assert called.code == 2
     assert "there is no table shop.orders_dead_letters" in called.err
@@ -263,7 +263,7 @@ def with_log(folder: Path, options: str = LOG_OPTIONS) -> PipelineConfig:
 def test_a_table_with_a_log_takes_a_replay_from_its_files(tmp_path: Path, spark: SparkSession) -> None:
     with fake_kafka():
         logged = with_log(tmp_path)
-        table = open_or_create(logged.table)
+        table = open_or_create(logged)
         dead = open_dead_letters(Catalog(logged.table.warehouse), logged.dead_letter_table)
         with table.writer("orders") as writer:
             writer.write({"id": [1, 2], "total": [5, 6]})
@@ -287,7 +287,7 @@ def test_a_table_with_a_log_takes_a_replay_from_its_files(tmp_path: Path, spark:
 
 def test_a_table_whose_readers_stop_at_commits_without_a_log_refuses_a_replay(tmp_path: Path) -> None:
     logged = with_log(tmp_path, f"{LOG_OPTIONS}, log.on-lake-only: fail")
-    open_or_create(logged.table)
+    open_or_create(logged)
     open_dead_letters(Catalog(logged.table.warehouse), logged.dead_letter_table)
     with pytest.raises(StorageError, match=r"log.on-lake-only=fail: .*Set log.on-lake-only=apply"):
         plan_replay(logged, everything=False)

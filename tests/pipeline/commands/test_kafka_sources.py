@@ -98,7 +98,7 @@ def test_a_checkpoint_that_keeps_offsets_beyond_the_end_is_named_with_the_remedy
     """The file was mended, and Spark would go on where the first start was to begin."""
     file = pipeline(tmp_path, kafka_broker, topic, startingOffsets="earliest")
     config = load_pipeline(file, {})
-    table = open_or_create(config.table)
+    table = open_or_create(config)
     claim_checkpoint(config.checkpoint, pipeline=config.name, table=table)
     checkpoint = tmp_path / "c"
     (checkpoint / "metadata").write_text('{"id":"910f53e6-1804-402b-a00d-1894a997eb96"}')

@@ -91,7 +91,7 @@ class Run:
 
     def __init__(self, configs: Sequence[PipelineConfig], streams: JoinStreams) -> None:
         self._streams = streams
-        self._table = open_or_create(configs[0].table)
+        self._table = open_or_create(configs[0])
         self._names = {config.name: _streams_of(config) for config in configs}
         self._read: Counter[str] = Counter()
         self._dead = 0

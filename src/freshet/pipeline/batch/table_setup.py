@@ -11,22 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
+from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig, TableConfig
 from freshet.pipeline.config.rules import decides_meaning
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.storage.catalog import Catalog
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import is_secret, present_value
 from freshet.storage.table import Table
 
 
-def open_or_create(config: TableConfig) -> Table:
+def open_or_create(config: PipelineConfig) -> Table:
     """The table, ready to be written."""
     refuse_other_table(config)
-    catalog = Catalog(config.warehouse)
-    wanted = config.table_schema
-    return catalog.create_table(
-        config.name,
+    wanted = config.table.table_schema
+    return target_catalog(config).create_table(
+        config.table.name,
         schema={field.name: field.type for field in wanted.fields},
         primary_keys=wanted.primary_keys,
         partition_keys=wanted.partition_keys,
@@ -35,31 +34,31 @@ def open_or_create(config: TableConfig) -> Table:
     )
 
 
-def refuse_other_table(config: TableConfig) -> None:
+def refuse_other_table(config: PipelineConfig) -> None:
     """Raises `ConfigurationError` when the table is there and differs from the file; creates nothing."""
     differences = check_table(config)
     if differences:
         raise ConfigurationError(
-            f"table {config.name} in {config.warehouse} exists and differs from the pipeline file: "
+            f"table {config.table.name} in {config.table.warehouse} exists and differs from the pipeline file: "
             f"{'; '.join(differences)}. Change the file, or alter the table"
         )
 
 
-def check_table(config: TableConfig) -> list[str]:
+def check_table(config: PipelineConfig) -> list[str]:
     """How an existing table differs from the file; nothing is created.
 
     Raises the storage's own error when there is none and it could not be created so.
     """
-    catalog = Catalog(config.warehouse)
-    if not catalog.has_table(config.name):
-        catalog.check_new_table(config.table_schema)
+    catalog, wanted = target_catalog(config), config.table
+    if not catalog.has_table(wanted.name):
+        catalog.check_new_table(wanted.table_schema)
         return []
-    return list(_differences(catalog.table(config.name).schema, config.table_schema, config))
+    return list(_differences(catalog.table(wanted.name).schema, wanted.table_schema, wanted))
 
 
 def with_table_options(config: PipelineConfig) -> PipelineConfig:
     """The configuration with the options that the table has, where it is there: records are decoded for those."""
-    catalog = Catalog(config.table.warehouse)
+    catalog = target_catalog(config)
     if not catalog.has_table(config.table.name):
         return config
     options = {**config.table.options, **catalog.table(config.table.name).schema.options}
@@ -68,21 +67,21 @@ def with_table_options(config: PipelineConfig) -> PipelineConfig:
     return config.model_copy(update={"table": table})
 
 
-def unused_options(config: TableConfig) -> Iterator[str]:
+def unused_options(config: PipelineConfig) -> Iterator[str]:
     """Options of the file that the table, where it is there, has not or has with other values."""
-    catalog = Catalog(config.warehouse)
-    if not catalog.has_table(config.name):
+    catalog, wanted = target_catalog(config), config.table
+    if not catalog.has_table(wanted.name):
         return
-    found = {key: present_value(key, text) for key, text in catalog.table(config.name).schema.options.items()}
-    for key, given in config.table_schema.options.items():
+    found = {key: present_value(key, text) for key, text in catalog.table(wanted.name).schema.options.items()}
+    for key, given in wanted.table_schema.options.items():
         value = present_value(key, given)
         if found.get(key) != value and not decides_meaning(key):
             is_hidden = is_secret(key, value) or is_secret(key, found.get(key, ""))
             there, here = ("another value", "…") if is_hidden else (found.get(key), value)
             yield (
-                f"{config.name} exists, and its own options count: {key} is {there if key in found else 'not set'} "
+                f"{wanted.name} exists, and its own options count: {key} is {there if key in found else 'not set'} "
                 f"there, so {key}={here} of the file does nothing. It is changed with: freshet alter "
-                f"{_as_arguments(config)} --set {key}={here}"
+                f"{_as_arguments(wanted)} --set {key}={here}"
             )
 
 

@@ -27,7 +27,8 @@ from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
 from freshet.pipeline.spark.worker_python import WORKER_FAILURE, other_python_hint
-from freshet.storage.catalog import Catalog
+from freshet.storage.catalog import Catalog, check_no_secrets
+from freshet.storage.options import option_texts
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
@@ -98,6 +99,7 @@ def table_sink(
     tasks_max: int | None = None,
     compaction: CompactionConfig | None = None,
     on_report: Callable[[BatchReport], None] | None = None,
+    catalog_options: Mapping[str, object] | None = None,
 ) -> TableSink:
     """The callable for `foreachBatch` that writes into `table` (`database.name`), which must exist.
 
@@ -111,6 +113,7 @@ def table_sink(
     `max_dead_letters` says how many of them stop the stream. `options` override the table's own for this stream.
     `tasks_max` bounds the tasks of a batch, by default `spark.sql.shuffle.partitions`. `compaction` says whether
     larger compactions run in the background (`CompactionConfig`). `on_report` is called on the driver after each batch.
+    `catalog_options` are the `options` of `Catalog`; a secret among them must be `env:NAME`, as tasks get them too.
     """
     if not isinstance(commit_user, str) or not commit_user.strip():
         raise InvalidRequestError("commit_user must be text and not blank: it is the identity of the stream")
@@ -123,7 +126,9 @@ def table_sink(
         )
     if on_report is not None and not callable(on_report):
         raise InvalidRequestError(f"on_report must be a function that takes a BatchReport, not {on_report!r}")
-    catalog = Catalog(warehouse)
+    given = option_texts(catalog_options)
+    check_no_secrets(given)
+    catalog = Catalog(warehouse, options=given)
     writer = one_table_run(
         catalog.table(table),
         commit_user,

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlparse
 
 from freshet.pipeline.batch.table_setup import check_table, unused_options, with_table_options
 from freshet.pipeline.checks.table_sources import source_problems
+from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import warnings
@@ -29,7 +30,7 @@ from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace, as_folder, local_folder
 from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem, query_id_of
 from freshet.pipeline.identity.writable import write_problem
-from freshet.storage.catalog import Catalog
+from freshet.storage.catalog import is_catalog_option
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
 from freshet.storage.table import Table
 
@@ -58,9 +59,9 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
     """
     try:
         known = with_table_options(config)
-        catalog = Catalog(config.table.warehouse)
+        catalog = target_catalog(config)
         is_compacted = catalog.has_table(config.table.name) and catalog.table(config.table.name).engine.is_compacted()
-        unused = list(unused_options(config.table))
+        unused = list(unused_options(config))
     except (StorageError, OSError):
         known, is_compacted, unused = config, False, []
     return [*warnings(config), *changelog_warnings(known, is_compacted=is_compacted), *unused]
@@ -92,12 +93,12 @@ def _tables(config: PipelineConfig, folder: CheckpointFolder | None = None) -> I
     """The table, what belongs to it, and the checkpoint: its folder, where Spark has opened it."""
     checkpoint = folder or config.checkpoint
     try:
-        differences = check_table(config.table)
-        catalog = Catalog(config.table.warehouse)
+        differences = check_table(config)
+        catalog = target_catalog(config)
         table = catalog.table(config.table.name) if catalog.has_table(config.table.name) else None
         dead = catalog.table(config.dead_letter_table) if catalog.has_table(config.dead_letter_table) else None
     except (StorageError, OSError) as error:
-        yield Problem(_key_path_of(error), str(error), kind_of(error))
+        yield Problem(_key_path_of(error, config), str(error), kind_of(error))
         return
     for text in differences:
         yield Problem(
@@ -180,9 +181,13 @@ def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Problem]:
 _SET_TOPIC: Final = "freshet alter WAREHOUSE TABLE --set kafka.topic=NAME"
 
 
-def _key_path_of(error: Exception) -> KeyPath:
+def _key_path_of(error: Exception, config: PipelineConfig) -> KeyPath:
     """Where in a file an error of the storage belongs, as far as it says what it is about."""
     column, option = getattr(error, "column", None), getattr(error, "option", None)
+    if option in config.catalog:
+        return ("catalog", option)
+    if option and is_catalog_option(option):
+        return ("table", "warehouse")
     if option:
         return ("table", "options", option)
     return ("table", "columns", column) if column else ("table",)

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from freshet.pipeline.batch.left_out import carried_columns, left_out_columns, left_out_text
 from freshet.pipeline.batch.read_count import without_tallies
+from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 
 Records = Sequence[tuple[bytes | None, bytes | None]]
@@ -51,7 +51,7 @@ def left_out_warnings(config: PipelineConfig, last_records: Callable[[SourceConf
     `last_records` gives some records of a Kafka source, None where its brokers cannot be asked.
     """
     try:
-        catalog = Catalog(config.table.warehouse)
+        catalog = target_catalog(config)
         has_table = not config.follows_tables and catalog.has_table(config.table.name)
         columns = (
             left_out_columns(catalog.table(config.table.name).schema, config.table.table_schema) if has_table else ()

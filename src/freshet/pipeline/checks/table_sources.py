@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from freshet.pipeline.config.catalogs import source_catalog, target_catalog
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
 from freshet.pipeline.config.rules import nearest
 from freshet.pipeline.config.stream_options import (
@@ -20,7 +21,6 @@ from freshet.pipeline.config.stream_options import (
 from freshet.pipeline.config.table_source_rules import why_retractions_stay
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import KeyPath, Problem
-from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.options import CoreOptions
@@ -30,9 +30,9 @@ _TEXTS: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
 
 
-def open_source(source: TableSourceConfig) -> Table:
+def open_source(config: PipelineConfig, source: TableSourceConfig) -> Table:
     """The table that is read, with the options of the query; raises `NotFoundError` where there is none."""
-    return table_for(Catalog(source.warehouse).table(source.name), source.given)
+    return table_for(source_catalog(config, source).table(source.name), source.given)
 
 
 def planned_stream(source: TableSourceConfig, table: Table) -> PlannedStream:
@@ -53,7 +53,7 @@ def _problems(
     config: PipelineConfig, source: SourceConfig, table: TableSourceConfig, key_path: KeyPath
 ) -> Iterator[Problem]:
     try:
-        catalog = Catalog(table.warehouse)
+        catalog = source_catalog(config, table)
         if not catalog.has_table(table.name):
             database = table.name.partition(".")[0]
             known = catalog.list_tables(database) if database in catalog.list_databases() else []
@@ -65,12 +65,12 @@ def _problems(
                 "there once that pipeline was started",
             )
             return
-        opened = open_source(table)
+        opened = open_source(config, table)
         stream = planned_stream(table, opened)
         reason = _why_rows_would_stay(config, table)
     except (StorageError, OSError) as error:
         option = getattr(error, "option", None)
-        inner = (option,) if option in table.options else ()
+        inner = (option,) if option in table.options else ("catalog", option) if option in (table.catalog or {}) else ()
         yield Problem((*key_path, "table", *inner), str(error), kind_of(error))
         return
     if not config.table.primary_key and opened.schema.has_primary_key:
@@ -90,7 +90,7 @@ def _problems(
 
 def _why_rows_would_stay(config: PipelineConfig, table: TableSourceConfig) -> str | None:
     """Why the target that is there would keep rows that are retracted; the file was looked at before."""
-    options, catalog = stream_options(table.given), Catalog(config.table.warehouse)
+    options, catalog = stream_options(table.given), target_catalog(config)
     if options is None or options.request.isolation != "speculative" or not catalog.has_table(config.table.name):
         return None
     schema = catalog.table(config.table.name).schema

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from freshet.pipeline.batch.left_out import remedy_text
-from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
+from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table
 from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import (
@@ -59,6 +59,7 @@ def alter(
     allow_lossy: Annotated[
         bool, typer.Option("--allow-lossy", help="Allow a --type that may lose or break stored values.")
     ] = False,
+    catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Change the schema or the options of a table.
@@ -81,7 +82,7 @@ def alter(
         changes.append(SetComment(comment or None))
     if not changes:
         raise InvalidRequestError("name at least one change, such as --add 'note STRING'; see freshet alter --help")
-    changed = open_table(warehouse, table).alter(*changes, allow_lossy=allow_lossy)
+    changed = open_table(warehouse, table, catalog_option).alter(*changes, allow_lossy=allow_lossy)
     if as_json:
         print_json({"table": table, "schema_id": changed.schema.id})
     else:

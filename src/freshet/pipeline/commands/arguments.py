@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -19,12 +20,40 @@ HOURS_MAX: Final = 1_000_000
 PipelineFiles = Annotated[list[Path], typer.Argument(help="Pipeline files (YAML).", show_default=False)]
 Warehouse = Annotated[str, typer.Argument(help="Folder or file: URI of the warehouse.")]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Table as database.table.")]
+CatalogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Option of the catalog or its store, such as s3.endpoint=https://…; a secret as KEY=env:NAME, the name of "
+        "an environment variable. May be repeated; goes before FRESHET_CATALOG_OPTIONS.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
-def open_table(warehouse: str, table: str) -> Table:
+def open_catalog(warehouse: str, catalog_option: Sequence[str] | None) -> Catalog:
+    """The catalog of a warehouse, with what --catalog-option gives."""
+    return Catalog(warehouse, options=catalog_options(catalog_option))
+
+
+def open_table(warehouse: str, table: str, catalog_option: Sequence[str] | None) -> Table:
     """The table; raises `InvalidRequestError` when there is none."""
-    return Catalog(warehouse).table(table)
+    return open_catalog(warehouse, catalog_option).table(table)
+
+
+def catalog_options(given: Sequence[str] | None) -> dict[str, str]:
+    """What --catalog-option gives; no message shows a value."""
+    options: dict[str, str] = {}
+    for number, pair in enumerate(given or (), 1):
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise InvalidRequestError(
+                f"--catalog-option number {number} is no KEY=VALUE; give one such as s3.endpoint=https://…"
+            )
+        if options.setdefault(key.strip(), text) != text:
+            raise InvalidRequestError(f"--catalog-option gives {key.strip()} two values; give one")
+    return options
 
 
 def age_ms(hours: float) -> int:

@@ -25,10 +25,10 @@ from freshet.pipeline.checks.kafka_reach import (
 )
 from freshet.pipeline.checks.offset_check import offset_problems
 from freshet.pipeline.commands.output import complain
+from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.exceptions import Problem
-from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.options import CoreOptions
 
@@ -136,7 +136,7 @@ def _log_problem(config: PipelineConfig, options: CoreOptions, *, asks_for_silen
 
 def _check_owner(config: PipelineConfig, options: CoreOptions, topic: str) -> None:
     """Raises where the topic holds what is not the log of the table, which may not be there yet."""
-    catalog = Catalog(config.table.warehouse)
+    catalog = target_catalog(config)
     if catalog.has_table(config.table.name):
         catalog.table(config.table.name).with_options(dict(config.table.write_options)).engine.log.check()
         return

@@ -9,7 +9,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
+from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table
 from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import print_facts
 from freshet.pipeline.commands.rows import (
@@ -48,6 +48,7 @@ def changelog(
         str | None, typer.Option("--consumer", help="With --follow: go on where the consumer of this name stopped.")
     ] = None,
     output: RowFormat = "table",
+    catalog_option: CatalogOption = None,
 ) -> None:
     """Print what commits changed: rows with their kind (+I -U +U -D) and the snapshot that brought them."""
     check_output(output)
@@ -57,7 +58,7 @@ def changelog(
         raise InvalidRequestError("--follow prints each change at once: add --format json, csv or arrow")
     if follow and to_snapshot is not None:
         raise InvalidRequestError("--follow has no last snapshot; leave --to-snapshot out")
-    opened = open_table(warehouse, table)
+    opened = open_table(warehouse, table, catalog_option)
     log = opened.changelog(
         column_names(columns),
         filter_text,
@@ -91,10 +92,11 @@ def consumers(
         int | None, typer.Option("--next", help="With --reset: the snapshot that the consumer reads next.")
     ] = None,
     delete: Annotated[str | None, typer.Option(help="Forget this consumer: it holds back no expiry any more.")] = None,
+    catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
     """List the streaming readers that have a name and the snapshot each wants next; or reset or delete one."""
-    opened = open_table(warehouse, table)
+    opened = open_table(warehouse, table, catalog_option)
     if (reset is None) != (next_id is None):
         raise InvalidRequestError("--reset ID and --next SNAPSHOT go together")
     if reset is not None and next_id is not None:

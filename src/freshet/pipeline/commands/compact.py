@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, Warehouse, open_table
+from freshet.pipeline.commands.arguments import AsJson, CatalogOption, Warehouse, open_catalog, open_table
 from freshet.pipeline.commands.bars import bar
 from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import complain, plural, print_json, say
@@ -26,10 +26,9 @@ from freshet.pipeline.errors.error_kind import ErrorKind, worst
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.running.signals import when_asked_to_stop
-from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError
 from freshet.storage.model.display import size_text
-from freshet.storage.table import CompactionBudget, CompactionResult, Elsewhere
+from freshet.storage.table import CompactionBudget, CompactionResult, Elsewhere, Table
 
 MEGABYTE: Final = 1024 * 1024
 _NO_BUDGET: Final = CompactionBudget()
@@ -53,6 +52,7 @@ class _Asked:
     order_by: Sequence[str] = ()
     strategy: str = "order"
     repair: bool = False
+    catalog_option: Sequence[str] | None = None
 
     @property
     def is_database(self) -> bool:
@@ -62,12 +62,16 @@ class _Asked:
         """Names of the tables; raises `InvalidRequestError` where there is no such database."""
         if not self.is_database:
             return [self.table]
-        catalog = Catalog(self.warehouse)
+        catalog = open_catalog(self.warehouse, self.catalog_option)
         if self.table not in catalog.list_databases():
             raise InvalidRequestError(
                 f"there is no database {self.table!r} in {self.warehouse}; a table is database.table"
             )
         return [f"{self.table}.{name}" for name in sorted(catalog.list_tables(self.table))]
+
+    def open(self, name: str) -> Table:
+        """One of the tables."""
+        return open_table(self.warehouse, name, self.catalog_option)
 
 
 def compact(
@@ -114,6 +118,7 @@ def compact(
             "--repair", help="Only merge levels whose files overlap, where commits and compactions say that they do."
         ),
     ] = False,
+    catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Compact a table, or a database, bucket by bucket. Streams that write to it meanwhile are not disturbed.
@@ -138,7 +143,9 @@ def compact(
             "--partition and --json only"
         )
     with _executors(on_spark) as elsewhere:
-        asked = _Asked(warehouse, table, is_full, partitions, budget, as_json, elsewhere, columns, strategy, repair)
+        asked = _Asked(
+            warehouse, table, is_full, partitions, budget, as_json, elsewhere, columns, strategy, repair, catalog_option
+        )
         if pause_s is None:
             _once(asked)
         else:
@@ -193,17 +200,17 @@ def _one_more(asked: _Asked, name: str, reported: dict[str, str]) -> None:
 def _round(asked: _Asked, name: str) -> CompactionResult:
     with bar(f"compacting {name}") as advance:
         if asked.repair:
-            return open_table(asked.warehouse, name).repair(
+            return asked.open(name).repair(
                 partition=asked.partitions, progress=lambda done: advance(done.bytes_done, done.bytes_planned)
             )
         if asked.order_by:
-            return open_table(asked.warehouse, name).sort_compact(
+            return asked.open(name).sort_compact(
                 asked.order_by,
                 asked.strategy,
                 partition=asked.partitions,
                 progress=lambda done: advance(done.bytes_done, done.bytes_planned),
             )
-        return open_table(asked.warehouse, name).compact(
+        return asked.open(name).compact(
             full=asked.full,
             partition=asked.partitions,
             budget=asked.budget,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, Warehouse, open_table
+from freshet.pipeline.commands.arguments import AsJson, CatalogOption, Warehouse, open_table
 from freshet.pipeline.commands.output import plural, print_columns, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.pipeline_file import load_pipelines
@@ -48,6 +48,7 @@ def dead_letters(
         bool,
         typer.Option("--all", help="With --replay: also those that an earlier replay may have applied already."),
     ] = False,
+    catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Count dead letters by pipeline, column and reason, and show the last ones.
@@ -59,7 +60,7 @@ def dead_letters(
     if replay is not None:
         _replay(replay, warehouse, table, everything=everything, as_json=as_json)
         return
-    rows = _rows(_dead_letter_table(warehouse, table))
+    rows = _rows(_dead_letter_table(warehouse, table, catalog_option))
     if pipeline is not None:
         rows = rows.filter(pc.equal(rows["pipeline"], pipeline))
     reasons = _by_reason(rows)
@@ -117,14 +118,14 @@ def _folder(warehouse: str) -> str:
     return os.path.realpath(unquote(urlparse(warehouse).path) if ":" in warehouse else warehouse)
 
 
-def _dead_letter_table(warehouse: str, name: str) -> Table:
+def _dead_letter_table(warehouse: str, name: str, catalog_option: CatalogOption) -> Table:
     """The table of this name if it holds dead letters, else the one that a pipeline into it uses by default."""
-    opened = open_table(warehouse, name)
+    opened = open_table(warehouse, name, catalog_option)
     if set(NEEDED) <= set(opened.schema.column_names):
         return opened
     default = f"{name}_dead_letters"
     try:
-        return open_table(warehouse, default)
+        return open_table(warehouse, default, catalog_option)
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"table {name} holds no dead letters, and there is no table {default}; name the table that the pipeline "

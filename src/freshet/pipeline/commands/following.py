@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from freshet.pipeline.batch.table_sink import table_sink
+from freshet.pipeline.config.catalogs import prefixed
 from freshet.pipeline.config.stream_options import ISOLATION_OPTION, stream_options, table_for
 from freshet.pipeline.config.table_source_rules import why_retractions_stay
 from freshet.pipeline.errors.failure import kind_of
@@ -17,7 +18,7 @@ from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.pipeline.sources.batch_source import FORMAT, register
 from freshet.pipeline.spark.session import session_of_a_command
-from freshet.storage.catalog import Catalog
+from freshet.storage.catalog import Catalog, check_no_secrets
 
 POLL_S: Final = 0.1
 
@@ -31,17 +32,19 @@ def follow(
     checkpoint: str | None,
     name: str,
     every: str | None,
+    catalog_options: Mapping[str, str],
 ) -> None:
     """Runs until it is asked to stop, or everything is read where `every` is None; raises what made it fail.
 
     Raises `InvalidRequestError` before a session starts where the options make no sense for the tables.
     """
     lowered = {key.lower(): text for key, text in options.items()}
-    _check(lowered, into)
+    check_no_secrets(catalog_options)
+    _check(lowered, into, catalog_options)
     with session_of_a_command("freshet hybrid-read") as spark:
         register(spark)
-        frame = spark.readStream.format(FORMAT).options(**options).load()
-        writer, close = _writer(frame, options["warehouse"], to, path, into, name)
+        frame = spark.readStream.format(FORMAT).options(**options, **prefixed(catalog_options)).load()
+        writer, close = _writer(frame, options["warehouse"], to, path, into, name, catalog_options)
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)
         trigger: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": every}
@@ -63,8 +66,8 @@ def follow(
             raise PipelineFailedError(brief_reason(failure), kind=kind_of(failure)) from failure
 
 
-def _check(options: Mapping[str, str], into: str | None) -> None:
-    catalog = Catalog(options["warehouse"])
+def _check(options: Mapping[str, str], into: str | None, catalog_options: Mapping[str, str]) -> None:
+    catalog = Catalog(options["warehouse"], options=catalog_options)
     table = table_for(catalog.table(options["table"]), options)
     asked = stream_options(options)
     assert asked is not None
@@ -86,11 +89,17 @@ def _check(options: Mapping[str, str], into: str | None) -> None:
 
 
 def _writer(
-    frame: DataFrame, warehouse: str, to: str, path: str | None, into: str | None, name: str
+    frame: DataFrame,
+    warehouse: str,
+    to: str,
+    path: str | None,
+    into: str | None,
+    name: str,
+    catalog_options: Mapping[str, str],
 ) -> tuple[Any, Any]:
     """The writer of the stream, and a function that ends what runs in its background."""
     if to == "table":
-        sink = table_sink(warehouse, into or "", commit_user=name)
+        sink = table_sink(warehouse, into or "", commit_user=name, catalog_options=catalog_options)
         return frame.writeStream.queryName(name).foreachBatch(sink), sink.close
     if to == "parquet":
         return frame.writeStream.format("parquet").option("path", path or ""), lambda: None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from freshet.pipeline.commands.arguments import TableName, Warehouse
+from freshet.pipeline.commands.arguments import CatalogOption, TableName, Warehouse, catalog_options
 from freshet.pipeline.commands.rows import Columns, FilterText
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.interval import spark_interval
@@ -48,6 +48,7 @@ def hybrid_read(
     ] = None,
     every: Annotated[str, typer.Option(help="Time between batches; 0 s: at once.")] = "1 s",
     available_now: Annotated[bool, typer.Option(help="Read what is there, then end.")] = False,
+    catalog_option: CatalogOption = None,
 ) -> None:
     """Follow a table with Spark: its rows, then each change with its kind, into a sink, each once."""
     needed = {"console": (), "parquet": (("--path", path), ("--checkpoint", checkpoint)),
@@ -73,6 +74,7 @@ def hybrid_read(
         checkpoint=None if checkpoint is None else absolute_path(checkpoint),
         name=name,
         every=None if available_now else spark_interval(every),
+        catalog_options=catalog_options(catalog_option),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, age_ms, open_table
+from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, age_ms, open_table
 from freshet.pipeline.commands.bars import working
 from freshet.pipeline.commands.output import plural, print_json, say
 from freshet.pipeline.errors.error_kind import EXIT_DATA
@@ -20,12 +20,13 @@ def expire(
     retain_max: Annotated[int | None, typer.Option(help="Keep at most this many snapshots.")] = None,
     retain_min: Annotated[int | None, typer.Option(help="Keep at least this many snapshots.")] = None,
     older_than_hours: Annotated[float | None, typer.Option(help="Keep snapshots that are younger than this.")] = None,
+    catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove old snapshots and the files that only they use. What is not given comes from the table's options."""
     age = None if older_than_hours is None else age_ms(older_than_hours)
     with working(f"expiring snapshots of {table}"):
-        result = open_table(warehouse, table).expire_snapshots(
+        result = open_table(warehouse, table, catalog_option).expire_snapshots(
             retain_max=retain_max, retain_min=retain_min, older_than_ms=age
         )
     if as_json:
@@ -52,12 +53,13 @@ def orphans(
     delete: Annotated[
         bool, typer.Option("--delete", help="Remove the files; without it they are only listed.")
     ] = False,
+    catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
     """List or remove files that no snapshot uses, as crashes leave them."""
     age = age_ms(older_than_hours)
     with working(f"looking for orphan files of {table}"):
-        result = open_table(warehouse, table).remove_orphan_files(older_than_ms=age, dry_run=not delete)
+        result = open_table(warehouse, table, catalog_option).remove_orphan_files(older_than_ms=age, dry_run=not delete)
     if as_json:
         files = [{"path": file.path, "size_bytes": file.size_bytes} for file in result.files]
         print_json({"files": files, "deleted": delete})
@@ -77,6 +79,7 @@ def check_table(
         bool,
         typer.Option("--all-snapshots", help="Look at every snapshot, one after the other. Default: the newest alone."),
     ] = False,
+    catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Look for damage in a table: lost files and metadata that does not fit.
@@ -86,7 +89,7 @@ def check_table(
     and what mends it. Exit code 65 where there is one, 0 where there is none.
     """
     with working(f"checking {table}"):
-        found = open_table(warehouse, table).check(all_snapshots=all_snapshots)
+        found = open_table(warehouse, table, catalog_option).check(all_snapshots=all_snapshots)
     # The remedy as it can be typed here.
     damage = [
         {**asdict(each), "remedy": each.remedy.replace("WAREHOUSE TABLE", f"{warehouse} {table}")}

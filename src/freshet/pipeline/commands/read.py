@@ -9,7 +9,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from freshet.pipeline.commands.arguments import TableName, Warehouse, open_table
+from freshet.pipeline.commands.arguments import CatalogOption, TableName, Warehouse, open_table
 from freshet.pipeline.commands.bars import counted
 from freshet.pipeline.commands.rows import (
     Columns,
@@ -32,11 +32,12 @@ def read(
     limit: Limit = None,
     snapshot_id: Annotated[int | None, typer.Option("--snapshot", help="Snapshot id; default: the latest.")] = None,
     output: RowFormat = "table",
+    catalog_option: CatalogOption = None,
 ) -> None:
     """Print the rows of a table, merged, as of one snapshot."""
     check_output(output)
     wanted = rows_wanted(output, limit)
-    opened = open_table(warehouse, table)
+    opened = open_table(warehouse, table, catalog_option)
     scan = opened.scan(column_names(columns), filter=filter_text, snapshot_id=snapshot_id, limit=wanted)
     write_rows(scan.schema, _batches(scan, wanted), output, wanted)
 

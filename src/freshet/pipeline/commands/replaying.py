@@ -28,13 +28,13 @@ from freshet.pipeline.batch.one_table import one_table_run
 from freshet.pipeline.batch.table_setup import refuse_other_table
 from freshet.pipeline.commands.replay_choice import SharedTopic, shared_topics
 from freshet.pipeline.commands.replayed import remove_replayed
+from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import MaxDeadLetters, PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.running.runner import spark_settings
 from freshet.pipeline.sources.record_frame import RECORD_SCHEMA, read_record_frame
 from freshet.pipeline.spark.session import session_of_a_command
-from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table, TableScan
 from freshet.storage.table_engine import Split
 
@@ -118,7 +118,7 @@ def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchRep
 
 def run_replay(spark: SparkSession, config: PipelineConfig, replay: Replay) -> BatchReport:
     """Puts the records through the pipeline and commits what becomes of them."""
-    catalog = Catalog(config.table.warehouse)
+    catalog = target_catalog(config)
     shared = shared_topics(config)
     frames = [
         read_record_frame(spark, len(replay.splits), SplitReader(replay, topics, index, shared), config, index)
@@ -145,8 +145,8 @@ def run_replay(spark: SparkSession, config: PipelineConfig, replay: Replay) -> B
 
 def plan_replay(config: PipelineConfig, *, everything: bool) -> Replay | None:
     """The records to try again; None where there are none. Raises `InvalidRequestError` where they are not known."""
-    refuse_other_table(config.table)
-    catalog = Catalog(config.table.warehouse)
+    refuse_other_table(config)
+    catalog = target_catalog(config)
     table = _unlogged(config, catalog.table(config.table.name))
     return _plan(config, table, catalog.table(config.dead_letter_table), everything=everything)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
+from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_catalog, open_table
 from freshet.pipeline.commands.output import complain, print_facts, print_json, say
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
@@ -16,10 +16,11 @@ from freshet.storage.model.display import size_text, time_text
 def tables(
     warehouse: Warehouse,
     database: Annotated[str | None, typer.Argument(help="Only this database.")] = None,
+    catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
     """List the tables of a warehouse."""
-    catalog = Catalog(warehouse)
+    catalog = open_catalog(warehouse, catalog_option)
     databases = catalog.list_databases() if database is None else [database]
     if not databases:
         complain(f"there are no databases in {catalog.warehouse}; is that the folder of a warehouse?")
@@ -34,22 +35,26 @@ def tables(
     print_facts(facts, as_json=as_json, header=header)
 
 
-def describe(warehouse: Warehouse, table: TableName, as_json: AsJson = False) -> None:
+def describe(
+    warehouse: Warehouse, table: TableName, catalog_option: CatalogOption = None, as_json: AsJson = False
+) -> None:
     """Show columns, options, the latest snapshot, and the levels of each bucket."""
-    opened = open_table(warehouse, table)
+    opened = open_table(warehouse, table, catalog_option)
     if as_json:
         print_json(opened.facts())
     else:
         say(opened.describe())
 
 
-def snapshots(warehouse: Warehouse, table: TableName, as_json: AsJson = False) -> None:
+def snapshots(
+    warehouse: Warehouse, table: TableName, catalog_option: CatalogOption = None, as_json: AsJson = False
+) -> None:
     """List the snapshots that are still there, oldest first.
 
     `written` and `deleted` count the rows of the commit by their kind. Which of the rows written were new and which
     replaced another row is known only where the commit wrote a changelog; `records` counts what the files hold.
     """
-    opened = open_table(warehouse, table)
+    opened = open_table(warehouse, table, catalog_option)
     facts = []
     for snapshot in opened.snapshots():
         rows = opened.engine.commit_rows(snapshot)
@@ -78,10 +83,11 @@ def files(
     warehouse: Warehouse,
     table: TableName,
     snapshot_id: Annotated[int | None, typer.Option("--snapshot", help="Snapshot id; default: the latest.")] = None,
+    catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
     """List the data files of a snapshot."""
-    opened = open_table(warehouse, table)
+    opened = open_table(warehouse, table, catalog_option)
     facts: list[dict[str, Any]] = []
     marked = opened.engine.marked_rows(snapshot_id=snapshot_id)
     for entry in opened.files(snapshot_id=snapshot_id):

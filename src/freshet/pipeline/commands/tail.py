@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from freshet.pipeline.commands.arguments import TableName, Warehouse, open_table
+from freshet.pipeline.commands.arguments import CatalogOption, TableName, Warehouse, open_table
 from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.rows import Columns, FilterText, TailFormat, check_output, column_names, write_rows
 from freshet.storage.exceptions import InvalidRequestError
@@ -37,10 +37,11 @@ def tail(
         float | None, typer.Option("--max-wait", min=0, help="End after this many seconds without a change.")
     ] = None,
     output: TailFormat = "csv",
+    catalog_option: CatalogOption = None,
 ) -> None:
     """Follow the log of a table: rows with their kind (+I -U +U -D), until Ctrl-C."""
     check_output(output)
-    opened = open_table(warehouse, table)
+    opened = open_table(warehouse, table, catalog_option)
     if option:
         opened = opened.with_options(dict(_pair(text) for text in option))
     stream = opened.stream(

@@ -1,6 +1,6 @@
 """What a pipeline file says, as frozen values: one file = one streaming query into one table.
 
-    PipelineConfig ── name, trigger, checkpoint, dead_letters, spark
+    PipelineConfig ── name, trigger, checkpoint, dead_letters, spark, catalog
       ├── sources[]: SourceConfig ── kafka | files | table, format, schema, select, on_unknown_field, on_truncate
       ├── table: TableConfig ── warehouse, name, columns, primary_key, partition_by, options
       ├── max_dead_letters: MaxDeadLetters ── share, count
@@ -167,6 +167,8 @@ class TableSourceConfig(_Model):
 
     warehouse: str = Field(min_length=1)
     name: TableName
+    catalog: MaskedTexts | None = None
+    """Options of the catalog of this table; without it the top-level `catalog` counts (`config.catalogs`)."""
     options: MaskedTexts = Field(default_factory=dict)
     """Options of the stream (`config.stream_options`); written next to `name` in the file, `isolation` for
     `log.read.isolation`. Without a `scan.mode` it is latest-full."""
@@ -349,6 +351,8 @@ class PipelineConfig(_Model):
     max_dead_letters: MaxDeadLetters = MaxDeadLetters()
     compaction: CompactionConfig = CompactionConfig()
     spark: MaskedTexts = Field(default_factory=dict)
+    catalog: MaskedTexts = Field(default_factory=dict)
+    """Options of the catalog and its store, such as `s3.endpoint`; a secret only as `env:NAME`."""
 
     _origin: Origin = PrivateAttr(default_factory=Origin)
 
@@ -377,4 +381,4 @@ class PipelineConfig(_Model):
             read = source.table.options if source.table else source.kafka or {}
             text = without_secrets(text, revealed(read))
         own = {**self.table.options, **self.table.write_options}
-        return without_secrets(text, revealed(self.spark) | own)
+        return without_secrets(text, revealed(self.spark) | revealed(self.catalog) | own)

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from freshet.pipeline.config.catalog_rules import wrong_catalog_options
 from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.folder_rules import entangled_folders
 from freshet.pipeline.config.model import (
@@ -79,6 +80,7 @@ def _each_key(config: PipelineConfig) -> Iterator[Problem]:
     if not config.name.strip():
         yield Problem(("name",), "must not be blank: it is the identity of the stream")
     yield from wrong_spark_values(revealed(config.spark), ("spark",))
+    yield from wrong_catalog_options(config)
     if config.dead_letter_table == config.table.name:
         yield Problem(("dead_letters",), "the dead letters need a table of their own")
     if not config.sources:

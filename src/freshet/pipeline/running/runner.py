@@ -112,7 +112,7 @@ class Runner:
 
     def _run(self) -> list[PipelineFailedError]:
         for each in self._pipelines:  # 1
-            refuse_other_table(each.config.table)
+            refuse_other_table(each.config)
         for each in self._pipelines:
             each.plan()
         try:

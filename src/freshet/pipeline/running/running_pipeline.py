@@ -25,6 +25,7 @@ from freshet.pipeline.batch.one_table import one_table_run
 from freshet.pipeline.batch.table_setup import open_or_create, with_table_options
 from freshet.pipeline.batch.table_sink import TableSink
 from freshet.pipeline.checks.unread_records import UnreadRecords, unread_records
+from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import kind_of, whole_text
@@ -39,7 +40,6 @@ from freshet.pipeline.running.restarts import Restart, RestartRule
 from freshet.pipeline.sources.outcome_frame import outcome_frame
 from freshet.pipeline.sources.raw_frame import sets_poll_records
 from freshet.pipeline.sources.table_frame import followed_frame
-from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 
 
@@ -107,13 +107,13 @@ class RunningPipeline:
     def open(self) -> None:
         """Creates the table where there is none, claims the checkpoint."""
         config = self._planned
-        table = open_or_create(config.table)
+        table = open_or_create(config)
         checkpoint = self._checkpoint or config.checkpoint
         claim_checkpoint(checkpoint, pipeline=config.name, table=table)
         claim_topics(checkpoint, self._topic_ids)
         dead_letters = None
         if not config.follows_tables:  # what is read there are rows already, none of which becomes a dead letter
-            dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
+            dead_letters = open_dead_letters(target_catalog(config), config.dead_letter_table)
         writer = one_table_run(
             table,
             config.name,

@@ -6,6 +6,7 @@ With the option `scan.mode` it is a stream: `stream_source`.
 |---|---|
 | `warehouse`, `table` | where the table is; `table` is `database.name` |
 | `filter` | SQL text (`filters/filter_text`): rows for which it is true; files that cannot hold any are not read |
+| `s3.endpoint`, … | options of the catalog and its store, also as `catalog.KEY`; a secret as `env:NAME` |
 | `columns` | comma list of the columns to read; Spark does not let a Python source know which columns a query needs |
 | `scan.snapshot-id`, `scan.tag-name`, `scan.timestamp-millis` | at most one: the snapshot to read, else the latest |
 
@@ -34,6 +35,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
+from freshet.pipeline.config.catalogs import CATALOG_PREFIX, catalog_options_of
 from freshet.pipeline.config.stream_options import (
     COLUMNS_OPTION,
     FILTER_OPTION,
@@ -52,7 +54,7 @@ from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sources.stream_source import ChangeStreamReader, check_stream_schema, stream_struct
 from freshet.pipeline.spark.arrow_bridge import spark_struct
-from freshet.storage.catalog import Catalog
+from freshet.storage.catalog import Catalog, check_no_secrets, is_catalog_option
 from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.table import Table, TableScan
 from freshet.storage.table_engine import Split
@@ -60,6 +62,8 @@ from freshet.storage.table_engine import Split
 FORMAT: Final = "freshet"
 _TRAVEL: Final = (SNAPSHOT_OPTION, TAG_OPTION, TIMESTAMP_OPTION)
 _OPTIONS: Final = ("warehouse", "table", FILTER_OPTION, COLUMNS_OPTION, *_TRAVEL, *STREAM_OPTIONS)
+
+_KNOWN: Final = frozenset(option.lower() for option in _OPTIONS)
 
 
 def register(session: SparkSession) -> None:
@@ -108,7 +112,8 @@ class FreshetDataSource(DataSource):
         return ChangeStreamReader(stream, options.limit)
 
     def _table(self) -> Table:
-        return table_for(Catalog(self.options["warehouse"]).table(self.options["table"]), self.options)
+        catalog = Catalog(self.options["warehouse"], options=catalog_options_of(self.options, _KNOWN))
+        return table_for(catalog.table(self.options["table"]), self.options)
 
     def _scan(self, columns: Sequence[str] | None) -> TableScan:
         return self._table().scan(
@@ -154,8 +159,9 @@ class FreshetReader(DataSourceReader):
 
 
 def _check_options(options: Mapping[str, str]) -> None:
-    known = {option.lower() for option in _OPTIONS}
-    unknown = [option for option in options if option not in known and not option.startswith(KAFKA_PREFIX)]
+    given = catalog_options_of(options, _KNOWN)
+    check_no_secrets(given)  # Spark shows options in plans and event logs, and these are sent to tasks
+    unknown = [option for option in options if not _is_known(option)]
     if unknown:
         raise InvalidRequestError(f"unknown option {unknown[0]!r} of format freshet; it has {', '.join(_OPTIONS)}")
     for needed in ("warehouse", "table"):
@@ -164,6 +170,11 @@ def _check_options(options: Mapping[str, str]) -> None:
     chosen = [option for option in _TRAVEL if option in options]
     if len(chosen) > 1:
         raise InvalidRequestError(f"give at most one of {', '.join(chosen)}")
+
+
+def _is_known(option: str) -> bool:
+    prefixes = (KAFKA_PREFIX, CATALOG_PREFIX)
+    return option in _KNOWN or option.startswith(prefixes) or is_catalog_option(option)
 
 
 def _fields_as_given(scan: TableScan, schema: spark.StructType) -> tuple[DataField, ...]:

@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from freshet.pipeline.config.catalogs import prefixed, source_options
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
 from freshet.pipeline.exceptions import ConfigurationError, brief_reason
 from freshet.pipeline.sources.batch_source import FORMAT, register
@@ -24,7 +25,7 @@ def table_frame(
     """
     register(spark)
     reader = spark.readStream.format(FORMAT).option("warehouse", table.warehouse).option("table", table.name)
-    frame = reader.options(**table.given).load()
+    frame = reader.options(**table.given, **prefixed(source_options(config, table))).load()
     wanted = source.select or {name: f"`{name}`" for name in config.table.columns if name in frame.columns}
     for name, text in wanted.items():
         try:

@@ -14,6 +14,7 @@ An error that is raised says that nothing was created.
 |---|---|---|
 | `FileClaims` | a warehouse folder, and tables opened by their location | the exclusive create of the store |
 | `LockedClaims` | a catalog whose other users do not create exclusively | its lock, held around the exclusive create |
+| `RefusedClaims` | a table that is read without the catalog that locks it | nothing: every claim is refused |
 
 A catalog that commits on its own server has claims of its own. A new one runs `tests/storage/catalogs/test_claims.py`.
 """
@@ -192,3 +193,31 @@ class LockedClaims:
                 return answers[0]
             raise
         return answers[0]
+
+
+class RefusedClaims:
+    """No claims: each is refused with the reason, and nothing is created."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    @property
+    def rules(self) -> CommitRules:
+        """None: there are no commits."""
+        return CommitRules()
+
+    def check_writable(self) -> None:
+        """Never: raises `InvalidRequestError`."""
+        raise InvalidRequestError(self._reason)
+
+    def claim_schema(self, schema: TableSchema) -> bool:
+        """Raises `InvalidRequestError`."""
+        raise InvalidRequestError(self._reason)
+
+    def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
+        """Raises `InvalidRequestError`."""
+        raise InvalidRequestError(self._reason)
+
+    def ask_again(self, snapshot: Snapshot) -> ClaimAnswer:
+        """LOST: nothing was claimed."""
+        return LOST

@@ -7,14 +7,14 @@ as references; openers get them resolved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from freshet._lazy import LazyModule
-from freshet.storage.catalogs.claims import FileClaims, TableClaims
+from freshet.storage.catalogs.claims import FileClaims, RefusedClaims, TableClaims
 from freshet.storage.catalogs.coordination import COORDINATION_OPTIONS, commit_rules
 from freshet.storage.catalogs.filesystem import FilesystemMetastore
 from freshet.storage.catalogs.memory import MemoryMetastore
@@ -22,7 +22,7 @@ from freshet.storage.catalogs.metastore import Metastore, TableName
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, resolved_options
 from freshet.storage.io.env_settings import EnvSettings, is_among
-from freshet.storage.io.registry import store_options
+from freshet.storage.io.registry import any_store_options, store_options
 from freshet.storage.options.secrets import shown_text
 from freshet.storage.paths import TablePaths
 
@@ -122,6 +122,12 @@ def _put(options: dict[str, str], key: str, text: str) -> None:
 
 def open_metastore(env: Env, warehouse: str, options: Mapping[str, str]) -> Metastore:
     """The catalog of a warehouse; `InvalidRequestError` for a kind that there is not, or an option nobody takes."""
+    kind = check_options(env, warehouse, options)
+    return kind.open(env, warehouse, resolved_options(EnvSettings.of(options), kind.options))
+
+
+def check_options(env: Env, warehouse: str, options: Mapping[str, str]) -> CatalogKind:
+    """The kind of the catalog; raises as `open_metastore` does."""
     name = metastore_name(options)
     kind = METASTORES.get(name)
     if kind is None:
@@ -132,12 +138,24 @@ def open_metastore(env: Env, warehouse: str, options: Mapping[str, str]) -> Meta
     for key, text in options.items():
         if not is_among(key, (METASTORE, *kind.options)):
             _check_store_option(env, warehouse, key, text, kind)
-    return kind.open(env, warehouse, resolved_options(EnvSettings.of(options), kind.options))
+    return kind
+
+
+def catalog_keys(warehouse: str, metastore: str) -> Sequence[str]:
+    """The keys that a catalog of this kind and its store take; of a kind that there is not, those of the store."""
+    kind = METASTORES.get(metastore)
+    return (METASTORE, *(kind.options if kind else ()), *store_options(warehouse))
+
+
+def is_catalog_option(key: str) -> bool:
+    """Whether some catalog or some store takes an option."""
+    keys = [each for kind in METASTORES.values() for each in kind.options]
+    return is_among(key, (METASTORE, *keys, *any_store_options()))
 
 
 def catalog_settings(warehouse: str, options: Mapping[str, str]) -> EnvSettings:
     """What other processes open the catalog and its store with; a plain folder is found by the location of a table."""
-    if _is_plain_folder(options):
+    if is_plain_folder(options):
         return EnvSettings.of({key: text for key, text in options.items() if key != METASTORE})
     return EnvSettings.of({**options, WAREHOUSE: warehouse})
 
@@ -145,7 +163,9 @@ def catalog_settings(warehouse: str, options: Mapping[str, str]) -> EnvSettings:
 def is_found_again(claims: TableClaims, settings: EnvSettings) -> bool:
     """True when another process that has the settings claims ids of the table in the same way."""
     options = dict(settings.catalog)
-    if _is_plain_folder(options):
+    if isinstance(claims, RefusedClaims):
+        return False
+    if is_plain_folder(options):
         return type(claims) is FileClaims and claims.rules == commit_rules(options)
     kind = METASTORES.get(metastore_name(options))
     return kind is None or not kind.is_of_this_process
@@ -157,7 +177,7 @@ def claims_of(env: Env, settings: EnvSettings, name: str) -> TableClaims | None:
     Raises `NotFoundError` where its catalog knows it no more.
     """
     options = dict(settings.catalog)
-    if _is_plain_folder(options):
+    if is_plain_folder(options):
         return None
     database, _, table = name.partition(".")
     claims = open_metastore(env, options.pop(WAREHOUSE), options).table_claims(TableName(database, table))
@@ -172,8 +192,8 @@ def folder_claims(env: Env, location: str) -> TableClaims:
     return FileClaims(env.file_io, TablePaths(location), commit_rules(options))
 
 
-def _is_plain_folder(options: Mapping[str, str]) -> bool:
-    """A folder whose catalog was given no options of its own but those of its commits."""
+def is_plain_folder(options: Mapping[str, str]) -> bool:
+    """True for a folder whose catalog was given no options of its own but those of its commits."""
     taken = METASTORES[FILESYSTEM].options
     own = (key for key in options if is_among(key, taken) and key not in COORDINATION_OPTIONS)
     return metastore_name(options) == FILESYSTEM and not any(own)

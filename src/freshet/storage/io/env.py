@@ -338,6 +338,11 @@ def resolved_options(settings: EnvSettings, keys: Sequence[str]) -> Mapping[str,
     return settings.resolved(keys, os.environ)
 
 
+def process_environment() -> Mapping[str, str]:
+    """The environment variables of this process."""
+    return os.environ
+
+
 def process_env(location: str, settings: EnvSettings) -> Env:
     """The environment for tables that come from other processes: one for each store and settings, and after a fork."""
     return _process_env(os.getpid(), store_of(location), settings)

@@ -3,8 +3,9 @@
     EnvSettings.of({"s3.endpoint": "http://store:9000", "s3.secret-key": "env:LAKE_SECRET"}, scratch_root="/fast")
 
 Keys are Paimon's catalog options (`s3.endpoint`, `metastore`, `uri`, `jdbc.user`, …). The value `env:NAME` stands for
-the environment variable NAME of the process that makes the `Env`. A secret travels as such a reference, or not at all:
-one that was given as it is serves the process that was given it.
+the environment variable NAME of the process that makes the `Env`, and `env:NAME#KEY` for the text of KEY in it, where
+the variable holds a JSON object. A secret travels as such a reference, or not at all: one that was given as it is
+serves the process that was given it.
 
 The scratch root travels as it is: a path that was given once is meant for every machine, and is made where it is
 missing, as the root of lookup stores is.
@@ -12,14 +13,17 @@ missing, as the root of lookup stores is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.options.secrets import is_secret, shown_option
+from freshet.storage.options.values import option_text
 
 REFERENCE: Final = "env:"
+MEMBER: Final = "#"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -44,13 +48,55 @@ class EnvSettings:
 
     def check_travels(self) -> None:
         """Raises `InvalidRequestError` for a secret that is written here in full."""
-        for key, text in self.catalog:
-            if is_secret(key, text) and not text.startswith(REFERENCE):
-                raise InvalidRequestError(
-                    f"option {key} holds a secret, which is not sent to other processes: put it into an environment "
-                    f"variable that every process has, and give {key}={REFERENCE}NAME with the name of that variable",
-                    option=key,
-                )
+        check_no_secrets(dict(self.catalog))
+
+
+def check_no_secrets(options: Mapping[str, str]) -> None:
+    """Raises `InvalidRequestError` for an option that other processes cannot be sent."""
+    for key, text in options.items():
+        if holds_secret(key, text):
+            raise InvalidRequestError(f"option {key} {WHY_NOT_SENT.format(key=key)}", option=key)
+
+
+def holds_secret(key: str, text: str) -> bool:
+    """Whether an option has a secret in it that is written in full."""
+    return is_secret(key, text) and not text.startswith(REFERENCE)
+
+
+WHY_NOT_SENT: Final = (
+    "holds a secret, which is not sent to other processes: put it into an environment variable that every process has, "
+    f"and give {{key}}={REFERENCE}NAME with the name of that variable"
+)
+
+
+def variable_options(name: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The options in a variable that holds a JSON object; none where it is not set, or empty. No message shows a
+    value."""
+    text = environment.get(name, "")
+    if not text.strip():
+        return {}
+    try:
+        found: Any = json.loads(text)
+    except ValueError as error:
+        reason = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else "no JSON"
+        raise InvalidRequestError(_not_an_object(name, reason), option=name) from None
+    if not isinstance(found, dict):
+        raise InvalidRequestError(_not_an_object(name, f"it holds {_shape(found)}"), option=name)
+    for key, value in found.items():
+        if not isinstance(value, str | int | float):
+            raise InvalidRequestError(_not_an_object(name, f"{key} has {_shape(value)} as its value"), option=name)
+    return {key: option_text(value) for key, value in found.items()}
+
+
+def _not_an_object(name: str, reason: str) -> str:
+    return (
+        f"the environment variable {name} is a JSON object of options and their texts, such as "
+        f'{{"s3.endpoint": "https://…"}}; {reason}'
+    )
+
+
+def _shape(value: Any) -> str:
+    return {dict: "an object", list: "a list", type(None): "null"}.get(type(value), "a single value")
 
 
 def is_among(key: str, keys: Sequence[str]) -> bool:
@@ -61,11 +107,13 @@ def is_among(key: str, keys: Sequence[str]) -> bool:
 def _value(key: str, text: str, environment: Mapping[str, str]) -> str:
     if not text.startswith(REFERENCE):
         return text
-    name = text.removeprefix(REFERENCE)
-    if name not in environment:
+    name, _, member = text.removeprefix(REFERENCE).partition(MEMBER)
+    found = variable_options(name, environment).get(member) if member else environment.get(name)
+    if found is None:
+        lacks = f"{name} with {member} in it" if member else name
         raise InvalidRequestError(
-            f"option {key} is taken from the environment variable {name}, which this process does not have; set it "
+            f"option {key} is taken from the environment variable {lacks}, which this process does not have; set it "
             "here too (Spark: spark.executorEnv.*, or on the machines), or give the option another value",
             option=key,
         )
-    return environment[name]
+    return found

@@ -86,6 +86,11 @@ def store_options(location: str) -> Sequence[str]:
     return () if store is None else (*store.options, CACHE_OPTIONS)
 
 
+def any_store_options() -> Sequence[str]:
+    """The keys that stores take, whichever."""
+    return sorted({key for store in SCHEMES.values() for key in store.options})
+
+
 def open_file_io(location: str, options: Mapping[str, str]) -> FileIO:
     """The `FileIO` that reaches a location; a path without a scheme is on the local disk.
 

@@ -10,6 +10,7 @@ from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.risky import former_values, present_value, risky_options, unheeded_options
 from freshet.storage.options.secrets import HIDDEN, is_secret, shown_options, without_secrets
+from freshet.storage.options.values import option_texts
 
 __all__ = [
     "CAPABILITIES",
@@ -24,6 +25,7 @@ __all__ = [
     "engine_options",
     "former_values",
     "is_secret",
+    "option_texts",
     "present_value",
     "risky_options",
     "shown_options",

@@ -1,0 +1,51 @@
+"""The catalogs of a pipeline file: of the table that is written, and of tables that are read. Needs no Spark.
+
+| table | options |
+|---|---|
+| the one that is written, its dead letters | `catalog` |
+| a source with a `catalog` of its own | that alone |
+| any other source | those of `catalog` that its catalog and its store take |
+
+What no mapping gives is taken from the environment (`storage.catalogs.given`). A frame of Spark gets catalog options
+with a prefix, as they may be called like its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from freshet.pipeline.config.model import PipelineConfig, TableSourceConfig, revealed
+from freshet.storage.catalog import Catalog, is_catalog_option, taken_options
+
+CATALOG_PREFIX: Final = "catalog."
+
+
+def target_catalog(config: PipelineConfig) -> Catalog:
+    """The catalog of the table that is written."""
+    return Catalog(config.table.warehouse, options=revealed(config.catalog))
+
+
+def source_catalog(config: PipelineConfig, table: TableSourceConfig) -> Catalog:
+    """The catalog of a table that is read."""
+    return Catalog(table.warehouse, options=source_options(config, table))
+
+
+def source_options(config: PipelineConfig, table: TableSourceConfig) -> dict[str, str]:
+    """The options of the catalog of a table that is read."""
+    if table.catalog is not None:
+        return revealed(table.catalog)
+    return taken_options(table.warehouse, revealed(config.catalog))
+
+
+def prefixed(options: Mapping[str, str]) -> dict[str, str]:
+    """Catalog options as options of a frame."""
+    return {f"{CATALOG_PREFIX}{key}": text for key, text in options.items()}
+
+
+def catalog_options_of(options: Mapping[str, str], own: frozenset[str]) -> dict[str, str]:
+    """Those of a frame's options that are the catalog's: with the prefix, or by a name that is none of the frame's
+    `own`. The names are in small letters, as Spark hands them over."""
+    plain = {key: text for key, text in options.items() if key not in own and is_catalog_option(key)}
+    given = {key: text for key, text in options.items() if key.startswith(CATALOG_PREFIX)}
+    return plain | {key.removeprefix(CATALOG_PREFIX): text for key, text in given.items()}
