@@ -7,7 +7,8 @@
 
 A footer of 20 columns and 8 row groups has 14 KB. Of a file that readers come back to (lookups read keys first, then
 rows), the opening stays in memory: `KEPT_BYTES_MAX` of them. Reads of a scan are requested ahead (`openings_ahead`), so
-that files that follow are on their way while one is decoded.
+that files that follow are on their way while one is decoded. A small file that this process has written stays too: the
+next compaction of its bucket reads it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import pyarrow as pa
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
 from freshet.storage.io.cache_settings import CacheKind
 from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import OutputFile
 from freshet.storage.io.ranges import ByteRange
 from freshet.storage.io.sized_cache import SizedCache
 from freshet.storage.io.store_reads import ComingRead
@@ -65,6 +67,12 @@ def open_file(env: Env, path: str, size_bytes: int) -> Opening:
         if _ends_well(found.data):  # else it may be restored under its name
             kept.put(key, found)
     return found
+
+
+def open_new_file(env: Env, path: str) -> OutputFile:
+    """A new data file, whose bytes stay in memory where reading a small file is a request to a store."""
+    output = env.file_io.open_output(path)
+    return output if env.reads is None else _KeptOutput(env, path, output)
 
 
 def openings_ahead(env: Env, files: Iterable[tuple[str, int]]) -> AbstractContextManager[None]:
@@ -164,3 +172,60 @@ def wrong_size(path: str, found_bytes: int, size_bytes: int) -> CorruptDataError
         "replaced; restore it from a copy",
         path=path,
     )
+
+
+class _KeptOutput:
+    """A file being written, and its bytes as long as it is small."""
+
+    def __init__(self, env: Env, path: str, output: OutputFile) -> None:
+        self._env = env
+        self._path = path
+        self._output = output
+        self._bytes: bytearray | None = bytearray()
+
+    @property
+    def closed(self) -> bool:
+        """As the file says."""
+        return self._output.closed
+
+    def readable(self) -> bool:
+        """Never; asked by pyarrow."""
+        return False
+
+    def writable(self) -> bool:
+        """Always; asked by pyarrow."""
+        return True
+
+    def seekable(self) -> bool:
+        """Never; asked by pyarrow."""
+        return False
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> int:
+        """Appends the bytes."""
+        if self._bytes is not None:
+            self._bytes += memoryview(data).cast("B")
+            if len(self._bytes) > self._env.file_io.read_costs.whole_bytes:
+                self._bytes = None
+        return self._output.write(data)
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._output.tell()
+
+    def flush(self) -> None:
+        """As the file does."""
+        self._output.flush()
+
+    def close(self) -> None:
+        """The file is there; a small one can be read without a request."""
+        if self._output.closed:
+            return
+        self._output.close()
+        if self._bytes is not None:
+            data = pa.py_buffer(bytes(self._bytes))
+            _openings_of(self._env).put((self._path, data.size), Opening(0, data))
+
+    def abort(self) -> None:
+        """The file is gone."""
+        self._bytes = None
+        self._output.abort()

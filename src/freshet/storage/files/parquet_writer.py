@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnsupportedFeatureError
+from freshet.storage.files.opening import open_new_file
 from freshet.storage.files.parquet_schema import needs_int96, parquet_schema
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.model.data_type import DataField
@@ -90,7 +91,7 @@ class ParquetWriter:
         self._flushed_bytes = 0
         self.row_count = 0
         self._writer: pq.ParquetWriter | None = None
-        self._output = env.file_io.open_output(path)
+        self._output = open_new_file(env, path)
         env.reach(CrashPoint.DATA_FILE_OPENED)
 
     @property
