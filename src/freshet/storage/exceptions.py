@@ -8,6 +8,7 @@
     │   ├── DifferentInputError       a commit was made already under this identifier, from other input
     │   └── AlreadyExistsError        the thing to be created is there already
     ├── CorruptDataError        stop; carries the path and, where it is known, the byte offset
+    │   ├── LostCommitError           another program's snapshot is in the place of one that was committed
     │   └── MissingFileError          a file that metadata names is not there: lost, or expired while it was in use
     │       └── MissingManifestError  the same of a manifest; a `NotFoundError` too
     ├── ConflictError           reread and replan: another writer committed
@@ -119,6 +120,30 @@ class CorruptDataError(StorageError):
         at = f"{path} at byte {byte_offset}" if byte_offset is not None else path
         super().__init__(message if path is None else f"{message} [{at}]", path=path)
         self.byte_offset = byte_offset
+
+
+class LostCommitError(CorruptDataError):
+    """A commit was made, and another program has replaced its snapshot: its rows are not in the table. They are in
+    `files`, which `Table.repair_lost_commit(manifest_list)` commits again."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        table: str | None = None,
+        snapshot_id: int = 0,
+        commit_user: str = "",
+        identifier: int = -1,
+        files: tuple[str, ...] = (),
+        manifest_list: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.table = table
+        self.snapshot_id = snapshot_id
+        self.commit_user = commit_user
+        self.identifier = identifier
+        self.files = files
+        self.manifest_list = manifest_list
 
 
 class MissingFileError(CorruptDataError):

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import Final, overload
 
 from freshet.storage.catalogs.by_location import TableAt, table_at
+from freshet.storage.catalogs.claims import coordinated
+from freshet.storage.catalogs.coordination import COORDINATION, commit_rules
 from freshet.storage.changes.change_range import TimeGiven
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.split_stream import SplitStream
@@ -19,11 +22,14 @@ from freshet.storage.changes.stream import ChangeStream, LogStream
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.cleaning.expire import ExpireResult, expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
+from freshet.storage.commit.committer import CommitResult
+from freshet.storage.commit.lost_commits import LostCommit, find_lost_commits, lost_commit_named, the_lost_commit
 from freshet.storage.commit.table_check import TableCheck, check_table
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
 from freshet.storage.maintenance.compaction_plan import PartitionChoice, plan_compaction
+from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
     CompactionBudget,
@@ -216,8 +222,17 @@ class Table(ReadableTable):
             return ChangeStream(stream, max_wait_s=max_wait_s)
         return LogStream(stream, max_wait_s=max_wait_s, state=log_state)
 
-    def writer(self, commit_user: str, *, parallelism: int = 2) -> TableSession:
-        """Writes and commits rows under a name of the caller's; `parallelism` is the number of threads."""
+    def writer(
+        self, commit_user: str, *, parallelism: int = 2, coordination: str | None = None, adopt: bool = False
+    ) -> TableSession:
+        """Writes and commits rows under a name of the caller's; `parallelism` is the number of threads.
+
+        `coordination` says how the writers of a table in an object store keep out of each other's way
+        (`commit.coordination`), by default as its catalog says. `adopt` takes over a table that programs without
+        conditional puts have written, which write no more.
+        """
+        if coordination is not None or adopt:
+            return self._by(coordination, adopt=adopt).writer(commit_user, parallelism=parallelism)
         self.store.check_writable()
         engine = self.engine
         for warning in engine.warnings():
@@ -232,6 +247,13 @@ class Table(ReadableTable):
             open_log=engine.log.open if self.options.logs_changes else None,
             publisher=publisher,
         )
+
+    def _by(self, coordination: str | None, *, adopt: bool) -> Table:
+        rules = self.store.claims.rules
+        if coordination is not None:
+            rules = commit_rules({COORDINATION: coordination})
+        claims = coordinated(self.store.claims, replace(rules, adopts=rules.adopts or adopt))
+        return Table(replace(self.store, claims=claims))
 
     def without_log(self) -> Table:
         """The same table, for commits of users other than the one who logs: they are not logged, and readers of the log
@@ -320,6 +342,27 @@ class Table(ReadableTable):
             result = repair_levels(store, partition=partition, progress=progress)
         store.env.finish_later()
         return result
+
+    def lost_commits(self) -> list[LostCommit]:
+        """Commits of Freshet that are not in the table: another program copied its snapshot over theirs
+        (`commit.coordination`), or their writer was killed before they were made. The oldest first.
+
+        One that is being made at this moment is among them.
+        """
+        return find_lost_commits(self.store)
+
+    def repair_lost_commit(self, manifest_list: str | None = None) -> CommitResult:
+        """Commits a lost commit again, under its user and number, so that it is in the table once however often this is
+        called. `manifest_list` is what the `LostCommitError` names; without it there must be one lost commit.
+
+        Stop its writer before. Raises `NotFoundError` where there is no such commit, `MissingFileError` where files of
+        it were removed, `ConflictError` where it does not fit on what others have committed since.
+        """
+        store = self.store.at_latest_schema()
+        store.check_writable()
+        if manifest_list is not None:
+            return repair_lost_commit(lost_commit_named(store, manifest_list))
+        return repair_lost_commit(the_lost_commit(store))
 
     def check(self, *, all_snapshots: bool = False) -> TableCheck:
         """Looks for damage in the newest snapshot, or in all: lost files, and metadata that breaks an invariant of the

@@ -261,11 +261,15 @@ class TableSession:
         self._pending, self._has_rows, self._row_count = None, False, 0
 
     def close(self) -> None:
-        """Ends the session; a warning reports uncommitted rows, which are gone. Waits for what commits left to do."""
+        """Ends the session; a warning reports uncommitted rows, which are gone. Waits for what commits left to do.
+
+        Raises `LostCommitError` where another program has replaced the last commit (`commit.coordination`).
+        """
         uncommitted = self._uncommitted()
         self._end()
         if uncommitted is not None:
             _LOG.warning(uncommitted)
+        self._committer.check_last()
 
     def _uncommitted(self) -> str | None:
         """What to say about rows that were written and are in no commit; None where there are none."""
@@ -304,6 +308,8 @@ class TableSession:
         self._end()
         if error is None and uncommitted is not None:
             raise InvalidRequestError(uncommitted, path=self._store.location)
+        if error is None:
+            self._committer.check_last()
 
     def _check_open(self) -> None:
         if self._is_closed:

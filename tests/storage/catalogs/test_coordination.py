@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
-from types import MappingProxyType
 
 import pytest
 
@@ -13,28 +12,21 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.catalogs.claims import FileClaims, LockedClaims
 from freshet.storage.catalogs.coordination import Coordination, commit_rules
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.io import env, registry
 from freshet.storage.io.env import open_env
 from freshet.storage.io.env_settings import EnvSettings
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.paths import TablePaths
 from freshet.storage.table import AddColumn, Table
 from freshet.storage.table_session import TableSession
+from tests.kit.bucket_store import CHOSEN, WAREHOUSE, bucket_store
 
-WAREHOUSE = "bucket://lake/w"
-CHOSEN = {"commit.coordination": "exclusive-put"}
 COLUMNS = {"id": "BIGINT", "v": "STRING"}
 
 
 @pytest.fixture(autouse=True)
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryFileIO]:
-    """`bucket:` is a store that copies of other programs go over."""
-    files = MemoryFileIO()
-    store = registry.Store(lambda location, options: files)
-    monkeypatch.setattr(registry, "SCHEMES", MappingProxyType({**registry.SCHEMES, "bucket": store}))
-    env._process_env.cache_clear()
-    yield files
-    env._process_env.cache_clear()
+def bucket() -> Iterator[MemoryFileIO]:
+    with bucket_store() as files:
+        yield files
 
 
 def contents(files: MemoryFileIO) -> dict[str, bytes]:

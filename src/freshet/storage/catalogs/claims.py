@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from freshet.storage.catalogs.coordination import CommitRules, Coordination, check_coordinated
+from freshet.storage.catalogs.coordination import COORDINATION, CommitRules, Coordination, check_coordinated
 from freshet.storage.codec.schema_json import encode_schema
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
@@ -94,6 +94,10 @@ class FileClaims:
         """As they were given."""
         return self._rules
 
+    def by(self, rules: CommitRules) -> FileClaims:
+        """The same by other rules."""
+        return FileClaims(self._file_io, self._paths, rules)
+
     def check_writable(self) -> None:
         """Refused on a store whose writers nothing coordinates."""
         check_coordinated(self._rules, self._paths.location)
@@ -142,6 +146,17 @@ class LockTimeoutError(RetryableError):
 
 class LockExpiredError(RetryableError):
     """The lock was had so long ago that another program may have it by now; nothing was created."""
+
+
+def coordinated(claims: TableClaims, rules: CommitRules) -> TableClaims:
+    """The claims by other rules; `InvalidRequestError` for those that are made otherwise than by exclusive creates."""
+    if not isinstance(claims, FileClaims):
+        raise InvalidRequestError(
+            f"the commits of this table are claimed through {type(claims).__name__}, whose catalog coordinates its "
+            "writers: leave coordination and adopt out",
+            option=COORDINATION,
+        )
+    return claims.by(rules)
 
 
 Lock: TypeAlias = Callable[[], AbstractContextManager[object]]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import cramjam
@@ -76,11 +76,14 @@ def file_schema(fields: list[Field]) -> Any:
     return fastavro.parse_schema(record_type("", fields))
 
 
-def write_records(schema: Any, records: Iterator[Field], compression: str) -> bytes:
-    """Bytes of a file; no record makes a file, too."""
+def write_records(
+    schema: Any, records: Iterator[Field], compression: str, properties: Mapping[str, str] | None = None
+) -> bytes:
+    """Bytes of a file; no record makes a file, too. `properties` go into its header, where readers pass over them."""
     buffer = io.BytesIO()
     level = 1 if compression == "zstandard" else None
-    fastavro.writer(buffer, schema, records, codec=compression, codec_compression_level=level)
+    metadata = dict(properties or {})
+    fastavro.writer(buffer, schema, records, codec=compression, codec_compression_level=level, metadata=metadata)
     return buffer.getvalue()
 
 
@@ -113,6 +116,16 @@ def read_records(data: bytes, path: str, convert: Callable[[Field], T], newest_v
             byte_offset=len(data),
         )
     return result
+
+
+def file_property(data: bytes, key: str) -> str | None:
+    """A property of the header of a file; None where it has none, or is no such file."""
+    try:
+        header: Any = fastavro.reader(io.BytesIO(data))
+        text = header.metadata.get(key)
+    except _BROKEN:
+        return None
+    return text if isinstance(text, str) else None
 
 
 def blocks_with(data: bytes, values: Collection[bytes]) -> bytes | None:

@@ -12,7 +12,7 @@ Source: FORMAT.md §4.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from operator import attrgetter
 from typing import Final
@@ -125,9 +125,14 @@ def read_manifest_with(data: bytes, path: str, values: Collection[bytes]) -> lis
     return read_manifest(blocks, path) if blocks else []
 
 
-def write_manifest_list(manifests: Iterable[ManifestFileMeta], compression: str = "zstandard") -> bytes:
+def write_manifest_list(
+    manifests: Iterable[ManifestFileMeta],
+    compression: str = "zstandard",
+    properties: Mapping[str, str] | None = None,
+) -> bytes:
     """Bytes of a manifest list; an empty list is a file too."""
-    return write_records(_MANIFEST_LIST_SCHEMA, (_manifest_record(manifest) for manifest in manifests), compression)
+    records = (_manifest_record(manifest) for manifest in manifests)
+    return write_records(_MANIFEST_LIST_SCHEMA, records, compression, properties)
 
 
 def read_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:

@@ -7,7 +7,8 @@
 | manifest lists                | in every round                              | the round is lost         |
 | index manifest                | in every round that changes index files     | the round is lost         |
 
-After a claim without an answer nothing is taken back: a snapshot may name all of it. Taking back is best effort; what
+After a claim without an answer nothing is taken back: a snapshot may name all of it. On an object store neither is it
+after a lost claim, for a request that was lost on its way may arrive yet. Taking back is best effort; what
 stays behind is named by no snapshot and removed by orphan cleaning.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.commit.commit_record import COMMIT_RECORD, CommitRecord
 from freshet.storage.commit.manifest_merge import MergedManifests, MergeRule, merge_manifests
 from freshet.storage.commit.next_snapshot import SnapshotLists
 from freshet.storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
@@ -38,11 +40,16 @@ class CommitFiles:
         self._is_kept = False
 
     def write(
-        self, change: SnapshotChange, manifests: Sequence[ManifestFileMeta], index: str | Sequence[IndexEntry] | None
+        self,
+        change: SnapshotChange,
+        manifests: Sequence[ManifestFileMeta],
+        index: str | Sequence[IndexEntry] | None,
+        record: CommitRecord | None = None,
     ) -> SnapshotLists:
         """Writes what a snapshot with this change on top of these manifests names.
 
-        `index` is the name of the index manifest where that stays as it is, or the index files of a new one.
+        `index` is the name of the index manifest where that stays as it is, or the index files of a new one; `record`
+        goes with the delta.
         """
         self._lists = []
         queue: FileQueue = []
@@ -51,11 +58,10 @@ class CommitFiles:
             self._write_manifests(change, queue)
             index = self._index(index, queue)
             base, base_size = self._write_list(self._base(manifests, queue), queue)
-            delta, delta_size = self._write_list(self._delta, queue)
-            lists = SnapshotLists(base, base_size, delta, delta_size, index=index)
-            if self._changelog:
-                changelog, changelog_size = self._write_list(self._changelog, queue)
-                lists = replace(lists, changelog=changelog, changelog_size=changelog_size)
+            changelog, changelog_size = self._write_list(self._changelog, queue) if self._changelog else (None, None)
+            record = record and replace(record, changelog_list=changelog)
+            delta, delta_size = self._write_list(self._delta, queue, record)
+            lists = SnapshotLists(base, base_size, delta, delta_size, changelog, changelog_size, index)
             self._store.create(queue)
             self._change = change
             return lists
@@ -119,8 +125,11 @@ class CommitFiles:
         self._lists.append(name)
         return name
 
-    def _write_list(self, manifests: Sequence[ManifestFileMeta], queue: FileQueue) -> tuple[str, int]:
-        name, size = self._store.write_manifest_list(manifests, queue)
+    def _write_list(
+        self, manifests: Sequence[ManifestFileMeta], queue: FileQueue, record: CommitRecord | None = None
+    ) -> tuple[str, int]:
+        properties = {} if record is None else {COMMIT_RECORD: record.text}
+        name, size = self._store.write_manifest_list(manifests, queue, properties)
         self._lists.append(name)
         return name, size
 

@@ -111,9 +111,12 @@ class Committer:
         log: LogIdentity | None = None,
         renumber: Renumber | None = None,
         after_commit: AfterCommit | None = None,
+        *,
+        checks_others: bool = True,
     ) -> None:
         """`log` is given by the one user who writes the log of the table. Without `renumber`, a commit whose rows
-        others have overtaken with theirs is refused; without `after_commit`, no snapshots expire."""
+        others have overtaken with theirs is refused; without `after_commit`, no snapshots expire. A repair does not
+        check whether other programs write the table."""
         if not commit_user.strip():
             raise InvalidRequestError("the commit user must not be blank; give the writer or the pipeline a name")
         store.check_writable()
@@ -123,9 +126,11 @@ class Committer:
         self._log = log
         self._renumber = renumber
         self._after_commit = after_commit
-        self._snapshot_commit = SnapshotCommit(store, commit_user)
+        self._snapshot_commit = SnapshotCommit(store, commit_user, checks_others=checks_others)
         self._seen: TableView | None = None
         """The table as `has_committed` saw it last, for the commit that follows."""
+        if store.claims.rules.looks_for_others:
+            self._snapshot_commit.look()  # refused before anything is written
 
     def log_progress(self) -> LogProgress | None:
         """Where the log of the table is; None before anything was logged.
@@ -144,10 +149,14 @@ class Committer:
         something else.
         """
         check_identifier(identifier)
-        view = self._seen = look(self._store)
+        view = self._seen = self._snapshot_commit.look()
         identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
         known = is_committed(view.last_commits, identity, table=self._store.location)
         return CommitCheck(known, view.last_commits.users.get(self._commit_user), view.latest)
+
+    def check_last(self) -> None:
+        """Raises `LostCommitError` where another program has replaced the last commit of this committer."""
+        self._snapshot_commit.check_last()
 
     def last_commit(self) -> CommitTrace | None:
         """The last commit of this user, of whatever query; None where the table knows of none."""

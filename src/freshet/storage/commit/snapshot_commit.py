@@ -8,7 +8,8 @@ One round:
    committed since (else the caller renumbers them), and conflicts: a compaction is dropped bucket by bucket, anything
    else raises;
 4. write delta manifests, merge old manifests, write both manifest lists, build the snapshot;
-5. claim `snapshot-N`. Won: write the LATEST hint (`latest_hint`). Lost: remove what only this round named, wait, again.
+5. claim `snapshot-N`. Won: write the LATEST hint (`latest_hint`). Lost: remove what only this round named (not on an
+   object store, where a request that was lost on its way may arrive yet), wait, again.
 
 | crash or error           | left behind                 | handled by                                             |
 |--------------------------|-----------------------------|--------------------------------------------------------|
@@ -23,24 +24,26 @@ An outcome that is not known deletes nothing. Data files are never deleted here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from freshet.storage.catalogs.claims import ClaimOutcome, LockTimeoutError
 from freshet.storage.commit.change_fit import ChangeFit
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
+from freshet.storage.commit.commit_record import record_of
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.commit.identity import CommitIdentity, is_committed, snapshot_that_added
 from freshet.storage.commit.last_commits import FIRST_SNAPSHOT_ID
 from freshet.storage.commit.latest_hint import LatestHint
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
+from freshet.storage.commit.neighbours import Neighbours
 from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
 from freshet.storage.commit.numbering import outnumbered_buckets
 from freshet.storage.commit.strict_mode import StrictMode
 from freshet.storage.commit.table_check import check_claim
-from freshet.storage.commit.table_view import TableView, look
+from freshet.storage.commit.table_view import TableView
 from freshet.storage.exceptions import (
     ConflictError,
     CorruptDataError,
@@ -73,7 +76,8 @@ _FINAL: Final = (InvalidRequestError, ConflictError, CorruptDataError, UnknownOu
 class SnapshotOutcome:
     """What became of one change. `snapshot` is None when nothing was written.
 
-    `is_certain` is False when some claim ended without an answer; then no file of the change may be removed.
+    `is_certain` is False when some claim ended without an answer, or was lost on an object store; then no file of the
+    change may be removed.
     """
 
     snapshot: Snapshot | None
@@ -93,6 +97,8 @@ class _Rounds:
     files: CommitFiles
     unanswered: set[str] = field(default_factory=set)
     """uuids of snapshots whose claim ended without an answer."""
+    keeps_files: bool = False
+    """A claim was lost on an object store."""
     base_id: int = FIRST_SNAPSHOT_ID - 1
     """Latest snapshot that the first unanswered claim was built on."""
     failure_count: int = 0
@@ -102,17 +108,23 @@ class _Rounds:
     checked_id: int | None = None
     """Snapshots up to this one are known not to have added the new files; None before the first check."""
 
+    @property
+    def is_certain(self) -> bool:
+        """True when no snapshot can appear that names files of this commit."""
+        return not (self.unanswered or self.keeps_files)
+
 
 class SnapshotCommit:
     """Commits changes to one table, one after the other."""
 
-    def __init__(self, store: TableStore, commit_user: str) -> None:
+    def __init__(self, store: TableStore, commit_user: str, *, checks_others: bool = True) -> None:
         self._store = store
         self._index = index_of(store.manifests)
         self._fit = ChangeFit(store, self._index)
         self._claim = SnapshotClaim(store, self._index)
         self.hint = LatestHint(store)
         self._strict_mode = StrictMode(store, commit_user)
+        self._neighbours = Neighbours(store, checks=checks_others)
         options = store.options
         self._merge_rule = MergeRule(
             target_size_bytes=options.manifest_target_file_size_bytes,
@@ -133,7 +145,7 @@ class SnapshotCommit:
             round_started_ms = self._store.env.now_ms()
             try:
                 seen, view = view, None
-                outcome = self._round(request, rounds, seen or look(self._store))
+                outcome = self._round(request, rounds, seen or self.look())
                 if outcome is not None:
                     return outcome
             except StorageError as error:
@@ -152,6 +164,14 @@ class SnapshotCommit:
                 raise self._failure(request.identity, rounds, retry_count, failure) from failure
             self._store.env.sleep_s(self._wait_ms(retry_count, failure, round_started_ms) / 1000)
             retry_count += 1
+
+    def look(self) -> TableView:
+        """The table as it is now, before a commit; raises where other programs endanger it (`neighbours`)."""
+        return self._neighbours.look()
+
+    def check_last(self) -> None:
+        """Whether the last commit is still there, at the end of a program."""
+        self._neighbours.check_last()
 
     def _round(self, request: CommitRequest, rounds: _Rounds, view: TableView) -> SnapshotOutcome | None:
         """One round; None when the claim was lost."""
@@ -172,30 +192,33 @@ class SnapshotCommit:
         if outnumbered:
             # Every claim without an answer is decided by now: the table has gone on past its snapshot.
             files.take_back()
-            is_certain = not rounds.unanswered
-            return SnapshotOutcome(None, view, is_certain=is_certain, outnumbered=outnumbered)
+            return SnapshotOutcome(None, view, is_certain=rounds.is_certain, outnumbered=outnumbered)
         self._strict_mode.check(request.change, latest)
         manifests = [] if latest is None else data_manifests(store.manifests, latest)
         fitting, aborted_compactions = self._fit.part(request.change, latest, manifests)
-        is_certain = not rounds.unanswered
         if aborted_compactions and fitting.is_empty:
             files.take_back()
-            return SnapshotOutcome(None, aborted_compactions=aborted_compactions, is_certain=is_certain)
+            return SnapshotOutcome(None, aborted_compactions=aborted_compactions, is_certain=rounds.is_certain)
         # 4. Everything the snapshot names, then the snapshot.
-        lists = files.write(fitting, manifests, self._fit.next_index(fitting, latest))
-        snapshot = next_snapshot(view, request, fitting, lists, now_ms=store.env.now_ms(), uuid=store.env.new_uuid())
+        record = record_of(request, fitting, latest) if store.claims.rules.looks_for_others else None
+        lists = files.write(fitting, manifests, self._fit.next_index(fitting, latest), record)
+        marked = replace(request, properties={**request.properties, **self._neighbours.properties(latest)})
+        snapshot = next_snapshot(view, marked, fitting, lists, now_ms=store.env.now_ms(), uuid=store.env.new_uuid())
         if store.env.checks_claims:
             check_claim(store, latest, snapshot, fitting)
         store.env.reach(CrashPoint.COMMIT_MANIFESTS_WRITTEN)
         # 5. The claim.
         if not self._take(snapshot, view, identity, rounds):
-            files.take_back_round()
+            self._lose(rounds)
             return None
+        self._neighbours.committed(snapshot, has_rows=identity.is_traced)
         store.env.reach(CrashPoint.COMMIT_SNAPSHOT_CREATED)
         self.hint.follow(latest, snapshot, is_followed=request.is_followed)
         store.live.advance(latest, snapshot, fitting.entries)
         following = view.after(snapshot, store.env.now_ms())
-        return SnapshotOutcome(snapshot, following, aborted_compactions=aborted_compactions, is_certain=is_certain)
+        return SnapshotOutcome(
+            snapshot, following, aborted_compactions=aborted_compactions, is_certain=rounds.is_certain
+        )
 
     def _find_new_files(self, request: CommitRequest, latest: Snapshot | None, rounds: _Rounds) -> Snapshot | None:
         """The snapshot that has the files of this commit already, where an unanswered claim of ours made it.
@@ -218,6 +241,13 @@ class SnapshotCommit:
                 path=self._store.location,
             )
         return known
+
+    def _lose(self, rounds: _Rounds) -> None:
+        """A claim was lost. On an object store the files stay: what was sent may arrive after the answer."""
+        if self._store.env.file_io.folders is None:
+            rounds.files.keep()
+            rounds.keeps_files = True
+        rounds.files.take_back_round()
 
     def _take(self, snapshot: Snapshot, view: TableView, identity: CommitIdentity, rounds: _Rounds) -> bool:
         """True when the id is ours, False when it is another's; raises where that is not known."""
@@ -248,6 +278,7 @@ class SnapshotCommit:
             except NotFoundError:
                 continue  # expired meanwhile; if it was ours, the latest knows the commit
             if snapshot.uuid in rounds.unanswered and self._claim.holds(snapshot, identity):
+                self._neighbours.committed(snapshot, has_rows=identity.is_traced)
                 self.hint.write(latest)
                 return snapshot
         return None

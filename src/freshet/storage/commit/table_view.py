@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.storage.commit.last_commits import FIRST_SNAPSHOT_ID, LastCommits, last_commits_of
+from freshet.storage.commit.last_commits import COMMITS_PROPERTY, FIRST_SNAPSHOT_ID, LastCommits, last_commits_of
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogProgress, log_of
@@ -29,6 +29,8 @@ class TableView:
     schema_id: int
     seen_ms: int
     """When it was begun to be read."""
+    unmarked: tuple[Snapshot, ...] = ()
+    """Snapshots of other programs since our last one, newest first."""
 
     @property
     def latest_id(self) -> int:
@@ -52,7 +54,8 @@ def look(store: TableStore) -> TableView:
     known = last_commits_of(_kept(store.snapshots.newest_first(latest), seen))
     # The walk for the last commits ends at the newest snapshot of ours, which has the position of the log too.
     log = log_of(seen[-1].properties, seen[-1].id) if seen else None
-    return TableView(latest, known, log, schema_id, seen_ms)
+    unmarked = tuple(snapshot for snapshot in seen if COMMITS_PROPERTY not in (snapshot.properties or {}))
+    return TableView(latest, known, log, schema_id, seen_ms, unmarked)
 
 
 def _kept(snapshots: Iterator[Snapshot], seen: list[Snapshot]) -> Iterator[Snapshot]:

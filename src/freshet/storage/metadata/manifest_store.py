@@ -10,12 +10,13 @@ Source: FORMAT.md §4, §3.5.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from freshet.storage.codec.avro_file import file_property
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.index_manifest_avro import read_index_manifest, write_index_manifest
 from freshet.storage.codec.manifest_avro import (
@@ -121,11 +122,15 @@ class ManifestStore:
         return metas
 
     def write_manifest_list(
-        self, manifests: Sequence[ManifestFileMeta], queue: FileQueue | None = None
+        self,
+        manifests: Sequence[ManifestFileMeta],
+        queue: FileQueue | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> tuple[str, int]:
-        """Writes a manifest list, or puts it into the queue, and returns its name and exact size."""
+        """Writes a manifest list, or puts it into the queue, and returns its name and exact size. `properties` are for
+        `list_property`; readers of the format pass over them."""
         name = f"{MANIFEST_LIST_PREFIX}{self._env.new_uuid()}-0"
-        data = write_manifest_list(manifests, self._codec)
+        data = write_manifest_list(manifests, self._codec, properties)
         self._put(name, data, queue)
         self._lists.put(name, tuple(manifests))
         return name, len(data)
@@ -214,6 +219,18 @@ class ManifestStore:
             metas = tuple(read_manifest_list(data, self._paths.manifest(name)))
         self._lists.put(name, metas)
         return metas
+
+    def list_names(self) -> list[str]:
+        """Names of all manifest lists there are, of snapshots or not."""
+        entries = self._env.file_io.entries(self._paths.manifest_folder)
+        return sorted(entry.name for entry in entries if entry.name.startswith(MANIFEST_LIST_PREFIX))
+
+    def list_property(self, name: str, key: str) -> str | None:
+        """What a manifest list was given under a key when it was written; None where it was not, or is gone."""
+        try:
+            return file_property(self._read(name, None), key)
+        except NotFoundError:
+            return None
 
     def read_index_manifest(self, name: str | None) -> tuple[IndexEntry, ...]:
         """Live index files; none for no index manifest."""

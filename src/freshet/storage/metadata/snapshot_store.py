@@ -91,6 +91,16 @@ class SnapshotStore:
         data = self._bytes(snapshot_id)
         return None if data is None else self._decoded(snapshot_id, data)
 
+    def known_or_find(self, snapshot_id: int) -> Snapshot | None:
+        """One snapshot as it was when it was last read, else as `find` does."""
+        cached = self._cache.get(snapshot_id)
+        return self.find(snapshot_id) if cached is None else cached
+
+    @property
+    def newest_seen_id(self) -> int | None:
+        """The newest snapshot that was seen: `latest` reads it again."""
+        return None if self._newest is None else self._newest[0]
+
     def _bytes(self, snapshot_id: int) -> bytes | None:
         try:
             return self._env.file_io.read_bytes(self._paths.snapshot(snapshot_id))
