@@ -124,6 +124,12 @@ class Catalog:
             raise InvalidRequestError(
                 f"database {name!r} holds tables ({', '.join(tables[:5])}); drop them, or pass cascade=True"
             )
+        views = self._metastore.list_views(name)
+        if views and not cascade:
+            raise InvalidRequestError(
+                f"database {name!r} holds views ({', '.join(views[:5])}), which other programs have made; drop them "
+                "there, or pass cascade=True"
+            )
         self._metastore.drop_database(name)
 
     def create_table(

@@ -78,6 +78,10 @@ class FilesystemMetastore:
         entries = self._env.file_io.entries(self._folder(database))
         return sorted(entry.name for entry in entries if entry.is_folder and self._is_table(TablePaths(entry.path)))
 
+    def list_views(self, database: str) -> list[str]:
+        """None: a folder keeps none."""
+        return []
+
     def find_table(self, name: TableName) -> FoundTable | None:
         """By its folder; also where the schema cannot be read: such a table can be seen, and dropped."""
         paths = self._paths(name)

@@ -101,6 +101,10 @@ class JdbcMetastore:
         """By their rows."""
         return self._rows.tables(database)
 
+    def list_views(self, database: str) -> list[str]:
+        """By their rows."""
+        return self._rows.views(database)
+
     def find_table(self, name: TableName) -> FoundTable | None:
         """A row, and a schema where it says."""
         return self._found(name) if self._rows.has_table(name) and self._has_schema(name) else None

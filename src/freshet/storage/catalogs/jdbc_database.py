@@ -35,13 +35,14 @@ CHECKED_AFTER_S: Final = 10
 
 STATEMENT_TIMEOUT: Final = "60s"
 
-_FINAL_STATES: Final = ("08P01", "0A", "22", "28", "3D", "3F", "42")
+_FINAL_STATES: Final = ("08P01", "0A", "22", "23", "28", "3D", "3F", "42")
 """Classes of SQLSTATE, and states, that trying again does not change."""
 _FINAL_TEXTS: Final = (
     "authentication failed",
     "no password supplied",
     "no pg_hba.conf entry",
     " does not exist",
+    "constraint failed",
     "unable to open database file",
     "no such table",
     "readonly database",

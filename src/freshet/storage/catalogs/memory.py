@@ -90,6 +90,10 @@ class MemoryMetastore:
         with self._names.lock:
             return sorted(self._database(database).tables)
 
+    def list_views(self, database: str) -> list[str]:
+        """None."""
+        return []
+
     def find_table(self, name: TableName) -> FoundTable | None:
         """By its name; the location stays with the table."""
         with self._names.lock:

@@ -70,6 +70,9 @@ class Metastore(Protocol):
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database that is there, sorted."""
 
+    def list_views(self, database: str) -> list[str]:
+        """Names of the views of a database, which other programs make, sorted."""
+
     def find_table(self, name: TableName) -> FoundTable | None:
         """The table; None when there is none."""
 
