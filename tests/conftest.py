@@ -14,13 +14,15 @@ from tests.kit.kafka_broker import any_broker
 from tests.kit.marked_files import MARKED, names_any
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge
-from tests.kit.s3_server import S3Place, moto_server, new_bucket
+from tests.kit.s3_server import VARIABLES, S3Place, moto_server, new_bucket
 from tests.kit.versitygw import VersityGateway, versity_gateway
 
 pytest_plugins = ["tests.kit.checked_claims", "tests.kit.components", "tests.kit.soak_runs"]
 
 # A JVM of the tests lives for seconds or minutes: its second compiler takes more CPU there than it gives back.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+os.environ.update(VARIABLES)
 
 MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_broker": "kafka"}
 """The marker of tests with a fixture: it says in which process they run."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 ACCESS_KEY, SECRET_KEY = "access", "secret-of-tests"
+VARIABLES = {"FRESHET_TESTS_S3_ACCESS": ACCESS_KEY, "FRESHET_TESTS_S3_SECRET": SECRET_KEY}
+"""That processes of tests and all that they start have: what is secret is not sent to them."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class S3Place:
     @property
     def options(self) -> dict[str, str]:
         return {**self.store_options, "commit.coordination": "exclusive-put"}
+
+    @property
+    def sent_options(self) -> dict[str, str]:
+        """The same for tables that other processes open."""
+        access, secret = (f"env:{name}" for name in VARIABLES)
+        return {**self.options, "s3.access-key": access, "s3.secret-key": secret}
 
     @property
     def store_options(self) -> dict[str, str]:

@@ -38,6 +38,7 @@ SPLIT_READERS = Count(1_000, "the same with readers that have the buckets divide
 PUBLISHERS = Count(60, "random schedules of drivers that publish a changelog and die, 12 commits each")
 KILLED_COMMITTERS = Count(12, "rounds in which two committers and a compactor are killed")
 KILLED_STREAMS = Count(10, "rounds in which a stream with background compaction is killed, for each producer")
+KILLED_RUNS = Count(16, "rounds in which freshet run is killed, for tables on a local disk and in a store")
 FIRST_BATCHES = Count(240, "first batches of streams that are planned again: readers, modes, limits and triggers")
 KILLED_VECTOR_WRITERS = Count(4, "rounds in which two writers and a compactor of deletion vectors are killed")
 LARGE_RECORDS = Count(14_000, "records of 100 KB, hard to compress and easy")

@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final
 
 from freshet._lazy import LazyModule
-from freshet.storage.catalogs.given import given_catalog, taken_options
+from freshet.storage.catalogs.given import given_catalog, options_for_others, taken_options
 from freshet.storage.catalogs.metastore import TableName
 from freshet.storage.catalogs.registry import catalog_settings, is_catalog_option, open_metastore
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
@@ -44,6 +44,7 @@ __all__ = [
     "check_no_secrets",
     "holds_secret",
     "is_catalog_option",
+    "options_for_others",
     "split_identifier",
     "taken_options",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +14,7 @@ from freshet.pipeline.commands.arguments import AsJson, CatalogOption, Warehouse
 from freshet.pipeline.commands.output import plural, print_columns, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.identity.checkpoint_folder import local_folder
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import absolute_path
 from freshet.storage.model.display import printable, shortened
@@ -115,7 +115,9 @@ def _replay(file: Path, warehouse: str, table: str, *, everything: bool, as_json
 
 
 def _folder(warehouse: str) -> str:
-    return os.path.realpath(unquote(urlparse(warehouse).path) if ":" in warehouse else warehouse)
+    """One text for one place, however it is written."""
+    folder = local_folder(warehouse)
+    return warehouse.rstrip("/").replace("s3a://", "s3://", 1) if folder is None else os.path.realpath(folder)
 
 
 def _dead_letter_table(warehouse: str, name: str, catalog_option: CatalogOption) -> Table:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.checks.preflight import checkpoint_problems
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.config.catalogs import spark_store_options
 from freshet.pipeline.config.model import PipelineConfig, revealed
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, Problem
@@ -54,7 +55,7 @@ def run_pipelines(
     with _session(configs, settings, _jars(configs, {**submitted_settings(), **settings})) as spark:
         try:
             for config in configs:
-                use_store(spark, buckets(_of_spark(config)), s3a_settings({}, os.environ))
+                _reach_buckets(spark, config)
             _look_elsewhere(spark, configs)
             topic_ids = spark_part("brokers").topic_ids(configs, say=complain) if _needs_kafka(configs) else {}
             runner = Runner(
@@ -91,6 +92,13 @@ def _jars(configs: Sequence[PipelineConfig], settings: Mapping[str, str]) -> lis
         )
         raise ConfigurationError([needing[0].origin.placed(Problem(("checkpoint",), text))])
     return [*jars, *fetched]
+
+
+def _reach_buckets(spark: SparkSession, config: PipelineConfig) -> None:
+    """S3A reaches the buckets of a pipeline as its tables are reached."""
+    for bucket in buckets(_of_spark(config)):
+        options = spark_store_options(config, f"s3://{bucket}")
+        use_store(spark, [bucket], s3a_settings(options, os.environ))
 
 
 def _of_spark(config: PipelineConfig) -> list[str]:

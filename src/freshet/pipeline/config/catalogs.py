@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from freshet.pipeline.config.model import PipelineConfig, TableSourceConfig, revealed
-from freshet.storage.catalog import Catalog, is_catalog_option, taken_options
+from freshet.storage.catalog import Catalog, is_catalog_option, options_for_others, taken_options
+from freshet.storage.io.env import process_environment
 
 CATALOG_PREFIX: Final = "catalog."
 
@@ -36,6 +37,11 @@ def source_options(config: PipelineConfig, table: TableSourceConfig) -> dict[str
     if table.catalog is not None:
         return revealed(table.catalog)
     return taken_options(table.warehouse, revealed(config.catalog))
+
+
+def spark_store_options(config: PipelineConfig, location: str) -> dict[str, str]:
+    """The options by which Spark itself reaches the store of a location; secrets may be among them."""
+    return options_for_others(location, taken_options(location, revealed(config.catalog)), process_environment())
 
 
 def prefixed(options: Mapping[str, str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from freshet.storage.catalogs.registry import (
     place_of_catalog,
 )
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.io.env_settings import MEMBER, REFERENCE, holds_secret, is_among, variable_options
+from freshet.storage.io.env_settings import MEMBER, REFERENCE, EnvSettings, holds_secret, is_among, variable_options
 
 CATALOG_OPTIONS_VARIABLE: Final = "FRESHET_CATALOG_OPTIONS"
 
@@ -50,6 +50,16 @@ def given_catalog(
 def with_environment(warehouse: str, own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """The options of the catalog of a warehouse: the caller's own, over those of the environment that it takes."""
     return taken_options(warehouse, _environment_options(environment), own) | dict(own)
+
+
+def options_for_others(location: str, own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The options by which a library that is not ours reaches the store of a location.
+
+    It may know what `env:NAME` stands for, but not `env:NAME#KEY`: in its place is the value, which is not to be shown.
+    """
+    found = with_environment(location, own, environment)
+    members = [key for key, text in found.items() if text.startswith(REFERENCE) and MEMBER in text]
+    return found | EnvSettings.of(found).resolved(members, environment)
 
 
 def taken_options(
