@@ -49,6 +49,11 @@ import org.apache.paimon.CoreOptions;
 import org.apache.paimon.Snapshot;
 import org.apache.paimon.casting.CastExecutor;
 import org.apache.paimon.casting.CastExecutors;
+import org.apache.paimon.catalog.Catalog;
+import org.apache.paimon.catalog.CatalogContext;
+import org.apache.paimon.catalog.CatalogFactory;
+import org.apache.paimon.catalog.Identifier;
+import org.apache.paimon.catalog.PropertyChange;
 import org.apache.paimon.consumer.Consumer;
 import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.BinaryString;
@@ -144,6 +149,7 @@ public class PaimonJudge {
             case "ping": return Map.of("version", String.valueOf(FileStoreTable.class.getPackage().getImplementationVersion()));
             case "create_table": return createTable(request);
             case "alter_table": return alterTable(request);
+            case "catalog": return onCatalog(request);
             case "schema": return schema(request);
             case "snapshot": return snapshot(request);
             case "write": return write(request);
@@ -165,6 +171,10 @@ public class PaimonJudge {
     // ------------------------------------------------------------------------------------------ tables and schemas
 
     static Object createTable(JsonNode request) throws Exception {
+        return tree(new SchemaManager(fileIO(request), path(request)).createTable(newSchema(request)));
+    }
+
+    static Schema newSchema(JsonNode request) {
         Schema.Builder schema = Schema.newBuilder(); // hands out the field ids
         for (JsonNode field : request.get("fields")) {
             schema.column(
@@ -173,15 +183,63 @@ public class PaimonJudge {
         }
         schema.partitionKeys(strings(request.get("partition_keys"))).primaryKey(strings(request.get("primary_keys")));
         schema.options(stringMap(request.get("options"))).comment(text(request, "comment", ""));
-        return tree(new SchemaManager(fileIO(request), path(request)).createTable(schema.build()));
+        return schema.build();
     }
 
     static Object alterTable(JsonNode request) throws Exception {
+        return tree(new SchemaManager(fileIO(request), path(request)).commitChanges(schemaChanges(request)));
+    }
+
+    static List<SchemaChange> schemaChanges(JsonNode request) {
         List<SchemaChange> changes = new ArrayList<>();
         for (JsonNode change : request.get("changes")) {
             changes.add(schemaChange(change));
         }
-        return tree(new SchemaManager(fileIO(request), path(request)).commitChanges(changes));
+        return changes;
+    }
+
+    // ------------------------------------------------------------------------------------------ catalogs
+
+    static final Map<String, Catalog> CATALOGS = new HashMap<>();
+
+    /** The catalog of the request's options; one for each set of options. */
+    static Catalog catalog(JsonNode request) {
+        Map<String, String> options = stringMap(request.get("catalog"));
+        return CATALOGS.computeIfAbsent(
+                options.toString(), key -> CatalogFactory.createCatalog(CatalogContext.create(Options.fromMap(options))));
+    }
+
+    static Identifier identifier(JsonNode request, String key) {
+        return Identifier.fromString(request.get(key).asText());
+    }
+
+    static Object onCatalog(JsonNode request) throws Exception {
+        Catalog catalog = catalog(request);
+        String database = text(request, "database", null);
+        switch (request.get("call").asText()) {
+            case "list_databases": return catalog.listDatabases();
+            case "list_tables": return catalog.listTables(database);
+            case "database_properties": return catalog.getDatabase(database).options();
+            case "create_database": catalog.createDatabase(database, false, stringMap(request.get("properties"))); return null;
+            case "alter_database":
+                List<PropertyChange> changes = new ArrayList<>();
+                request.get("properties").fields().forEachRemaining(each -> changes.add(
+                        each.getValue().isNull()
+                                ? PropertyChange.removeProperty(each.getKey())
+                                : PropertyChange.setProperty(each.getKey(), each.getValue().asText())));
+                catalog.alterDatabase(database, changes, false);
+                return null;
+            case "drop_database": catalog.dropDatabase(database, false, flag(request, "cascade")); return null;
+            case "create_table": catalog.createTable(identifier(request, "name"), newSchema(request), false); return null;
+            case "alter_table": catalog.alterTable(identifier(request, "name"), schemaChanges(request), false); return null;
+            case "rename_table":
+                catalog.renameTable(identifier(request, "name"), identifier(request, "to"), false);
+                return null;
+            case "drop_table": catalog.dropTable(identifier(request, "name"), false); return null;
+            case "repair_table": catalog.repairTable(identifier(request, "name")); return null;
+            case "location": return table(request).location().toString();
+            default: throw new IllegalArgumentException("call " + request.get("call"));
+        }
     }
 
     static SchemaChange schemaChange(JsonNode change) {
@@ -626,6 +684,14 @@ public class PaimonJudge {
     }
 
     static FileStoreTable table(JsonNode request) {
+        if (request.hasNonNull("catalog")) {
+            try {
+                FileStoreTable found = (FileStoreTable) catalog(request).getTable(identifier(request, "name"));
+                return request.hasNonNull("options") ? found.copy(stringMap(request.get("options"))) : found;
+            } catch (Catalog.TableNotExistException missing) {
+                throw new RuntimeException(missing);
+            }
+        }
         Options options = new Options();
         options.set(CoreOptions.PATH, request.get("table").asText());
         if (request.hasNonNull("branch")) {

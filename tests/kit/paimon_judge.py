@@ -55,10 +55,10 @@ class PaimonJudge:
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, *, jvm_options: Sequence[str] = JVM_OPTIONS) -> Iterator[PaimonJudge]:
-        """Starts the JVM (about two seconds) and ends it when the block ends."""
+    def start(cls, *, jvm_options: Sequence[str] = JVM_OPTIONS, more_jars: Sequence[str] = ()) -> Iterator[PaimonJudge]:
+        """Starts the JVM (about two seconds) and ends it when the block ends; `more_jars` are groups of `jars.toml`."""
         jars = [
-            *ensure_jars("paimon"),
+            *(jar for group in ("paimon", *more_jars) for jar in ensure_jars(group)),
             *pyspark_jars("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "lz4-java", "snappy-java"),
         ]
         command = [java_command(), *jvm_options, "-cp", ":".join(map(str, jars)), SOURCE]

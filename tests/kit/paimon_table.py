@@ -46,6 +46,10 @@ class PaimonTable:
     options: Mapping[str, str]
     branch: str | None = None
     exclusive: bool = False
+    catalog: Mapping[str, str] | None = None
+    """Options of the catalog that the table is opened with, and committed to; else it is a folder."""
+    name: str | None = None
+    """In the catalog."""
 
     def copy(self, options: Mapping[str, Any]) -> PaimonTable:
         """The table with more dynamic options (`write-only`, `scan.snapshot-id`, `scan.tag-name`, …)."""
@@ -237,6 +241,8 @@ class PaimonTable:
             options=dict(self.options) or None,
             branch=self.branch,
             exclusive=self.exclusive or None,
+            catalog=None if self.catalog is None else dict(self.catalog),
+            name=self.name,
             **arguments,
         )
 
