@@ -1,6 +1,6 @@
 """A micro-batch in executors of their own, one of which is killed when its map tasks are done: run by a test.
 
-    python -m tests.integration.lost_executor_program FOLDER outcomes | rows | compaction
+    python -m tests.integration.lost_executor_program FOLDER WAREHOUSE outcomes | rows | compaction
 
 The first task that writes kills the executor it runs in, and with it the shuffle files of that executor's map tasks:
 Spark computes those again. With `compaction` it does so when its first compaction has written its files, into a table
@@ -87,9 +87,9 @@ def kill_executor(marker: str) -> None:
 
 def main() -> None:
     """Runs the batch."""
-    folder, kind = Path(sys.argv[1]), sys.argv[2]
+    folder, warehouse, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     schema = {"id": "BIGINT", "name": "STRING"}
-    table = Catalog(str(folder)).create_table(
+    table = Catalog(warehouse).create_table(
         "db.t",
         schema=schema,
         primary_keys=["id"],
@@ -107,7 +107,7 @@ def main() -> None:
     settings = {**SHORT_LIVED, "spark.sql.shuffle.partitions": str(BUCKETS), "spark.executor.memory": "512m"}
     spark = create_session("lost-executor", settings=settings, master="local-cluster[2,1,1024]")
     reports: list[BatchReport] = []
-    sink = table_sink(str(folder), "db.t", commit_user="stream", dead_letters="db.dead", on_report=reports.append)
+    sink = table_sink(warehouse, "db.t", commit_user="stream", dead_letters="db.dead", on_report=reports.append)
     with inside_query(spark):
         sink(_outcomes(spark, table) if kind == "outcomes" else _rows(spark), 0)
     result = reports[0].result

@@ -7,55 +7,78 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
 from tests.integration.lost_executor_program import DEAD_EACH, MAP_TASKS, RECORDS
 from tests.kit.changelog_files import changelog, folded
+from tests.kit.s3_server import S3Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _run(folder: Path, kind: str) -> dict[str, object]:
-    command = [sys.executable, "-m", "tests.integration.lost_executor_program", str(folder), kind]
-    # Executors unpickle functions of the tests by name.
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    assert answer.pop("killed")
-    return answer
+@dataclass(frozen=True)
+class Place:
+    """Where the tables lie, and the options of the catalog there."""
+
+    folder: Path
+    warehouse: str
+    options: Mapping[str, str]
+
+    def table(self, name: str) -> Table:
+        return Catalog(self.warehouse, options=self.options).table(name)
+
+    def run(self, kind: str) -> dict[str, object]:
+        command = [sys.executable, "-m", "tests.integration.lost_executor_program", str(self.folder), self.warehouse]
+        # Executors unpickle functions of the tests by name.
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": path, "FRESHET_CATALOG_OPTIONS": json.dumps(self.options)}
+        done = subprocess.run([*command, kind], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+        assert done.returncode == 0, done.stderr[-4000:]
+        answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+        assert answer.pop("killed")
+        return answer
 
 
-def test_decoded_records_are_counted_once(tmp_path: Path) -> None:
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "local":
+        return Place(tmp_path, str(tmp_path), {})
+    s3: S3Place = request.getfixturevalue("versitygw")
+    return Place(tmp_path, s3.root, s3.options)
+
+
+def test_decoded_records_are_counted_once(place: Place) -> None:
     dead, skipped = MAP_TASKS * DEAD_EACH, MAP_TASKS
-    assert _run(tmp_path, "outcomes") == {
+    assert place.run("outcomes") == {
         "read": RECORDS,
         "applied": RECORDS - dead - skipped,
         "dead": {"no number": dead},
         "skipped": {"tombstone": skipped},
     }
-    catalog = Catalog(str(tmp_path))
-    found = catalog.table("db.t").scan().to_arrow()["id"].to_pylist()
+    found = place.table("db.t").scan().to_arrow()["id"].to_pylist()
     assert len(found) == len(set(found)) == RECORDS - dead - skipped
-    letters = catalog.table("db.dead").scan().to_arrow()["log_offset"].to_pylist()
+    letters = place.table("db.dead").scan().to_arrow()["log_offset"].to_pylist()
     assert len(letters) == len(set(letters)) == dead
 
 
 def test_rows_of_any_frame_are_counted_once(tmp_path: Path) -> None:
-    assert _run(tmp_path, "rows") == {"read": RECORDS, "applied": RECORDS, "dead": {}, "skipped": {}}
-    found = Catalog(str(tmp_path)).table("db.t").scan().to_arrow()["id"].to_pylist()
+    place = Place(tmp_path, str(tmp_path), {})
+    assert place.run("rows") == {"read": RECORDS, "applied": RECORDS, "dead": {}, "skipped": {}}
+    found = place.table("db.t").scan().to_arrow()["id"].to_pylist()
     assert sorted(found) == list(range(RECORDS))
 
 
-def test_changes_of_a_compaction_that_was_lost_are_emitted_once(tmp_path: Path) -> None:
-    assert _run(tmp_path, "compaction") == {"read": RECORDS, "applied": RECORDS, "dead": {}, "skipped": {}}
-    table = Catalog(str(tmp_path)).table("db.t")
+def test_changes_of_a_compaction_that_was_lost_are_emitted_once(place: Place) -> None:
+    assert place.run("compaction") == {"read": RECORDS, "applied": RECORDS, "dead": {}, "skipped": {}}
+    table = place.table("db.t")
     found = table.scan().to_arrow().sort_by("id").to_pylist()
     assert found == [{"id": number, "name": f"n{number}"} for number in range(RECORDS)]
     changes = changelog(table)
@@ -66,4 +89,7 @@ def test_changes_of_a_compaction_that_was_lost_are_emitted_once(tmp_path: Path) 
     named = {entry.file.file_name for entry in table.files()}
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
     assert table.remove_orphan_files(older_than_ms=-1_000_000).files, "what the lost compaction had written"
-    assert {path.name for path in Path(table.location).rglob("data-*")} == named
+    assert not table.remove_orphan_files(older_than_ms=-1_000_000).files
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(RECORDS))
+    if not place.options:
+        assert {path.name for path in Path(table.location).rglob("data-*")} == named
