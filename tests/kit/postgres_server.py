@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -30,8 +30,9 @@ REMEDY = "sudo apt-get install postgresql (any version from 12 on), or put initd
 class PostgresServer:
     """One cluster. Its user needs a password."""
 
-    def __init__(self, programs: Path, folder: Path) -> None:
+    def __init__(self, programs: Path, folder: Path, arguments: Sequence[str] = ()) -> None:
         self._programs = programs
+        self._arguments = arguments
         self._folder = folder
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -68,7 +69,14 @@ class PostgresServer:
         settings = {"port": self._port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
         texts = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         with (self._folder / "log").open("ab") as log:
-            command = [*_as_postgres(), self._programs / "postgres", "-D", self._folder / "data", *texts]
+            command = [
+                *_as_postgres(),
+                self._programs / "postgres",
+                "-D",
+                self._folder / "data",
+                *self._arguments,
+                *texts,
+            ]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         end = time.monotonic() + 120
         while True:
@@ -98,12 +106,12 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
-    """A server that ends with the block."""
+def postgres_server(*arguments: str) -> Iterator[PostgresServer]:
+    """A server that ends with the block; `arguments` are more of its program's."""
     programs = _programs()
     folder = Path(tempfile.mkdtemp(prefix="freshet-postgres-", dir="/tmp"))  # where another user may go
     try:
-        server = PostgresServer(programs, folder)
+        server = PostgresServer(programs, folder, arguments)
         server.start()
         try:
             yield server
