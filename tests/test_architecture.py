@@ -114,7 +114,7 @@ OWNERS = {
     "psycopg": ["storage/catalogs/jdbc_database.py"],
     "sqlite3": ["storage/catalogs/jdbc_database.py"],
     "obstore": ["storage/io/object_file_io.py", "storage/io/object_stores.py"],
-    "yaml": ["pipeline/config/pipeline_file.py"],
+    "yaml": ["pipeline/config/pipeline_file.py", "storage/io/catalogs_file.py"],
     "pydantic_settings": ["pipeline/config/pipeline_file.py"],
     "tomllib": ["pipeline/spark/jars.py"],
     "typer": ["pipeline/commands/"],
@@ -163,6 +163,7 @@ DOORS = {
     "storage/io/object_file_io.py",
     "storage/io/object_stores.py",
     "storage/io/memory_file_io.py",
+    "storage/io/catalogs_file.py",  # a user's own file, on the local disk
     "storage/catalogs/jdbc_database.py",  # a database is not a store of files
     "storage/io/local_cache.py",  # lies on the local disk whatever the table's file io is
     "storage/io/scratch_folders.py",  # so do the folders of spilled data

@@ -10,12 +10,13 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final
 
 from freshet._lazy import LazyModule
-from freshet.storage.catalogs.given import given_catalog, options_for_others, taken_options
+from freshet.storage.catalogs.given import absolute_place, given_catalog, options_for_others, taken_options
 from freshet.storage.catalogs.metastore import TableName
+from freshet.storage.catalogs.named import NamedCatalog, is_word, named_catalogs
 from freshet.storage.catalogs.registry import catalog_settings, is_catalog_option, open_metastore
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, absolute_path, open_env, process_environment
-from freshet.storage.io.env_settings import WHY_NOT_SENT, check_no_secrets, holds_secret
+from freshet.storage.io.env_settings import WHY_NOT_SENT, check_no_secrets, holds_secret, shown_settings
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.schema import TableSchema
@@ -40,13 +41,20 @@ else:  # a list of tables needs neither what reads and writes them nor what chec
 __all__ = [
     "WHY_NOT_SENT",
     "Catalog",
+    "NamedCatalog",
     "TableSummary",
+    "absolute_place",
     "check_no_secrets",
     "holds_secret",
     "is_catalog_option",
+    "is_word",
+    "known_catalogs",
     "options_for_others",
+    "place_options",
+    "shown_settings",
     "split_identifier",
     "taken_options",
+    "warehouse_location",
 ]
 """The catalog, and what those who are given its options ask about them."""
 
@@ -78,12 +86,14 @@ class Catalog:
         options: Mapping[str, object] | None = None,
         env: Env | None = None,
     ) -> None:
-        """`place` is the warehouse: a path or a `file:` URI, a relative one against the current folder, which is made
-        with the first database. Or it is the `jdbc:` URI of a database that keeps the catalog, whose tables lie below
-        `warehouse`. `options` are those of the catalog, such as `metastore`, and of the store that the warehouse is in,
-        such as `s3.endpoint`; what is not given is taken from the environment variable FRESHET_CATALOG_OPTIONS, a JSON
-        object, which is not looked at with `env`. The value `env:NAME` is an environment variable, which every process
-        looks up: no secret is sent to other processes otherwise."""
+        """`place` is the warehouse: a URI, or a path, a relative one against the current folder, which is made with the
+        first database. Or it is the `jdbc:` URI of a database that keeps the catalog, whose tables lie below
+        `warehouse`. A word, such as `lake`, is the catalog of that name where there is one (`catalogs.yaml`).
+
+        `options` are those of the catalog, such as `metastore`, and of the store that the warehouse is in, such as
+        `s3.endpoint`; what is not given is taken from the environment variable FRESHET_CATALOG_OPTIONS, a JSON object.
+        The value `env:NAME` is an environment variable, which every process looks up: no secret is sent to other
+        processes otherwise. With `env` neither variables nor names of catalogs count."""
         environment = process_environment() if env is None else {}
         given, texts = given_catalog(place, warehouse, option_texts(options), environment)
         self.warehouse = _warehouse_folder(given)
@@ -262,6 +272,21 @@ class Catalog:
             return f"there is no table {identifier}: no database {database!r} in {self.warehouse}"
         tables = ", ".join(self._metastore.list_tables(database)[:10]) or "none"
         return f"there is no table {identifier} in {self.warehouse}; tables of {database!r}: {tables}"
+
+
+def warehouse_location(place: str, options: Mapping[str, str]) -> str:
+    """The warehouse of `Catalog(place, options=options)`, from its root on; opens nothing, raises as that does."""
+    return _warehouse_folder(given_catalog(place, None, options, process_environment())[0])
+
+
+def place_options(place: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of `Catalog(place, options=options)`, from wherever they come; secrets as references."""
+    return given_catalog(place, None, options, process_environment())[1]
+
+
+def known_catalogs() -> list[NamedCatalog]:
+    """The catalogs that have names here, sorted by them."""
+    return named_catalogs(process_environment())
 
 
 def split_identifier(identifier: str) -> TableName:

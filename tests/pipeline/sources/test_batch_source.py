@@ -287,6 +287,19 @@ def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.read.format("freshet").option("warehouse", str(tmp_path)).option("table", "a.b").load().count() == 0
 
 
+def test_a_secret_is_refused_with_the_remedy(load: Any) -> None:
+    """A SQL statement is in Spark's event log with its options, and a secret would be sent to tasks."""
+    for key in ("s3.secret-key", "catalog.s3.access-key"):
+        with pytest.raises(AnalysisException, match=r"holds a secret.*=env:NAME") as refused:
+            load(**{key: "hunter2"})
+        assert "hunter2" not in str(refused.value)
+
+
+def test_an_option_that_the_store_does_not_take_is_refused(load: Any) -> None:
+    with pytest.raises(AnalysisException, match=r"option s3\.endpoint: neither the catalog nor the store"):
+        load(**{"s3.endpoint": "http://127.0.0.1:1"})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

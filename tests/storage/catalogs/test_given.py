@@ -13,7 +13,7 @@ import pytest
 from freshet.storage.catalog import Catalog, taken_options
 from freshet.storage.catalogs import registry
 from freshet.storage.catalogs.given import CATALOG_OPTIONS_VARIABLE, given_catalog
-from freshet.storage.catalogs.registry import CatalogKind
+from freshet.storage.catalogs.registry import CatalogKind, metastore_name
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import Table
 from tests.kit.kit_store import PASSWORD, VARIABLE, in_fresh_process, kit_store
@@ -78,7 +78,8 @@ def test_a_database_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = in_environment(uri="jdbc:postgresql://lake:hunter2@db/lake", warehouse="/w")
     place, options = given_catalog(None, None, {}, environment)
     assert place == "/w"
-    assert options == {"uri": f"env:{CATALOG_OPTIONS_VARIABLE}#uri", "metastore": "jdbc"}
+    assert options == {"uri": f"env:{CATALOG_OPTIONS_VARIABLE}#uri"}
+    assert metastore_name(options) == "jdbc"
     assert given_catalog("jdbc:sqlite:/c.db", None, {}, environment) == ("/w", {"uri": "jdbc:sqlite:/c.db"})
     assert given_catalog("/other", None, {"metastore": "filesystem"}, environment)[1] == {"metastore": "filesystem"}
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from shlex import quote
 
 from freshet.pipeline.config.catalogs import target_catalog
-from freshet.pipeline.config.model import PipelineConfig, TableConfig
+from freshet.pipeline.config.model import PipelineConfig, TableConfig, revealed
 from freshet.pipeline.config.rules import decides_meaning
 from freshet.pipeline.exceptions import ConfigurationError
+from freshet.storage.catalog import shown_settings
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import is_secret, present_value
 from freshet.storage.table import Table
@@ -53,7 +54,7 @@ def check_table(config: PipelineConfig) -> list[str]:
     if not catalog.has_table(wanted.name):
         catalog.check_new_table(wanted.table_schema)
         return []
-    return list(_differences(catalog.table(wanted.name).schema, wanted.table_schema, wanted))
+    return list(_differences(catalog.table(wanted.name).schema, wanted.table_schema, config))
 
 
 def with_table_options(config: PipelineConfig) -> PipelineConfig:
@@ -81,16 +82,18 @@ def unused_options(config: PipelineConfig) -> Iterator[str]:
             yield (
                 f"{wanted.name} exists, and its own options count: {key} is {there if key in found else 'not set'} "
                 f"there, so {key}={here} of the file does nothing. It is changed with: freshet alter "
-                f"{_as_arguments(wanted)} --set {key}={here}"
+                f"{_as_arguments(config)} --set {key}={here}"
             )
 
 
-def _as_arguments(config: TableConfig) -> str:
+def _as_arguments(config: PipelineConfig) -> str:
     """The table as commands take it."""
-    return f"{quote(config.warehouse)} {quote(config.name)}"
+    options = shown_settings(revealed(config.catalog))
+    given = (f" --catalog-option {quote(f'{key}={text}')}" for key, text in options.items())
+    return f"{quote(config.table.warehouse)} {quote(config.table.name)}{''.join(given)}"
 
 
-def _differences(found: TableSchema, wanted: TableSchema, config: TableConfig) -> Iterator[str]:
+def _differences(found: TableSchema, wanted: TableSchema, config: PipelineConfig) -> Iterator[str]:
     for name in wanted.column_names:
         if name not in found.by_name:
             command = f"freshet alter {_as_arguments(config)} --add '{name} {wanted.by_name[name].type}'"

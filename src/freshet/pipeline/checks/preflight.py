@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlparse
 
 from freshet.pipeline.batch.table_setup import check_table, unused_options, with_table_options
 from freshet.pipeline.checks.table_sources import source_problems
-from freshet.pipeline.config.catalogs import target_catalog
+from freshet.pipeline.config.catalogs import target_catalog, target_location
 from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import warnings
@@ -108,7 +108,7 @@ def _tables(config: PipelineConfig, folder: CheckpointFolder | None = None) -> I
     if problem:
         yield Problem(("checkpoint",), problem)
         return
-    warehouse = local_folder(config.table.warehouse)
+    warehouse = local_folder(target_location(config))
     reason = write_problem(warehouse) if warehouse is not None else None
     if reason:
         yield Problem(

@@ -18,7 +18,10 @@ HOUR_MS: Final = 3_600_000
 HOURS_MAX: Final = 1_000_000
 
 PipelineFiles = Annotated[list[Path], typer.Argument(help="Pipeline files (YAML).", show_default=False)]
-Warehouse = Annotated[str, typer.Argument(help="Folder or file: URI of the warehouse.")]
+Warehouse = Annotated[
+    str,
+    typer.Argument(help="A folder, a URI such as s3://bucket/lake, or the name of a catalog (see freshet catalogs)."),
+]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Table as database.table.")]
 CatalogOption = Annotated[
     list[str] | None,

@@ -41,6 +41,7 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
     },
     "Tables": {
+        "catalogs": Listed("catalogs", "List the catalogs that have names, and where they are."),
         "tables": Listed("tables", "List the tables of a warehouse."),
         "describe": Listed("tables", "Show columns, options, the latest snapshot, and the levels of each bucket."),
         "read": Listed("read", "Print the rows of a table, merged, as of one snapshot."),

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, CatalogOption, Warehouse, open_table
+from freshet.pipeline.commands.arguments import AsJson, CatalogOption, Warehouse, catalog_options, open_table
 from freshet.pipeline.commands.output import plural, print_columns, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.config.catalogs import target_location
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.identity.checkpoint_folder import local_folder
+from freshet.storage.catalog import warehouse_location
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.io.env import absolute_path
 from freshet.storage.model.display import printable, shortened
 from freshet.storage.table import Table
 
@@ -58,7 +59,7 @@ def dead_letters(
     without a sequence field the older record wins.
     """
     if replay is not None:
-        _replay(replay, warehouse, table, everything=everything, as_json=as_json)
+        _replay(replay, warehouse, table, catalog_option, everything=everything, as_json=as_json)
         return
     rows = _rows(_dead_letter_table(warehouse, table, catalog_option))
     if pipeline is not None:
@@ -79,14 +80,17 @@ def dead_letters(
             say(line)
 
 
-def _replay(file: Path, warehouse: str, table: str, *, everything: bool, as_json: bool) -> None:
+def _replay(
+    file: Path, warehouse: str, table: str, catalog_option: CatalogOption, *, everything: bool, as_json: bool
+) -> None:
     (config,) = load_pipelines([file])
     if table not in (config.table.name, config.dead_letter_table):
         raise InvalidRequestError(
             f"{file} writes {config.table.name} with dead letters in {config.dead_letter_table}, not {table}; name one "
             "of these tables"
         )
-    if _folder(config.table.warehouse) != _folder(absolute_path(warehouse)):
+    named = warehouse_location(warehouse, catalog_options(catalog_option))
+    if _folder(target_location(config)) != _folder(named):
         raise InvalidRequestError(
             f"the table of {file} is in {config.table.warehouse}, not in {warehouse}; name that warehouse"
         )
@@ -117,7 +121,7 @@ def _replay(file: Path, warehouse: str, table: str, *, everything: bool, as_json
 def _folder(warehouse: str) -> str:
     """One text for one place, however it is written."""
     folder = local_folder(warehouse)
-    return warehouse.rstrip("/").replace("s3a://", "s3://", 1) if folder is None else os.path.realpath(folder)
+    return warehouse.replace("s3a://", "s3://", 1) if folder is None else os.path.realpath(folder)
 
 
 def _dead_letter_table(warehouse: str, name: str, catalog_option: CatalogOption) -> Table:

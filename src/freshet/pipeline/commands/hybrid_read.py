@@ -18,6 +18,7 @@ from freshet.pipeline.config.stream_options import (
     MODE_OPTION,
 )
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.storage.catalog import absolute_place
 from freshet.storage.io.env import absolute_path
 
 
@@ -67,7 +68,7 @@ def hybrid_read(
         _pair(each) for each in option or ()
     )
     spark_part("following").follow(
-        {"warehouse": absolute_path(warehouse), "table": table, **options},
+        {"warehouse": absolute_place(warehouse), "table": table, **options},
         to=to,
         path=None if path is None else absolute_path(path),
         into=into,

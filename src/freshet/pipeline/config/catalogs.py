@@ -16,7 +16,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from freshet.pipeline.config.model import PipelineConfig, TableSourceConfig, revealed
-from freshet.storage.catalog import Catalog, is_catalog_option, options_for_others, taken_options
+from freshet.storage.catalog import (
+    Catalog,
+    is_catalog_option,
+    options_for_others,
+    place_options,
+    taken_options,
+    warehouse_location,
+)
 from freshet.storage.io.env import process_environment
 
 CATALOG_PREFIX: Final = "catalog."
@@ -32,16 +39,27 @@ def source_catalog(config: PipelineConfig, table: TableSourceConfig) -> Catalog:
     return Catalog(table.warehouse, options=source_options(config, table))
 
 
+def target_location(config: PipelineConfig) -> str:
+    """Where the warehouse of the table that is written is; raises as `Catalog` does."""
+    return warehouse_location(config.table.warehouse, revealed(config.catalog))
+
+
+def source_location(config: PipelineConfig, table: TableSourceConfig) -> str:
+    """Where the warehouse of a table that is read is; raises as `Catalog` does."""
+    return warehouse_location(table.warehouse, source_options(config, table))
+
+
 def source_options(config: PipelineConfig, table: TableSourceConfig) -> dict[str, str]:
     """The options of the catalog of a table that is read."""
     if table.catalog is not None:
         return revealed(table.catalog)
-    return taken_options(table.warehouse, revealed(config.catalog))
+    return taken_options(warehouse_location(table.warehouse, revealed(config.catalog)), revealed(config.catalog))
 
 
 def spark_store_options(config: PipelineConfig, location: str) -> dict[str, str]:
     """The options by which Spark itself reaches the store of a location; secrets may be among them."""
-    return options_for_others(location, taken_options(location, revealed(config.catalog)), process_environment())
+    own = place_options(config.table.warehouse, revealed(config.catalog))
+    return options_for_others(location, taken_options(location, own), process_environment())
 
 
 def prefixed(options: Mapping[str, str]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from freshet.pipeline.config.catalogs import target_location
 from freshet.pipeline.config.model import (
     FILE_OPTIONS,
     READ_FROM_FILE,
@@ -45,6 +46,7 @@ from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
 from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
+from freshet.storage.catalog import absolute_place
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import absolute_path
 
@@ -58,7 +60,6 @@ _SOURCE_FOLDERS: Final = (
     ("files", "path"),
     ("files", "sourceArchiveDir"),
     ("files", "options", "sourceArchiveDir"),
-    ("table", "warehouse"),
 )
 
 _PLAIN_MESSAGES: Final = {
@@ -154,16 +155,17 @@ def _with_absolute_folders(tree: Mapping[str, Any]) -> dict[str, Any]:
     _make_absolute(found, "checkpoint")
     if isinstance(checkpoint := found.get("checkpoint"), str):
         found["checkpoint"] = re.sub("^s3:", "s3a:", checkpoint, count=1, flags=re.IGNORECASE)
-    _make_absolute(found, "table", "warehouse")
+    _make_absolute(found, "table", "warehouse", absolute=absolute_place)
     if isinstance(sources := found.get("sources"), list):
         found["sources"] = [dict(source) if isinstance(source, Mapping) else source for source in sources]
         for source in found["sources"]:
+            _make_absolute(source, "table", "warehouse", absolute=absolute_place)
             for keys in _SOURCE_FOLDERS:
                 _make_absolute(source, *keys)
     return found
 
 
-def _make_absolute(values: Any, *keys: str) -> None:
+def _make_absolute(values: Any, *keys: str, absolute: Callable[[str], str] = absolute_path) -> None:
     """Replaces one folder, and the mappings on the way to it by copies."""
     *path, last = keys
     for key in path:
@@ -173,8 +175,8 @@ def _make_absolute(values: Any, *keys: str) -> None:
         values[key] = inner
         values = inner
     if isinstance(values, dict) and isinstance(text := values.get(last), str):
-        with suppress(InvalidRequestError):  # no such home folder: the rules report what is wrong with the text
-            values[last] = absolute_path(text)
+        with suppress(InvalidRequestError):  # no such home folder, …: the rules report what is wrong with the text
+            values[last] = absolute(text)
 
 
 @dataclass
@@ -299,7 +301,7 @@ def _between_files(configs: Sequence[tuple[str, PipelineConfig]]) -> Iterator[Pr
     tables: dict[tuple[str, str], tuple[TableConfig, str]] = {}
     for path, config in configs:
         wanted = config.table
-        known_table, other = tables.setdefault((wanted.warehouse.rstrip("/"), wanted.name), (wanted, path))
+        known_table, other = tables.setdefault((target_location(config), wanted.name), (wanted, path))
         if _definition(known_table) != _definition(wanted):
             yield Problem(
                 ("table",), f"{wanted.name} is described otherwise in {other}; both files must say the same", path=path

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from freshet.pipeline.config.catalog_rules import wrong_catalog_options
+from freshet.pipeline.config.catalog_rules import wrong_catalog_options, wrong_places
 from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.folder_rules import entangled_folders
 from freshet.pipeline.config.model import (
@@ -33,6 +33,7 @@ from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafk
 from freshet.pipeline.config.spark_options import wrong_spark_values
 from freshet.pipeline.config.table_source_rules import table_source
 from freshet.pipeline.exceptions import KeyPath, Problem
+from freshet.storage.catalog import is_word
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
@@ -75,8 +76,8 @@ def _each_key(config: PipelineConfig) -> Iterator[Problem]:
     yield from _table(config)
     yield from _trigger(config)
     yield from _location(config.checkpoint, ("checkpoint",))
-    yield from _location(config.table.warehouse, ("table", "warehouse"))
-    yield from entangled_folders(config)
+    misplaced = list(wrong_places(config)) or list(_location(config.table.warehouse, ("table", "warehouse")))
+    yield from misplaced or entangled_folders(config)
     if not config.name.strip():
         yield Problem(("name",), "must not be blank: it is the identity of the stream")
     yield from wrong_spark_values(revealed(config.spark), ("spark",))
@@ -335,6 +336,8 @@ def _selected(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -
 
 def _location(text: str, key_path: KeyPath) -> Iterator[Problem]:
     """A folder is a path or a URI; relative paths were taken against the current folder when the file was read."""
+    if is_word(text):
+        return  # the name of a catalog: other words have become paths
     if _SCHEME.match(text):
         if text.lower().startswith("file:") and not _FILE_URI.match(text):
             yield Problem(key_path, f"{text!r} has no absolute path; write file:///data/…")

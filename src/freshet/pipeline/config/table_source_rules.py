@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from freshet.pipeline.config.catalogs import source_location, target_location
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
 from freshet.pipeline.config.stream_options import ISOLATION_OPTION, stream_options
 from freshet.pipeline.exceptions import InvalidRequestError, KeyPath, Problem
@@ -44,8 +45,7 @@ def table_source(
     except InvalidRequestError as error:
         yield Problem((*key_path, "table"), str(error))
         return
-    same = table.name == config.table.name and table.warehouse.rstrip("/") == config.table.warehouse.rstrip("/")
-    if same:
+    if table.name == config.table.name and _is_in_one_place(config, table):
         yield Problem(
             (*key_path, "table", "name"), f"{table.name} is the table that is written: it would follow itself"
         )
@@ -59,6 +59,13 @@ def table_source(
                 (*key_path, "table", "isolation"),
                 f"speculative rows may be retracted, and {reason}; read committed rows ({ISOLATION_OPTION}=committed)",
             )
+
+
+def _is_in_one_place(config: PipelineConfig, table: TableSourceConfig) -> bool:
+    try:
+        return source_location(config, table) == target_location(config)
+    except InvalidStorageRequestError:
+        return False  # reported at the place that is wrong
 
 
 def why_retractions_stay(options: CoreOptions) -> str | None:

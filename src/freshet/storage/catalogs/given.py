@@ -2,7 +2,8 @@
 
     1  the caller's own      Catalog(warehouse, options=…), catalog: of a pipeline file, --catalog-option,
                              options of the Spark format, catalog_options=… of table_sink and Table.open
-    2  the environment       FRESHET_CATALOG_OPTIONS, a JSON object of texts
+    2  the catalog's name    where the place is one: its file, or variables of it (`named`)
+    3  the environment       FRESHET_CATALOG_OPTIONS, a JSON object of texts
 
 What the caller gives is for this catalog: an option that neither it nor its store takes is refused where it is opened.
 The environment is for every catalog of the process: of its options each catalog takes its own, and those that no
@@ -17,6 +18,7 @@ from os import PathLike, fspath
 from types import MappingProxyType
 from typing import Final
 
+from freshet.storage.catalogs.named import catalog_named
 from freshet.storage.catalogs.registry import (
     JDBC_SCHEME,
     METASTORE,
@@ -28,7 +30,15 @@ from freshet.storage.catalogs.registry import (
     place_of_catalog,
 )
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.io.env_settings import MEMBER, REFERENCE, EnvSettings, holds_secret, is_among, variable_options
+from freshet.storage.io.env import absolute_path, process_environment
+from freshet.storage.io.env_settings import (
+    EnvSettings,
+    holds_secret,
+    is_among,
+    is_member_reference,
+    variable_options,
+    variable_reference,
+)
 
 CATALOG_OPTIONS_VARIABLE: Final = "FRESHET_CATALOG_OPTIONS"
 
@@ -39,12 +49,25 @@ def given_catalog(
     own: Mapping[str, str],
     environment: Mapping[str, str],
 ) -> tuple[str | PathLike[str], dict[str, str]]:
-    """The warehouse of a catalog and its options, as `place_of_catalog` has them, the environment included."""
+    """The warehouse of a catalog and its options, as `place_of_catalog` has them: of catalogs that have a name too, the
+    environment included."""
     general = _environment_options(environment)
+    named = catalog_named(place, environment)
+    if named is not None:
+        replaced = {WAREHOUSE} if warehouse is not None else set()
+        place, own = None, {key: text for key, text in named.options.items() if key not in replaced} | dict(own)
     if place is None or (isinstance(place, str) and place.startswith(JDBC_SCHEME)):
         warehouse = warehouse or own.get(WAREHOUSE) or general.get(WAREHOUSE)
     found, texts = place_of_catalog(place, warehouse, own)
     return found, with_environment(fspath(found), texts, environment)
+
+
+def absolute_place(place: str) -> str:
+    """A place that means the same in every folder: the name of a catalog stays, a path begins at the root.
+
+    Raises `InvalidRequestError` as `catalog_named` and `absolute_path` do.
+    """
+    return place if catalog_named(place, process_environment()) else absolute_path(place)
 
 
 def with_environment(warehouse: str, own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -55,10 +78,10 @@ def with_environment(warehouse: str, own: Mapping[str, str], environment: Mappin
 def options_for_others(location: str, own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """The options by which a library that is not ours reaches the store of a location.
 
-    It may know what `env:NAME` stands for, but not `env:NAME#KEY`: in its place is the value, which is not to be shown.
+    It may know what `env:NAME` stands for, but no other reference: in its place is the value, which is not to be shown.
     """
     found = with_environment(location, own, environment)
-    members = [key for key, text in found.items() if text.startswith(REFERENCE) and MEMBER in text]
+    members = [key for key, text in found.items() if is_member_reference(text)]
     return found | EnvSettings.of(found).resolved(members, environment)
 
 
@@ -83,8 +106,4 @@ def _environment_options(environment: Mapping[str, str]) -> dict[str, str]:
                 f"option {key} in the environment variable {variable}: no catalog and no store takes it; leave it out",
                 option=key,
             )
-    if found.get(URI, "").startswith(JDBC_SCHEME):
-        found.setdefault(METASTORE, metastore_name(found))  # the URI may become a reference, which does not say it
-    return {
-        key: f"{REFERENCE}{variable}{MEMBER}{key}" if holds_secret(key, text) else text for key, text in found.items()
-    }
+    return {key: variable_reference(variable, key) if holds_secret(key, text) else text for key, text in found.items()}

@@ -21,7 +21,7 @@ from freshet.storage.catalogs.memory import MemoryMetastore
 from freshet.storage.catalogs.metastore import Metastore, TableName
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, resolved_options
-from freshet.storage.io.env_settings import EnvSettings, is_among
+from freshet.storage.io.env_settings import EnvSettings, is_among, is_reference
 from freshet.storage.io.registry import any_store_options, store_options
 from freshet.storage.options.secrets import shown_text
 from freshet.storage.paths import TablePaths
@@ -83,8 +83,9 @@ METASTORES: Final[Mapping[str, CatalogKind]] = MappingProxyType(
 
 
 def metastore_name(options: Mapping[str, str]) -> str:
-    """The kind of catalog that the options ask for; the URI of a database says so too."""
-    return options.get(METASTORE, JDBC if options.get(URI, "").startswith(JDBC_SCHEME) else FILESYSTEM)
+    """The kind of catalog that the options ask for; the URI of a database says so too, also one behind a reference."""
+    uri = options.get(URI, "")
+    return options.get(METASTORE, JDBC if uri.startswith(JDBC_SCHEME) or is_reference(uri) else FILESYSTEM)
 
 
 def place_of_catalog(
@@ -147,10 +148,15 @@ def catalog_keys(warehouse: str, metastore: str) -> Sequence[str]:
     return (METASTORE, *(kind.options if kind else ()), *store_options(warehouse))
 
 
+def known_options() -> Sequence[str]:
+    """The keys that some catalog or some store takes."""
+    keys = dict.fromkeys(each for kind in METASTORES.values() for each in kind.options)
+    return (METASTORE, *keys, *any_store_options())
+
+
 def is_catalog_option(key: str) -> bool:
     """Whether some catalog or some store takes an option."""
-    keys = [each for kind in METASTORES.values() for each in kind.options]
-    return is_among(key, (METASTORE, *keys, *any_store_options()))
+    return is_among(key, known_options())
 
 
 def catalog_settings(warehouse: str, options: Mapping[str, str]) -> EnvSettings:

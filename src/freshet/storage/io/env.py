@@ -380,3 +380,8 @@ def absolute_path(location: str) -> str:
     if path.startswith("~") and os.path.expanduser(path) == path:
         raise InvalidRequestError(f"{location!r}: there is no such home folder; give an absolute path")
     return found
+
+
+def is_local_folder(path: str) -> bool:
+    """Whether there is a folder of this path on the local disk."""
+    return os.path.isdir(path)

@@ -2,10 +2,16 @@
 
     EnvSettings.of({"s3.endpoint": "http://store:9000", "s3.secret-key": "env:LAKE_SECRET"}, scratch_root="/fast")
 
-Keys are Paimon's catalog options (`s3.endpoint`, `metastore`, `uri`, `jdbc.user`, …). The value `env:NAME` stands for
-the environment variable NAME of the process that makes the `Env`, and `env:NAME#KEY` for the text of KEY in it, where
-the variable holds a JSON object. A secret travels as such a reference, or not at all: one that was given as it is
-serves the process that was given it.
+Keys are Paimon's catalog options (`s3.endpoint`, `metastore`, `uri`, `jdbc.user`, …). Instead of a value there may be a
+reference, which the process that makes the `Env` looks up:
+
+| reference | is |
+|---|---|
+| `env:NAME` | an environment variable |
+| `env:NAME#KEY` | the text of KEY in an environment variable that holds a JSON object |
+| `catalogs:NAME#KEY` | an option of a catalog that has a name (`catalogs_file`) |
+
+A secret travels as a reference, or not at all: one that was given as it is serves the process that was given it.
 
 The scratch root travels as it is: a path that was given once is meant for every machine, and is made where it is
 missing, as the root of lookup stores is.
@@ -19,11 +25,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.catalogs_file import CATALOG_PREFIX, read_catalogs
 from freshet.storage.options.secrets import is_secret, shown_option
 from freshet.storage.options.values import option_text
 
 REFERENCE: Final = "env:"
-MEMBER: Final = "#"
+CATALOG_REFERENCE: Final = "catalogs:"
+_MEMBER: Final = "#"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -39,8 +47,7 @@ class EnvSettings:
         return cls(tuple(sorted(catalog.items())), scratch_root)
 
     def __repr__(self) -> str:
-        shown = {key: text if text.startswith(REFERENCE) else shown_option(key, text) for key, text in self.catalog}
-        return f"EnvSettings({shown}, scratch_root={self.scratch_root!r})"
+        return f"EnvSettings({shown_settings(dict(self.catalog))}, scratch_root={self.scratch_root!r})"
 
     def resolved(self, keys: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
         """The options among these keys, with the values of what they refer to; they are not to be shown or kept."""
@@ -60,13 +67,38 @@ def check_no_secrets(options: Mapping[str, str]) -> None:
 
 def holds_secret(key: str, text: str) -> bool:
     """Whether an option has a secret in it that is written in full."""
-    return is_secret(key, text) and not text.startswith(REFERENCE)
+    return is_secret(key, text) and not is_reference(text)
 
 
 WHY_NOT_SENT: Final = (
     "holds a secret, which is not sent to other processes: put it into an environment variable that every process has, "
     f"and give {{key}}={REFERENCE}NAME with the name of that variable"
 )
+
+
+def shown_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """The options, secrets hidden; a reference to a secret is none."""
+    return {key: text if is_reference(text) else shown_option(key, text) for key, text in options.items()}
+
+
+def is_reference(text: str) -> bool:
+    """Whether a value says where each process finds the value."""
+    return text.startswith((REFERENCE, CATALOG_REFERENCE))
+
+
+def is_member_reference(text: str) -> bool:
+    """Whether a value is a reference to a part of something, as Freshet alone has them."""
+    return is_reference(text) and _MEMBER in text
+
+
+def variable_reference(variable: str, key: str | None = None) -> str:
+    """A reference to a variable, or to a text in the JSON object that it holds."""
+    return f"{REFERENCE}{variable}" if key is None else f"{REFERENCE}{variable}{_MEMBER}{key}"
+
+
+def catalog_reference(name: str, key: str) -> str:
+    """A reference to an option of a catalog that has a name."""
+    return f"{CATALOG_REFERENCE}{name}{_MEMBER}{key}"
 
 
 def variable_options(name: str, environment: Mapping[str, str]) -> dict[str, str]:
@@ -105,15 +137,20 @@ def is_among(key: str, keys: Sequence[str]) -> bool:
 
 
 def _value(key: str, text: str, environment: Mapping[str, str]) -> str:
-    if not text.startswith(REFERENCE):
-        return text
-    name, _, member = text.removeprefix(REFERENCE).partition(MEMBER)
-    found = variable_options(name, environment).get(member) if member else environment.get(name)
-    if found is None:
+    if text.startswith(CATALOG_REFERENCE):
+        name, _, option = text.removeprefix(CATALOG_REFERENCE).partition(_MEMBER)
+        catalog = read_catalogs(environment).find(name)
+        found = None if catalog is None else catalog.options.get(option)
+        wanted = f"the catalog {name} with {option} in it, which this process does not know; give it the file, or its "
+        remedy = f"variables {CATALOG_PREFIX}…"
+    elif text.startswith(REFERENCE):
+        name, _, member = text.removeprefix(REFERENCE).partition(_MEMBER)
+        found = variable_options(name, environment).get(member) if member else environment.get(name)
         lacks = f"{name} with {member} in it" if member else name
-        raise InvalidRequestError(
-            f"option {key} is taken from the environment variable {lacks}, which this process does not have; set it "
-            "here too (Spark: spark.executorEnv.*, or on the machines), or give the option another value",
-            option=key,
-        )
+        wanted = f"the environment variable {lacks}, which this process does not have; set it here too "
+        remedy = "(Spark: spark.executorEnv.*, or on the machines), or give the option another value"
+    else:
+        return text
+    if found is None:
+        raise InvalidRequestError(f"option {key} is taken from {wanted}{remedy}", option=key)
     return found
