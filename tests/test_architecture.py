@@ -105,7 +105,7 @@ OWNERS = {
         "jobs/demo/paimon_reader.py",
     ],
     "pyarrow.dataset": [],
-    "pyarrow.fs": ["storage/io/local_file_io.py", "storage/io/object_file_io.py"],
+    "pyarrow.fs": ["storage/io/local_file_io.py"],
     "fastavro": ["storage/codec/avro_file.py"],
     "pyroaring": ["storage/codec/roaring_bitmaps.py"],
     "datasketches": ["storage/codec/sketches.py"],
@@ -113,7 +113,9 @@ OWNERS = {
     "sqlalchemy": ["storage/catalogs/jdbc_database.py"],
     "psycopg": ["storage/catalogs/jdbc_database.py"],
     "sqlite3": ["storage/catalogs/jdbc_database.py"],
-    "obstore": ["storage/io/object_file_io.py", "storage/io/object_stores.py"],
+    "obstore": ["storage/io/object_file_io.py", "storage/io/object_stores.py", "storage/io/object_errors.py"],
+    "boto3": ["storage/io/aws_profile.py"],
+    "botocore": ["storage/io/aws_profile.py"],
     "yaml": ["pipeline/config/pipeline_file.py", "storage/io/catalogs_file.py"],
     "pydantic_settings": ["pipeline/config/pipeline_file.py"],
     "tomllib": ["pipeline/spark/jars.py"],
@@ -147,7 +149,7 @@ BORDER_MAX = 15
 
 # Extras of pyproject.toml that a package may import from; storage must do without.
 MAY_NEED = {
-    "storage": ["jdbc"],
+    "storage": ["jdbc", "s3"],
     "logstore": ["kafka"],
     "pipeline": ["spark", "kafka"],
     "jobs": ["spark", "kafka"],
@@ -162,6 +164,7 @@ DOORS = {
     "storage/io/local_errors.py",
     "storage/io/object_file_io.py",
     "storage/io/object_stores.py",
+    "storage/io/aws_profile.py",
     "storage/io/memory_file_io.py",
     "storage/io/catalogs_file.py",  # a user's own file, on the local disk
     "storage/catalogs/jdbc_database.py",  # a database is not a store of files
@@ -380,9 +383,11 @@ def undeclared_libraries(module: Module) -> Iterator[str]:
     for extra in MAY_NEED.get(module.package, ()):
         requirements += project["optional-dependencies"][extra]
     declared = {re.split(r"[^\w-]", requirement)[0].lower().replace("-", "_") for requirement in requirements}
-    # PyYAML is yaml, backports.zstd is backports; pyspark brings py4j; compression is standard since Python 3.14.
+    # PyYAML is yaml, backports.zstd is backports; pyspark brings py4j and boto3 botocore; compression is standard since
+    # Python 3.14.
     known = declared | {"backports", "yaml", "compression"} | set(MAY_IMPORT)
     known |= {"py4j"} if "pyspark" in declared else set()
+    known |= {"botocore"} if "boto3" in declared else set()
     for line, name in module.imports():
         top = name.split(".")[0]
         if top and top != "top-level" and top not in sys.stdlib_module_names and top.lower() not in known:

@@ -25,7 +25,7 @@ from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.sources.batch_source import register
 from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.storage.catalog import Catalog
-from freshet.storage.io import object_file_io
+from freshet.storage.io import object_stores
 from freshet.storage.table import Table
 from tests.kit.s3_server import S3Place
 from tests.kit.spark import inside_query
@@ -37,7 +37,7 @@ ROWS = 300
 
 def _user_of_the_store(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     assert sum(batch.num_rows for batch in batches)
-    yield pa.RecordBatch.from_pydict({"worker": [os.getpid()], "user": pa.array([object_file_io._used_in], pa.int64())})
+    yield pa.RecordBatch.from_pydict({"worker": [os.getpid()], "user": pa.array([object_stores._used_in], pa.int64())})
 
 
 def _workers(spark: SparkSession) -> dict[int, int | None]:

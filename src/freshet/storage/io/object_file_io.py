@@ -1,67 +1,67 @@
 """Files in an object store: S3 and what is compatible with it, Google Cloud Storage, Azure.
 
-An exclusive create is one conditional put (`If-None-Match: *` at S3). It carries an id of its own among the metadata of
-the object: a store that says "exists already" may speak of the create itself, sent twice, so the key is read back:
+An exclusive create is a conditional put (`If-None-Match: *` at S3). It carries an id of its own among the metadata of
+the object, since a store that says "exists already" may speak of the create itself, sent twice; the client does not
+repeat it. Whatever is not plainly won is looked at:
 
-| answer of the store | the key holds | outcome |
+| answer of the store | the key holds | then |
 |---|---|---|
 | created | - | WON |
-| exists already, a time-out, an error of the server, none | our id | WON |
+| exists already, busy, a fault, none | our id | WON |
 | the same | another object | LOST |
-| the same | nothing, or no answer | UNKNOWN |
+| busy, a fault, none, in conflict | nothing | the same create once more, with the same id; after a few times UNKNOWN |
+| exists already | nothing: it was deleted meanwhile | UNKNOWN |
+| any | no answer | UNKNOWN |
+| refused | - | an error: nothing was created |
 
-A data file of up to `PART_BYTES` is one put, a larger one a multipart upload, which shows nothing before its end.
+A create that comes late meets the object of its own repetition, or wins as it: both carry the id.
 
-A forked child of a process that has used a store would wait for threads that it does not have, for ever: it is
-refused. Stores are made when they are needed, and not before: Spark's Python daemon forks.
+Without the right to list a bucket, S3 answers 403 for a key that is missing. Such a key counts as missing where a
+listing is refused as well, but not the credentials; its error names both.
 
 Source: obstore 0.12.1 and S3 servers, tried (README of storage).
 """
 
 from __future__ import annotations
 
-import io
-import os
+import logging
+import random
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Never, TypeVar
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import (
-    AlreadyExistsError as StoredAlreadyError,
-)
-from obstore.exceptions import (
-    BaseError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    UnknownConfigurationKeyError,
-)
+from obstore.exceptions import AlreadyExistsError as StoredAlreadyError
 
-from freshet.storage.exceptions import (
-    AlreadyExistsError,
-    InvalidRequestError,
-    NotFoundError,
-    RetryableError,
-    StorageError,
-)
+from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError
+from freshet.storage.io.conditional_puts import PROBE_PREFIX, check_conditional_puts
 from freshet.storage.io.file_io import Created, Deleted, FileStatus, Folders, OutputFile
-from freshet.storage.io.object_stores import ObjectStore, open_object_store
+from freshet.storage.io.object_errors import ERRORS, answer_of, store_error
+from freshet.storage.io.object_input import ObjectInput
+from freshet.storage.io.object_output import PART_BYTES, UPLOADS_MAX, ObjectOutputFile, Parts
+from freshet.storage.io.object_stores import S3_SCHEMES, ObjectStore, ObjectStores, Retries, place_of
 from freshet.storage.io.ranges import ByteRange, ReadCosts
-from freshet.storage.options.secrets import without_secrets
 
-PART_BYTES: Final = 8 * 1024 * 1024
-"""Of a multipart upload; S3 wants 5 MB at least."""
+T = TypeVar("T")
 
 DELETE_MAX: Final = 1000
 """Keys of one request."""
 
-_CLAIM: Final = "freshet-claim"
-_ERRORS: Final = (BaseError, OSError, ValueError)
+CREATES_MAX: Final = 6
+"""How often a create is sent while nothing is known of it."""
 
-_used_in: int | None = None
-"""The process that has used a store first; its forked children must not."""
+_CREATE_WAIT_S: Final = 0.1
+"""Before the second create; twice as long before each further one, and any part of it."""
+
+_CREATE_END_S: Final = 60.0
+
+_CLAIM: Final = "freshet-claim"
+_LOG: Final = logging.getLogger(__name__)
+_NEVER_RUN: Final[set[str]] = set()
+"""Schemes of which this process has been warned."""
 
 
 class ObjectFileIO:
@@ -72,48 +72,53 @@ class ObjectFileIO:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """`options` are those of the store, resolved; they are neither shown nor kept elsewhere."""
-        self._options = dict(options)
-        self._stores: dict[tuple[str, bool], ObjectStore] = {}
+        self._stores = ObjectStores(options)
+
+    def __reduce__(self) -> Never:
+        raise TypeError("an ObjectFileIO holds credentials and is not pickled; send the location and the settings")
 
     def open_input(self, path: str) -> pa.NativeFile:
         """A file that makes a request for each read."""
-        return pa.PythonFile(_ObjectInput(self, path, self.size(path)), mode="r")
+        return pa.PythonFile(ObjectInput(partial(self.read_range, path), self.size(path)), mode="r")
 
     def read_range(self, path: str, wanted: ByteRange) -> pa.Buffer:
         """One request; nothing for a range of no length."""
         if wanted.length <= 0:
             return pa.py_buffer(b"")
-        store, key = self._place(path)
         try:
-            return pa.py_buffer(obstore.get_range(store, key, start=wanted.offset, length=wanted.length))
-        except _ERRORS as error:
+            return self._ask(
+                "read",
+                path,
+                lambda store, key: pa.py_buffer(
+                    obstore.get_range(store, key, start=wanted.offset, length=wanted.length)
+                ),
+            )
+        except NotFoundError:
+            raise
+        except StorageError:
             if wanted.offset >= self.size(path):  # a store refuses a range that begins at the end
                 return pa.py_buffer(b"")
-            raise self._error(error, "read", path) from error
+            raise
 
     def read_bytes(self, path: str) -> bytes:
         """One request."""
-        store, key = self._place(path)
-        try:
-            return obstore.get(store, key).bytes().to_bytes()
-        except _ERRORS as error:
-            raise self._error(error, "read", path) from error
+        return self._ask("read", path, lambda store, key: bytes(obstore.get(store, key).bytes().to_bytes()))
 
     def open_output(self, path: str) -> OutputFile:
         """Nothing shows before `close`."""
         return ObjectOutputFile(self, path)
 
     def create_exclusive(self, path: str, data: bytes) -> Created:
-        """One conditional put, sent once; then, if it was not plainly won, what the key holds."""
-        store, key = self._place(path, retries=False)
-        claim = str(uuid.uuid4())
-        try:
-            obstore.put(store, key, data, mode="create", attributes={_CLAIM: claim}, use_multipart=False)
-        except _ERRORS as error:
-            if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-                raise self._error(error, "create", path) from error
-            return self._claimed_by(path, claim)
-        return Created.WON
+        """One conditional put; further ones with the same id while the store is busy and the key is missing."""
+        folder = path.rpartition("/")[0]
+        check_conditional_puts(
+            self._stores.endpoint(path),
+            place_of(path),
+            f"{folder}/{PROBE_PREFIX}{uuid.uuid4()}",
+            lambda probe: self._create(probe, b""),
+            self.delete,
+        )
+        return self._create(path, data)
 
     def asked_again(self, path: str, data: bytes) -> Created:
         """Compares the bytes."""
@@ -125,11 +130,7 @@ class ObjectFileIO:
 
     def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """One put."""
-        store, key = self._place(path)
-        try:
-            obstore.put(store, key, data, use_multipart=False)
-        except _ERRORS as error:
-            raise self._error(error, "write", path) from error
+        self._ask("write", path, lambda store, key: obstore.put(store, key, data, use_multipart=False))
 
     def exists(self, path: str) -> bool:
         """One request."""
@@ -140,35 +141,30 @@ class ObjectFileIO:
         return True
 
     def exists_prefix(self, path: str) -> bool:
-        """The first page of a listing."""
-        store, key = self._place(path)
-        try:
-            return any(page for page in obstore.list(store, prefix=key or None, chunk_size=1))
-        except _ERRORS as error:
-            raise self._error(error, "list", path) from error
+        """The first page of a listing; true also for an empty folder that another client has marked as one."""
+        return self._ask(
+            "list",
+            path,
+            lambda store, key: any(page for page in obstore.list(store, prefix=key or None, chunk_size=1)),
+        )
 
     def size(self, path: str) -> int:
         """One request."""
-        store, key = self._place(path)
-        try:
-            return obstore.head(store, key)["size"]
-        except _ERRORS as error:
-            raise self._error(error, "look at", path) from error
+        return self._ask("look at", path, lambda store, key: int(obstore.head(store, key)["size"]))
 
     def entries(self, path: str) -> Iterator[FileStatus]:
-        """A listing by delimiter, all pages of it."""
-        store, key = self._place(path)
-        root = path.rstrip("/")
+        """A listing by delimiter, all pages of it. The mark of an empty folder is the folder, not a file."""
+        root, own = path.rstrip("/"), path[len(place_of(path)) :].strip("/")
         try:
-            listed = obstore.list_with_delimiter(store, prefix=key or None)
-        except FileNotFoundError:
+            listed = self._ask("list", path, lambda store, key: obstore.list_with_delimiter(store, prefix=key or None))
+        except NotFoundError:
             return
-        except _ERRORS as error:
-            raise self._error(error, "list", path) from error
         for prefix in listed["common_prefixes"]:
             name = prefix.rstrip("/").rpartition("/")[2]
             yield FileStatus(name, f"{root}/{name}", 0, 0, is_folder=True)
         for meta in listed["objects"]:
+            if meta["path"] == own:
+                continue
             name = meta["path"].rpartition("/")[2]
             modified_ms = int(meta["last_modified"].timestamp() * 1000)
             version = meta["e_tag"] or f"{modified_ms}"
@@ -178,225 +174,202 @@ class ObjectFileIO:
         """A look and a deletion."""
         if not self.exists(path):
             return False
-        store, key = self._place(path)
         try:
-            obstore.delete(store, key)
-        except FileNotFoundError:
+            self._delete(path, [path])
+        except NotFoundError:
             return False
-        except _ERRORS as error:
-            raise self._error(error, "delete", path) from error
         return True
 
     def delete_all(self, paths: Sequence[str], *, in_turn: bool = False) -> Deleted:
-        """One request for a thousand; those that were not there count as deleted."""
+        """One request for a thousand of a bucket; those that were not there count as deleted."""
         deleted = failed = 0
         cause: str | None = None
         size = 1 if in_turn else DELETE_MAX
-        for start in range(0, len(paths), size):
-            part = paths[start : start + size]
-            store, _ = self._place(part[0])
+        for part in _parts_of_buckets(paths, size):
             try:
-                obstore.delete(store, [self._place(path)[1] for path in part])
+                self._delete(part[0], part)
                 deleted += len(part)
-            except FileNotFoundError:
+            except NotFoundError:
                 continue
-            except _ERRORS as error:
+            except StorageError as error:
                 failed += len(part)
-                cause = cause or str(self._error(error, "delete", part[0]))
+                cause = cause or str(error)
                 if in_turn:
                     break
         return Deleted(deleted, failed, cause)
 
     def delete_prefix(self, path: str) -> None:
-        """A thousand at a time."""
-        store, key = self._place(path)
-        try:
-            for page in obstore.list(store, prefix=key or None, chunk_size=DELETE_MAX):
-                obstore.delete(store, [meta["path"] for meta in page])
-        except FileNotFoundError:
-            return
-        except _ERRORS as error:
-            raise self._error(error, "delete", path) from error
+        """A thousand at a time, and the marks of empty folders."""
+        place, own = place_of(path), path[len(place_of(path)) :].strip("/")
+        listed = self._ask("list", path, lambda store, key: obstore.list(store, prefix=key or None, chunk_size=1000))
+        for page in self._pages(path, listed):
+            self._delete(path, [f"{place}/{meta['path']}" for meta in page if meta["path"] != own])
+            for meta in page:  # the client takes the slash from the key of a mark
+                if meta["size"] == 0 and (meta["path"] == own or self.exists_prefix(f"{place}/{meta['path']}")):
+                    self._delete_marker(f"{place}/{meta['path']}")
 
     def put_new(self, path: str, data: bytes) -> None:
-        """A data file in one put."""
-        store, key = self._place(path)
+        """A data file in one put. Its name is unique, so that an answer that is lost may be asked for again."""
+        self._warn(path)
         claim = str(uuid.uuid4())
-        try:
-            obstore.put(store, key, data, mode="create", attributes={_CLAIM: claim}, use_multipart=False)
-        except StoredAlreadyError as error:
-            if self._claimed_by(path, claim) is not Created.WON:
-                raise _exists_already(path) from error
-        except _ERRORS as error:
-            raise self._error(error, "write", path) from error
 
-    def open_parts(self, path: str) -> Any:
-        """A multipart upload."""
+        def create(store: ObjectStore, key: str) -> None:
+            try:
+                obstore.put(store, key, data, mode="create", attributes={_CLAIM: claim}, use_multipart=False)
+            except StoredAlreadyError as error:
+                if self._claimed_by(path, claim) is not Created.WON:
+                    raise _exists_already(path) from error
+
+        self._ask("write", path, create)
+
+    def check_new(self, path: str) -> None:
+        """One request."""
+        self._warn(path)
         if self.exists(path):
             raise _exists_already(path)
-        store, key = self._place(path)
-        try:
-            return obstore.open_writer(store, key, buffer_size=PART_BYTES)
-        except _ERRORS as error:
-            raise self._error(error, "write", path) from error
 
-    def error_of(self, error: Exception, path: str) -> StorageError:
-        """For an upload that has failed."""
-        return self._error(error, "write", path)
-
-    def _claimed_by(self, path: str, claim: str) -> Created:
-        """Whose create it was that made the object."""
-        store, key = self._place(path)
+    def put_parts(self, path: str, parts: Parts) -> None:
+        """A multipart upload; parts are sent again by the client, the whole is not."""
+        store, key = self._stores.open(path)
         try:
-            found = obstore.get(store, key).attributes.get(_CLAIM)
-        except _ERRORS:
+            obstore.put(store, key, parts, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=UPLOADS_MAX)
+        except ERRORS as error:
+            raise store_error(error, "write", path, self._stores.options) from error
+
+    def _create(self, path: str, data: bytes) -> Created:
+        self._warn(path)
+        claim, end_s = str(uuid.uuid4()), time.monotonic() + _CREATE_END_S
+        for count in range(CREATES_MAX):
+            store, key = self._stores.open(path, Retries.NONE)
+            started = time.monotonic()
+            try:
+                obstore.put(store, key, data, mode="create", attributes={_CLAIM: claim}, use_multipart=False)
+                return Created.WON
+            except ERRORS as error:
+                answer = answer_of(error)
+                is_renewed = answer.is_expired and count == 0 and self._stores.renew(started)
+                if (
+                    answer.status is not None
+                    and not answer.is_busy
+                    and answer.status not in (409, 412)
+                    and not is_renewed
+                ):
+                    raise store_error(error, "create", path, self._stores.options) from error
+                if isinstance(error, ValueError | FileExistsError) and answer.status is None:
+                    raise store_error(error, "create", path, self._stores.options) from error
+                is_there = answer.status == 412 or (answer.status is None and isinstance(error, StoredAlreadyError))
+            found = self._claimed_by(path, claim)
+            if found is not None:
+                return found
+            if is_there or time.monotonic() > end_s:
+                break
+            time.sleep(random.uniform(0, _CREATE_WAIT_S * 2**count))
+        return Created.UNKNOWN
+
+    def _claimed_by(self, path: str, claim: str) -> Created | None:
+        """Whose create it was that made the object; None where there is none, UNKNOWN without an answer."""
+        try:
+            found = self._ask("read", path, lambda store, key: obstore.get(store, key).attributes.get(_CLAIM))
+        except NotFoundError:
+            return None
+        except StorageError:
             return Created.UNKNOWN
         return Created.WON if found == claim else Created.LOST
 
-    def _place(self, path: str, *, retries: bool = True) -> tuple[ObjectStore, str]:
-        _refuse_forked()
-        parts = urlsplit(path, allow_fragments=False)
-        place = f"{parts.scheme}://{parts.netloc}"
-        store = self._stores.get((place, retries))
-        if store is None:
-            made = open_object_store(place, self._options, retries=retries)
-            store = self._stores.setdefault((place, retries), made)
-        return store, path[len(place) :].strip("/")
-
-    def _error(self, error: Exception, action: str, path: str) -> StorageError:
-        text = without_secrets(str(error).split("\n\nDebug source")[0], self._options)
-        if isinstance(error, FileNotFoundError):
-            return NotFoundError(
-                f"cannot {action} {path}: there is no such object; check the path, or whether the file was expired",
-                path=path,
-            )
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-            return InvalidRequestError(
-                f"cannot {action} {path}: the store refuses these credentials ({text}); give the user the right to do "
-                "so, or other credentials",
-                path=path,
-            )
-        if isinstance(error, UnknownConfigurationKeyError | ValueError):
-            return InvalidRequestError(f"cannot {action} {path}: {text}; check the options of the store", path=path)
-        return RetryableError(
-            f"cannot {action} {path}: {text}; try again, and check the endpoint and the network if it stays", path=path
-        )
-
-
-class ObjectOutputFile:
-    """Bytes gathered until they fill a part; from then on a multipart upload."""
-
-    def __init__(self, file_io: ObjectFileIO, path: str) -> None:
-        self._io = file_io
-        self._path = path
-        self._buffer = bytearray()
-        self._parts: Any = None
-        self._position = 0
-        self.closed = False
-
-    def readable(self) -> bool:
-        """Never; asked by pyarrow."""
-        return False
-
-    def writable(self) -> bool:
-        """Always; asked by pyarrow."""
-        return True
-
-    def seekable(self) -> bool:
-        """Never; asked by pyarrow."""
-        return False
-
-    def write(self, data: bytes | memoryview | pa.Buffer) -> int:
-        """Appends the bytes."""
-        view = memoryview(data).cast("B")
-        self._position += view.nbytes
-        if self._parts is not None:
-            self._upload(view)
-            return view.nbytes
-        self._buffer += view
-        if len(self._buffer) > PART_BYTES:
-            self._parts = self._io.open_parts(self._path)
-            self._upload(bytes(self._buffer))
-            self._buffer.clear()
-        return view.nbytes
-
-    def tell(self) -> int:
-        """Bytes written so far."""
-        return self._position
-
-    def flush(self) -> None:
-        """Nothing to do: a part goes when it is full."""
-
-    def close(self) -> None:
-        """The object appears."""
-        if self.closed:
+    def _delete(self, place: str, paths: Sequence[str]) -> None:
+        """Objects of one bucket; key by key where the store cannot do more."""
+        if not paths:
             return
-        self.closed = True
-        if self._parts is None:
-            self._io.put_new(self._path, bytes(self._buffer))
+        keys = [self._stores.open(path)[1] for path in paths]
+        try:
+            self._request("delete", place, lambda store, _: obstore.delete(store, keys))
+        except ERRORS as error:
+            if answer_of(error).is_not_implemented and self._stores.without_bulk_deletes(place):
+                self._ask("delete", place, lambda store, _: obstore.delete(store, keys))
+                return
+            raise store_error(error, "delete", place, self._stores.options) from error
+
+    def _delete_marker(self, path: str) -> None:
+        try:
+            self._stores.delete_marker(path)
+        except FileNotFoundError:
             return
+        except ERRORS as error:
+            raise store_error(error, "delete", f"{path}/", self._stores.options) from error
+
+    def _pages(self, path: str, listed: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         try:
-            self._parts.close()
-        except _ERRORS as error:
-            raise self._io.error_of(error, self._path) from error
+            yield from listed
+        except FileNotFoundError:
+            return
+        except ERRORS as error:
+            raise store_error(error, "list", path, self._stores.options) from error
 
-    def abort(self) -> None:
-        """Nothing of it shows."""
-        self.closed = True
-        self._parts = None
-
-    def _upload(self, data: bytes | memoryview) -> None:
+    def _ask(self, action: str, path: str, request: Callable[[ObjectStore, str], T]) -> T:
+        """The answer to a request, which the client repeats while the store is busy."""
         try:
-            self._parts.write(data)
-        except _ERRORS as error:
-            raise self._io.error_of(error, self._path) from error
+            return self._request(action, path, request)
+        except StorageError:
+            raise
+        except ERRORS as error:
+            if action in ("read", "look at") and answer_of(error).is_refusal and self._may_be_missing(path, error):
+                raise NotFoundError(
+                    f"cannot {action} {path}: there is no such object, or the user may not see it: without the right "
+                    "to list the bucket (s3:ListBucket) a store answers the same; check the path and the rights",
+                    path=path,
+                ) from error
+            raise store_error(error, action, path, self._stores.options) from error
+
+    def _request(self, action: str, path: str, request: Callable[[ObjectStore, str], T]) -> T:
+        """Once more with newer credentials, where those of before have expired."""
+        for is_last in (False, True):
+            store, key = self._stores.open(path)
+            started = time.monotonic()
+            try:
+                answer = request(store, key)
+                self._stores.has_answered(path)
+                return answer
+            except ERRORS as error:
+                expired = answer_of(error).is_expired or (answer_of(error).is_refusal and not answer_of(error).code)
+                if is_last or not expired or not self._stores.renew(started):
+                    raise
+        raise AssertionError
+
+    def _may_be_missing(self, path: str, error: Exception) -> bool:
+        """Of a key that is refused: whether nothing but the right to list is missing."""
+        if answer_of(error).code not in ("", "AccessDenied"):
+            return False
+        try:
+            store, key = self._stores.open(path)
+            pages = obstore.list(store, prefix=key.rpartition("/")[0] or None, chunk_size=1)
+            next(iter(pages), None)
+        except ERRORS as refused:
+            answer = answer_of(refused)
+            if answer.is_refusal and answer.code not in ("", "AccessDenied"):
+                raise store_error(refused, "list", path, self._stores.options) from refused
+            return answer.is_refusal
+        return False  # it may be listed, and so a missing one would have been called missing
+
+    def _warn(self, path: str) -> None:
+        scheme = path.partition(":")[0]
+        if scheme not in S3_SCHEMES and scheme not in _NEVER_RUN:
+            _NEVER_RUN.add(scheme)
+            _LOG.warning(
+                "writing to %s: Freshet was never run against this service, only the code that it shares with S3 was; "
+                "try it with data that you can lose",
+                place_of(path),
+            )
 
 
-class _ObjectInput(io.RawIOBase):
-    """Random reads of one object, each a request."""
-
-    def __init__(self, file_io: ObjectFileIO, path: str, size_bytes: int) -> None:
-        self._io = file_io
-        self._path = path
-        self._size_bytes = size_bytes
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def size(self) -> int:
-        return self._size_bytes
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}[whence]
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int | None = -1) -> Any:
-        """A buffer, which pyarrow takes as it is."""
-        left = max(0, self._size_bytes - self._position)
-        length = left if size is None or size < 0 else min(size, left)
-        found = self._io.read_range(self._path, ByteRange(self._position, length))
-        self._position += found.size
-        return found
-
-
-def _refuse_forked() -> None:
-    global _used_in
-    process = os.getpid()
-    if _used_in is None:
-        _used_in = process
-    elif _used_in != process:
-        raise InvalidRequestError(
-            "an object store cannot be used in a process that was forked from one that has used it: its threads are "
-            "missing here; start the process with the method spawn (multiprocessing.set_start_method)"
-        )
+def _parts_of_buckets(paths: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """The paths in order, in parts of at most a size, each of one bucket."""
+    start = 0
+    while start < len(paths):
+        place, end = place_of(paths[start]), start + 1
+        while end < min(len(paths), start + size) and place_of(paths[end]) == place:
+            end += 1
+        yield paths[start:end]
+        start = end
 
 
 def _exists_already(path: str) -> AlreadyExistsError:

@@ -1,67 +1,229 @@
-"""Clients of object stores, made from catalog options as Paimon and Hadoop spell them.
+"""The clients of object stores: one for each bucket and way to retry, made when it is first needed, not before.
 
-    s3.endpoint  s3.access-key  s3.secret-key  s3.session-token  s3.region  s3.path.style.access
+Credentials of S3: keys that are given; `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`; a profile of `~/.aws`
+(`aws_profile`); else what the client finds itself and renews: a web identity, a container's, the machine's role.
 
-The prefixes `s3a.` and `fs.s3a.` mean the same, as does a dot for a dash in `access.key`. What is not given comes from
-the environment (`AWS_*`), the machine's role, a web identity. Source: Paimon's S3FileIO, which hands options to Hadoop.
+A forked child of a process that has used a store would wait for threads that it does not have, for ever: it is refused.
+Spark's Python daemon forks, so that nothing here runs at import. Source: obstore 0.12.1, tried.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Mapping
 from datetime import timedelta
+from enum import Enum
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
-from obstore.store import from_url
+from obstore.store import S3Store, from_url
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.aws_profile import Credentials, is_profile_used, profile_credentials
+from freshet.storage.io.other_store_options import azure_config, google_config
+from freshet.storage.io.s3_options import S3Settings, s3_settings
 from freshet.storage.options.secrets import without_secrets
 
 ObjectStore: TypeAlias = Any
 """Of obstore, whose types are known to type checkers only."""
 
-_PREFIXES: Final = ("fs.s3a.", "s3a.", "s3.")
-_KEYS: Final = {
-    "endpoint": "endpoint",
-    "access-key": "access_key_id",
-    "secret-key": "secret_access_key",
-    "session-token": "session_token",
-    "region": "region",
-    "endpoint-region": "region",
-}
-_PATH_STYLE: Final = "path-style-access"
-_RETRIES_MAX: Final = 8
-_TIMEOUT: Final = timedelta(seconds=30)
+S3_SCHEMES: Final = ("s3", "s3a")
+
+_TIMEOUT: Final = timedelta(seconds=60)
+_CONNECT_TIMEOUT: Final = timedelta(seconds=10)
+_RETRIES_MAX: Final = 12
+_FIRST_RETRIES_MAX: Final = 5
+"""Until the store has answered once: a wrong endpoint is reported within seconds."""
+
+_RETRY_TIMEOUT: Final = timedelta(seconds=120)
+_BACKOFF: Final = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=8), "base": 2}
+_RENEW_S: Final = 1.0
+"""Threads that come with the same expired token renew it once."""
 
 
-def open_object_store(place: str, options: Mapping[str, str], *, retries: bool) -> ObjectStore:
-    """The client of `scheme://bucket`; without retries for a request that must be sent once."""
-    is_s3 = urlsplit(place).scheme in ("s3", "s3a")
-    config: Any = _s3_config(options) if is_s3 else {}  # a type of obstore for each kind of store
-    endpoint = str(config.get("endpoint", ""))
-    try:
-        return from_url(
-            place.replace("s3a://", "s3://", 1),
-            config=config,
-            client_options={"allow_http": endpoint.startswith("http:"), "timeout": _TIMEOUT},
-            retry_config={"max_retries": _RETRIES_MAX if retries else 0},
-        )
-    except (BaseError, ValueError) as error:
-        raise InvalidRequestError(f"{place} cannot be opened: {without_secrets(str(error), options)}") from error
+class Retries(Enum):
+    """How often the client repeats a request."""
+
+    NONE = "none"
+    USUAL = "usual"
 
 
-def _s3_config(options: Mapping[str, str]) -> dict[str, Any]:
-    config: dict[str, Any] = {}
-    for key, text in options.items():
-        name = next(key.removeprefix(prefix) for prefix in _PREFIXES if key.startswith(prefix)).replace(".", "-")
-        if name == _PATH_STYLE:
-            config["virtual_hosted_style_request"] = text.lower() != "true"
-        elif name in _KEYS:
-            config[_KEYS[name]] = text
+class ObjectStores:
+    """The clients for one set of options. May be shared by threads."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """`options` are those of the store, resolved; they are neither shown nor kept elsewhere."""
+        self.options = dict(options)
+        self._settings: S3Settings | None = None
+        self._clients: dict[tuple[str, Retries, bool], ObjectStore] = {}
+        self._answered: set[str] = set()
+        self._without_bulk: set[str] = set()
+        self._lock = threading.Lock()
+        self._profile: Credentials | None = None
+        self._renewed_s = 0.0
+
+    def open(self, path: str, retries: Retries = Retries.USUAL) -> tuple[ObjectStore, str]:
+        """The client of the bucket of a path, and the key."""
+        _refuse_forked()
+        place = place_of(path)
+        key = (place, retries, retries is Retries.NONE or place in self._answered)
+        client = self._clients.get(key)
+        if client is None:
+            with self._lock:
+                client = self._clients.get(key) or self._clients.setdefault(key, self._new(place, retries))
+        return client, path[len(place) :].strip("/")
+
+    def has_answered(self, path: str) -> None:
+        """The endpoint and the credentials are right: from now on requests are repeated for longer."""
+        place = place_of(path)
+        if place not in self._answered:
+            self._answered.add(place)
+
+    def answers(self, path: str) -> bool:
+        """Whether some request to this bucket has succeeded."""
+        return place_of(path) in self._answered
+
+    def without_bulk_deletes(self, path: str) -> bool:
+        """From now on deletes key by key; False where it does so already."""
+        place = place_of(path)
+        if place in self._without_bulk:
+            return False
+        with self._lock:
+            self._without_bulk.add(place)
+            self._clients.clear()
+        return True
+
+    def renew(self, seen_at: float) -> bool:
+        """Reads a profile again after the store has refused what was used at `seen_at`; False where there is none."""
+        with self._lock:
+            if self._profile is None:
+                return False
+            if seen_at > self._renewed_s or time.monotonic() > self._renewed_s + _RENEW_S:
+                self._profile = None
+                self._clients.clear()
+                self._renewed_s = time.monotonic()
+            return True
+
+    def endpoint(self, path: str) -> str:
+        """What answers for a path; for messages and to know a store again."""
+        if urlsplit(path).scheme not in S3_SCHEMES:
+            return place_of(path)
+        return self._s3().endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "AWS")
+
+    def delete_marker(self, path: str) -> None:
+        """Removes the object whose key is that of the path and a slash, as other clients make for an empty folder."""
+        place = place_of(path)
+        if urlsplit(place).scheme not in S3_SCHEMES:
+            return
+        below = self._new(place, Retries.USUAL, below=path[len(place) :].strip("/"))
+        below.delete("")
+
+    def _new(self, place: str, retries: Retries, below: str | None = None) -> ObjectStore:
+        scheme = urlsplit(place).scheme
+        count = _RETRIES_MAX if place in self._answered else _FIRST_RETRIES_MAX
+        client: dict[str, Any] = {"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT, **_authority()}
+        config: dict[str, Any] = {}
+        given: dict[str, Any] = {}
+        if scheme in S3_SCHEMES:
+            settings = self._s3()
+            config.update(settings.config)
+            client.update(settings.client)
+            count = count if settings.retries_max is None else settings.retries_max
+            self._set_endpoint(settings, urlsplit(place).netloc, below, config, client)
+            if place in self._without_bulk or below is not None:
+                config["disable_bulk_delete"] = True
+            credentials = self._credentials(settings)
+            if credentials is not None:
+                given["credential_provider"] = credentials
+        elif scheme == "gs":
+            config = google_config(self.options)
         else:
-            raise InvalidRequestError(f"option {key} is not known; leave it out", option=key)
-    if "endpoint" in config:
-        config.setdefault("region", "us-east-1")
-    return config
+            config = azure_config(self.options)
+        retry = {"max_retries": count, "backoff": _BACKOFF, "retry_timeout": _RETRY_TIMEOUT}
+        if retries is Retries.NONE:
+            retry["max_retries"] = 0
+        try:
+            return open_client(place, config=config, client_options=client, retry_config=retry, **given)
+        except (BaseError, ValueError) as error:
+            text = str(error).split("\n\nDebug source")[0]
+            raise InvalidRequestError(f"{place} cannot be opened: {without_secrets(text, self.options)}") from None
+
+    def _s3(self) -> S3Settings:
+        if self._settings is None:
+            self._settings = s3_settings(self.options)
+        return self._settings
+
+    def _set_endpoint(
+        self, settings: S3Settings, bucket: str, below: str | None, config: dict[str, Any], client: dict[str, Any]
+    ) -> None:
+        endpoint = settings.endpoint
+        if endpoint is None and (below is not None or settings.is_virtual_host):
+            region = config.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+            environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+            endpoint = environment or f"https://s3.{region or 'us-east-1'}.amazonaws.com"
+        if endpoint is None:
+            return
+        if settings.is_virtual_host:
+            scheme, _, host = endpoint.partition("://")
+            endpoint = f"{scheme}://{bucket}.{host}"
+        elif below is not None:
+            endpoint = f"{endpoint.rstrip('/')}/{bucket}"
+        if below is not None:
+            endpoint = f"{endpoint}/{below}"
+        config["virtual_hosted_style_request"] = settings.is_virtual_host or below is not None
+        config["endpoint"] = config["aws_endpoint_url_s3"] = endpoint
+
+    def _credentials(self, settings: S3Settings) -> Credentials | None:
+        """None where the client finds them itself."""
+        given = settings.credentials
+        if given:
+            found = {"token": None, **given, "expires_at": None}
+            return lambda: dict(found)
+        if settings.config.get("skip_signature") or not (settings.wants_profile or is_profile_used(os.environ)):
+            return None
+        if self._profile is None:
+            self._profile = profile_credentials(os.environ)
+        return self._profile
+
+
+def open_client(place: str, **settings: Any) -> ObjectStore:
+    """The client of `scheme://bucket`; tests of stores that are not run here replace it."""
+    scheme, _, bucket = place.partition("://")
+    return S3Store(bucket, **settings) if scheme in S3_SCHEMES else from_url(place, **settings)
+
+
+def place_of(path: str) -> str:
+    """`scheme://bucket` of a path."""
+    end = path.find("/", path.index("://") + 3)
+    return path if end < 0 else path[:end]
+
+
+def _authority() -> dict[str, Any]:
+    """The certificates of AWS_CA_BUNDLE; those of SSL_CERT_FILE the client finds itself."""
+    name = os.environ.get("AWS_CA_BUNDLE")
+    if not name:
+        return {}
+    try:
+        with open(name, "rb") as file:
+            return {"root_certificate": file.read()}
+    except OSError as error:
+        raise InvalidRequestError(f"AWS_CA_BUNDLE names {name}, which cannot be read: {error}") from error
+
+
+_used_in: int | None = None
+"""The process that has used a store first; its forked children must not."""
+
+
+def _refuse_forked() -> None:
+    global _used_in
+    process = os.getpid()
+    if _used_in is None:
+        _used_in = process
+    elif _used_in != process:
+        raise InvalidRequestError(
+            "an object store cannot be used in a process that was forked from one that has used it: its threads are "
+            "missing here; start the process with the method spawn (multiprocessing.set_start_method)"
+        )

@@ -43,10 +43,13 @@ _MEMORY: Final = MemoryFileIO()
 
 MEMORY_SCHEME: Final = "memory"
 S3_SCHEMES: Final = ("s3", "s3a")
-OTHER_OBJECT_SCHEMES: Final = ("gs", "az", "abfs", "abfss")
+AZURE_SCHEMES: Final = ("az", "abfs", "abfss")
 
 S3_OPTIONS: Final = ("s3.*", "s3a.*", "fs.s3a.*")
 """As Paimon takes them, whatever the scheme."""
+
+GOOGLE_OPTIONS: Final = ("gs.*", "fs.gs.*")
+AZURE_OPTIONS: Final = ("azure.*", "fs.azure.*")
 
 
 def _objects_of(location: str, options: Mapping[str, str]) -> FileIO:
@@ -63,7 +66,8 @@ SCHEMES: Final[Mapping[str, Store]] = MappingProxyType(
         FILE_SCHEME: Store(lambda location, options: LocalFileIO(), needs_coordination=False),
         MEMORY_SCHEME: Store(lambda location, options: _MEMORY, is_of_this_process=True, needs_coordination=False),
         **{scheme: Store(_objects_of, S3_OPTIONS) for scheme in S3_SCHEMES},
-        **{scheme: Store(_objects_of) for scheme in OTHER_OBJECT_SCHEMES},
+        "gs": Store(_objects_of, GOOGLE_OPTIONS),
+        **{scheme: Store(_objects_of, AZURE_OPTIONS) for scheme in AZURE_SCHEMES},
     }
 )
 

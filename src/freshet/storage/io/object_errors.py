@@ -1,0 +1,150 @@
+"""What a store has answered, and the error that says so to a person.
+
+The client's errors carry the status and S3's code in their text only, with pages of debugging after it. What is shown
+is one line: the request, the status, the code, and what to do next. Source: obstore 0.12.1, tried; S3's error codes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from obstore.exceptions import (
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
+from freshet.storage.options.secrets import without_secrets
+
+ERRORS: Final = (BaseError, OSError, ValueError)
+"""What a call of the client raises."""
+
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_REQUEST: Final = re.compile(r"Error performing (\w+) (https?://\S+?)(?:\?\S*)? in \S+?,?(?: after (\d+) retries)?[, ]")
+_NO_ANSWER: Final = re.compile(r"kind: (Connect|Timeout|Request|Interrupted|Decode|Unknown)\b")
+_CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(\w+)")
+_SYSTEM: Final = re.compile(r'(?:message|error): "([^"]{1,200})"')
+
+_BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
+_EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
+
+_REMEDIES: Final[Mapping[str, str]] = {
+    "NoSuchBucket": "there is no such bucket at this endpoint; create it, or correct the location or the endpoint",
+    "InvalidBucketName": "this is no name of a bucket; correct the location",
+    "InvalidAccessKeyId": "the store does not know this access key; check s3.access-key or AWS_ACCESS_KEY_ID",
+    "SignatureDoesNotMatch": "the secret key does not belong to the access key; check s3.secret-key or "
+    "AWS_SECRET_ACCESS_KEY",
+    "InvalidToken": "the session token is not valid; check s3.session.token or AWS_SESSION_TOKEN",
+    "AccessDenied": "the user lacks the right to do so; grant it, or give other credentials",
+    "RequestTimeTooSkewed": "the clock of this machine differs too much from the store's; set it",
+    "PermanentRedirect": "the bucket is in another region; give s3.region or AWS_REGION",
+    "IllegalLocationConstraintException": "the bucket is in another region; give s3.region or AWS_REGION",
+    "AuthorizationHeaderMalformed": "the bucket is in another region; give s3.region or AWS_REGION",
+    **dict.fromkeys(
+        _EXPIRED, "the credentials have expired and no newer ones were found; give a profile or a role that renews them"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The status and the code of an answer; no status where there was no answer, no code to a HEAD."""
+
+    status: int | None
+    code: str = ""
+
+    @property
+    def is_busy(self) -> bool:
+        """Waiting helps."""
+        return self.status in _BUSY
+
+    @property
+    def is_expired(self) -> bool:
+        """Newer credentials help."""
+        return self.code in _EXPIRED
+
+    @property
+    def leaves_create_open(self) -> bool:
+        """To a create: no answer, a fault, "exists already" or "in conflict" (409); any other refuses it."""
+        return self.status is None or self.is_busy or self.status in (409, 412)
+
+    @property
+    def is_refusal(self) -> bool:
+        return self.status in (401, 403)
+
+    @property
+    def is_not_implemented(self) -> bool:
+        return self.status in (405, 501) or self.code == "NotImplemented"
+
+
+def answer_of(error: BaseException) -> Answer:
+    """What the store has answered."""
+    text = str(error)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    return Answer(int(status[1]) if status else None, code[1] if code else "")
+
+
+def shown_error(error: BaseException, options: Mapping[str, str]) -> str:
+    """One line of an error of the client, without secrets."""
+    text = str(error)
+    request, answer = _REQUEST.search(text), answer_of(error)
+    if request is None:
+        return without_secrets(text.split("\n\nDebug source")[0].split("<?xml")[0].strip(), options)
+    retried = f" after {request[3]} more attempts" if request[3] else ""
+    if answer.status is not None:
+        said = f"answered {answer.status} {answer.code}".rstrip()
+    else:
+        said = f"got no answer ({_why_no_answer(text)})"
+    return without_secrets(f"{request[1]} {request[2]} {said}{retried}", options)
+
+
+def store_error(error: Exception, action: str, path: str, options: Mapping[str, str]) -> StorageError:
+    """The error of a call that failed, which was to do `action` with `path`."""
+    answer, text = answer_of(error), shown_error(error, options)
+    begin = f"cannot {action} {path}: "
+    if isinstance(error, FileNotFoundError) and answer.code != "NoSuchBucket":
+        return NotFoundError(
+            f"{begin}there is no such object; check the path, or whether the file was expired", path=path
+        )
+    remedy = _REMEDIES.get(answer.code)
+    if remedy is not None:
+        return InvalidRequestError(f"{begin}{remedy} ({text})", path=path)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or answer.is_refusal:
+        return InvalidRequestError(
+            f"{begin}the store refuses these credentials ({text}); give the user the right to do so, or other "
+            "credentials",
+            path=path,
+        )
+    if "InvalidCertificate" in str(error):
+        return InvalidRequestError(
+            f"{begin}{text}; name the file of the authority that signed it in AWS_CA_BUNDLE, or correct the endpoint",
+            path=path,
+        )
+    if answer.status is not None and not answer.is_busy:
+        return InvalidRequestError(f"{begin}{text}; check the endpoint and the options of the store", path=path)
+    if isinstance(error, UnknownConfigurationKeyError | ValueError) and not isinstance(error, BaseError):
+        return InvalidRequestError(f"{begin}{text}; check the path and the options of the store", path=path)
+    if answer.is_busy:
+        return RetryableError(f"{begin}{text}; the store is busy or has a fault: try again later", path=path)
+    return RetryableError(f"{begin}{text}; check the endpoint and the network, then try again", path=path)
+
+
+def _why_no_answer(text: str) -> str:
+    """From the debugging part of an error."""
+    certificate = _CERTIFICATE.search(text)
+    if certificate is not None:
+        return f"the certificate of the server is not trusted: {certificate[1]}"
+    if "InvalidContentType" in text:
+        return "the server does not speak TLS there: the endpoint may have to begin with http:"
+    system, kind = _SYSTEM.search(text), _NO_ANSWER.search(text)
+    if system is not None:
+        return system[1]
+    if kind is not None and kind[1] == "Timeout":
+        return "timed out"
+    return "the connection was closed" if kind is None or kind[1] != "Connect" else "no connection"

@@ -1,0 +1,177 @@
+"""A data file on its way into an object store: gathered, then one put, or a multipart upload in a thread of its own.
+
+A file of up to `PART_BYTES` is one put. A larger one goes as parts while it is written; nothing of it shows before its
+end. An upload that is given up is aborted at the store. One whose process is killed leaves parts that nobody sees and
+that cost money: a lifecycle rule of the bucket removes them (`AbortIncompleteMultipartUpload`).
+
+Memory: at most the part that is gathered, one that waits and `UPLOADS_MAX` on their way, 32 MB for a large file.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from freshet.storage.exceptions import StorageError
+
+PART_BYTES: Final = 8 * 1024 * 1024
+"""Of a multipart upload; S3 wants 5 MB at least, and takes 10,000 parts."""
+
+UPLOADS_MAX: Final = 2
+"""Parts of one file that are on their way at once."""
+
+_POLL_S: Final = 0.2
+
+Parts: TypeAlias = Iterator[bytes | bytearray]
+
+
+class Uploads(Protocol):
+    """What a store does with a data file."""
+
+    def put_new(self, path: str, data: bytes) -> None:
+        """Creates the object, which must not exist yet."""
+
+    def check_new(self, path: str) -> None:
+        """Raises where there is such an object."""
+
+    def put_parts(self, path: str, parts: Parts) -> None:
+        """Uploads the parts; an error of the iterator aborts the upload, and is raised."""
+
+
+class ObjectOutputFile:
+    """Bytes gathered until they fill a part; from then on a multipart upload."""
+
+    def __init__(self, uploads: Uploads, path: str) -> None:
+        self._uploads = uploads
+        self._path = path
+        self._buffer = bytearray()
+        self._upload: _Upload | None = None
+        self._position = 0
+        self.closed = False
+
+    def readable(self) -> bool:
+        """Never; asked by pyarrow."""
+        return False
+
+    def writable(self) -> bool:
+        """Always; asked by pyarrow."""
+        return True
+
+    def seekable(self) -> bool:
+        """Never; asked by pyarrow."""
+        return False
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> int:
+        """Appends the bytes."""
+        view = memoryview(data).cast("B")
+        self._position += view.nbytes
+        start = 0
+        while view.nbytes - start > PART_BYTES - len(self._buffer):
+            end = start + PART_BYTES - len(self._buffer)
+            self._buffer += view[start:end]
+            start = end
+            self._send()
+        self._buffer += view[start:]
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._position
+
+    def flush(self) -> None:
+        """Nothing to do: a part goes when it is full."""
+
+    def close(self) -> None:
+        """The object appears."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._upload is None:
+            self._uploads.put_new(self._path, bytes(self._buffer))
+        else:
+            self._send()
+            self._upload.finish()
+        self._buffer = bytearray()
+
+    def abort(self) -> None:
+        """Nothing of it shows, nor stays at the store."""
+        self.closed = True
+        self._buffer = bytearray()
+        if self._upload is not None:
+            self._upload.abort()
+            self._upload = None
+
+    def _send(self) -> None:
+        if self._upload is None:
+            self._uploads.check_new(self._path)
+            self._upload = _Upload(lambda parts: self._uploads.put_parts(self._path, parts))
+        part, self._buffer = self._buffer, bytearray()
+        self._upload.send(part)
+
+
+class _Aborted(Exception):
+    """Ends an upload from within."""
+
+
+class _Upload:
+    """A thread that uploads the parts that it is given."""
+
+    def __init__(self, upload: Callable[[Parts], None]) -> None:
+        self._parts: queue.Queue[bytes | bytearray | None] = queue.Queue(1)
+        self._is_aborted = False
+        self._is_complete = False
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, args=(upload,), name="freshet-upload", daemon=True)
+        self._thread.start()
+
+    def send(self, part: bytes | bytearray) -> None:
+        """Waits while others are on their way; raises what the upload has raised."""
+        self._put(part)
+
+    def finish(self) -> None:
+        """Returns when the object is there."""
+        self._put(None)
+        self._thread.join()
+        if not self._is_complete:
+            raise self._error or RuntimeError("the thread of an upload has died")
+
+    def abort(self) -> None:
+        """Returns when the store has been asked to drop the parts."""
+        self._is_aborted = True
+        self._thread.join()
+
+    def _put(self, part: bytes | bytearray | None) -> None:
+        while True:
+            if self._error is not None:
+                raise self._error
+            try:
+                self._parts.put(part, timeout=_POLL_S)
+                return
+            except queue.Full:
+                if not self._thread.is_alive() and self._error is None:
+                    raise RuntimeError("the thread of an upload has died") from None
+
+    def _run(self, upload: Callable[[Parts], None]) -> None:
+        try:
+            upload(self._iterate())
+            self._is_complete = True
+        except _Aborted:
+            pass
+        except (StorageError, RuntimeError, MemoryError) as error:
+            self._error = error  # raised in the thread of the writer
+
+    def _iterate(self) -> Parts:
+        while True:
+            if self._is_aborted:
+                raise _Aborted
+            try:
+                part = self._parts.get(timeout=_POLL_S)
+            except queue.Empty:
+                continue
+            if part is None:
+                return
+            yield part
