@@ -3,8 +3,8 @@
     spark-submit --master … --jars "$(freshet jars)" src/freshet/jobs/run_pipeline.py orders.yaml [more.yaml]
 
 On executors of other machines the packages of Freshet and its libraries must be installed, or travel as an environment
-(`--archives environment.tar.gz#environment` with `PYSPARK_PYTHON=./environment/bin/python`); the warehouse and the
-checkpoints must lie where all of them can reach. Exit codes are those of `freshet run`.
+(`--archives environment.tar.gz#environment` with `PYSPARK_PYTHON=./environment/bin/python`). All of them must reach the
+warehouse, each with credentials of its own; the driver must reach the checkpoints. Exit codes are those of `freshet run`.
 """
 
 from __future__ import annotations
