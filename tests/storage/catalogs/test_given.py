@@ -12,6 +12,7 @@ import pytest
 
 from freshet.storage.catalog import Catalog, taken_options
 from freshet.storage.catalogs import registry
+from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.catalogs.given import CATALOG_OPTIONS_VARIABLE, given_catalog
 from freshet.storage.catalogs.registry import CatalogKind, metastore_name
 from freshet.storage.exceptions import InvalidRequestError
@@ -187,6 +188,18 @@ class TestByLocation:
         assert [each.id for each in plain.snapshots()] == [1]
         with pytest.raises(InvalidRequestError, match="cannot be sent"):
             pickle.dumps(opened)
+
+    def test_a_table_of_a_database_is_written_with_its_lock(self, tmp_path: Path, variable: Any) -> None:
+        options = {"uri": f"jdbc:sqlite:{tmp_path}/c.db", "lock.enabled": "true"}
+        created = Catalog(tmp_path / "w", options=options).create_table("shop.orders", **SHAPE)
+        other = Catalog(tmp_path / "other").create_table("shop.orders", **SHAPE)
+        variable({**options, "warehouse": str(tmp_path / "w")})
+        opened = Table.open(created.location)
+        write(opened)
+        assert isinstance(opened.store.claims, type(created.store.claims))
+        assert not isinstance(opened.store.claims, FileClaims)
+        with pytest.raises(InvalidRequestError, match="around its lock"):
+            write(Table.open(other.location))
 
     def test_either_an_env_or_options(self, tmp_path: Path) -> None:
         env = Catalog(tmp_path)._env

@@ -17,7 +17,7 @@ from typing import Final
 
 from freshet.storage.catalogs.claims import RefusedClaims, TableClaims
 from freshet.storage.catalogs.filesystem import DATABASE_SUFFIX
-from freshet.storage.catalogs.given import with_environment
+from freshet.storage.catalogs.given import environment_options, with_environment
 from freshet.storage.catalogs.metastore import TableName
 from freshet.storage.catalogs.registry import (
     METASTORE,
@@ -47,10 +47,12 @@ def table_at(location: str, own: Mapping[str, str]) -> TableAt:
     """The table at a location, by catalog options of the caller and of the environment; it need not be there."""
     place = canonical_location(location)
     given = {key: text for key, text in own.items() if key != WAREHOUSE}
-    options = with_environment(place, given, process_environment())
+    environment = process_environment()
+    options = with_environment(place, given, environment)
     warehouse, name = _named(place)
-    if WAREHOUSE in own:
-        warehouse = canonical_location(own[WAREHOUSE])
+    said = own.get(WAREHOUSE) or environment_options(environment).get(WAREHOUSE)
+    if said is not None:
+        warehouse = canonical_location(said)
     if is_plain_folder(options):
         env = open_env(location, EnvSettings.of({key: text for key, text in options.items() if key != METASTORE}))
         check_options(env, place, options)

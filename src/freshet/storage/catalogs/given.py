@@ -51,7 +51,7 @@ def given_catalog(
 ) -> tuple[str | PathLike[str], dict[str, str]]:
     """The warehouse of a catalog and its options, as `place_of_catalog` has them: of catalogs that have a name too, the
     environment included."""
-    general = _environment_options(environment)
+    general = environment_options(environment)
     named = catalog_named(place, environment)
     if named is not None:
         replaced = {WAREHOUSE} if warehouse is not None else set()
@@ -72,7 +72,7 @@ def absolute_place(place: str) -> str:
 
 def with_environment(warehouse: str, own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """The options of the catalog of a warehouse: the caller's own, over those of the environment that it takes."""
-    return taken_options(warehouse, _environment_options(environment), own) | dict(own)
+    return taken_options(warehouse, environment_options(environment), own) | dict(own)
 
 
 def options_for_others(location: str, own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -96,7 +96,7 @@ def taken_options(
     return {key: text for key, text in general.items() if is_among(key, taken) and key not in skipped}
 
 
-def _environment_options(environment: Mapping[str, str]) -> dict[str, str]:
+def environment_options(environment: Mapping[str, str]) -> dict[str, str]:
     """Those of the variable, secrets as references to it."""
     variable = CATALOG_OPTIONS_VARIABLE
     found = variable_options(variable, environment)

@@ -12,18 +12,23 @@ names are those of `io/catalogs_file`; one holds `warehouse`, or `uri`, and any 
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from freshet._lazy import LazyModule
 from freshet.storage.catalogs.registry import METASTORE, URI, WAREHOUSE, is_catalog_option, known_options
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.catalogs_file import CatalogsFile, CatalogText, read_catalogs
 from freshet.storage.io.env import absolute_path, is_local_folder
 from freshet.storage.io.env_settings import catalog_reference, holds_secret, shown_settings, variable_reference
+
+if TYPE_CHECKING:
+    import difflib
+else:  # for an error alone
+    difflib = LazyModule("difflib")
 
 _LOG: Final = logging.getLogger(__name__)
 
