@@ -55,7 +55,7 @@ def test_parameters_of_the_uri_win_over_those_of_options() -> None:
     [
         ("jdbc:mysql://db/lake", r"in SQLite \(jdbc:sqlite:/path\) or PostgreSQL.*not in mysql"),
         ("jdbc:oracle:thin:me/hunter2@db", r"not in oracle"),
-        ("jdbc:sqlite:catalog.db", "absolute path"),
+        ("jdbc:sqlite:file:catalog.db", "absolute path"),
         ("jdbc:sqlite::memory:", "absolute path"),
         ("jdbc:postgresql://me:hunter2@db/lake", r"jdbc\.user and jdbc\.password"),
         ("jdbc:postgresql://db/lake?frobnicate=1&password=hunter2", "parameter frobnicate.*Known are"),
@@ -108,8 +108,17 @@ def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pyt
     for name in [name for name in sys.modules if name.startswith("freshet.storage.catalogs.jdbc")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
-    with pytest.raises(InvalidRequestError, match=r"needs SQLAlchemy and psycopg.*'freshet-lake\[jdbc\]'"):
+    with pytest.raises(InvalidRequestError, match=r"needs SQLAlchemy and psycopg.*pip install '\.\[jdbc\]'"):
         Catalog(f"jdbc:sqlite:{tmp_path}/c.db", warehouse=tmp_path)
+
+
+def test_a_relative_path_is_taken_against_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    catalog = Catalog("jdbc:sqlite:catalog.db?busy_timeout=100", warehouse="w")
+    catalog.create_database("shop")
+    assert (tmp_path / "catalog.db").exists()
+    monkeypatch.chdir("/")
+    assert catalog.list_databases() == ["shop"]
 
 
 def test_a_file_that_is_no_catalog_is_refused(tmp_path: Path) -> None:

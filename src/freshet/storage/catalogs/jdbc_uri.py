@@ -57,6 +57,15 @@ class DatabaseAddress:
         return without_secrets(text, dict(self.parameters))
 
 
+def absolute_uri(uri: str, absolute: Callable[[str], str]) -> str:
+    """The same URI with the path of a SQLite file made absolute, so that other processes find the file."""
+    beginning = f"jdbc:{SQLITE}:"
+    place, mark, query = uri.removeprefix(beginning).partition("?")
+    if not uri.startswith(beginning) or not place or place.startswith((":", "file:")):
+        return uri
+    return f"{beginning}{absolute(place)}{mark}{query}"
+
+
 def parse_uri(uri: str, properties: Mapping[str, str]) -> DatabaseAddress:
     """The database of a URI; `properties` are the options `jdbc.<name>`, without that beginning."""
     _, _, rest = uri.partition(":")

@@ -17,10 +17,11 @@ from freshet._lazy import LazyModule
 from freshet.storage.catalogs.claims import FileClaims, RefusedClaims, TableClaims
 from freshet.storage.catalogs.coordination import COORDINATION_OPTIONS, commit_rules
 from freshet.storage.catalogs.filesystem import FilesystemMetastore
+from freshet.storage.catalogs.jdbc_uri import absolute_uri
 from freshet.storage.catalogs.memory import MemoryMetastore
 from freshet.storage.catalogs.metastore import Metastore, TableName
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
-from freshet.storage.io.env import Env, resolved_options
+from freshet.storage.io.env import Env, absolute_path, resolved_options
 from freshet.storage.io.env_settings import EnvSettings, is_among, is_reference
 from freshet.storage.io.registry import any_store_options, store_options
 from freshet.storage.options.secrets import shown_text
@@ -64,8 +65,9 @@ def _open_jdbc(env: Env, warehouse: str, options: Mapping[str, str]) -> Metastor
         return _jdbc.open_jdbc(env, warehouse, options)
     except ModuleNotFoundError as error:
         raise InvalidRequestError(
-            f"a catalog in a database (option uri) needs SQLAlchemy and psycopg, and {error.name} is not installed: "
-            "install the extra jdbc, pip install 'freshet-lake[jdbc]'",
+            f"a catalog in a database (option uri) needs SQLAlchemy and psycopg, and {error.name} is not installed "
+            "here; install Freshet's extra 'jdbc': pip install '.[jdbc]' in a clone of it, or pip install "
+            "'WHEEL[jdbc]' with the path of its wheel",
             option=URI,
         ) from error
 
@@ -110,6 +112,8 @@ def place_of_catalog(
         raise InvalidRequestError(
             f"the catalog has one warehouse, and {shown} are given; leave one out", option=WAREHOUSE
         )
+    if URI in texts:
+        texts[URI] = absolute_uri(texts[URI], absolute_path)
     return named[0], texts
 
 
