@@ -123,8 +123,8 @@ format: venv
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
 
-bench: venv venv-pypaimon venv-flink jars
-	@$(BIN)/python -m freshet.pipeline.spark.jars delta flink >/dev/null
+bench: venv venv-pypaimon venv-flink jars versitygw
+	@$(BIN)/python -m freshet.pipeline.spark.jars delta flink paimon-s3 >/dev/null
 	$(BIN)/python -m bench $(ARGS)
 
 # The reference pages of the site, from the code; a test compares them.

@@ -10,6 +10,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.data.BinaryString;
 import org.apache.paimon.data.Decimal;
 import org.apache.paimon.data.GenericArray;
@@ -18,8 +19,9 @@ import org.apache.paimon.data.InternalArray;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.fs.FileIO;
 import org.apache.paimon.fs.Path;
-import org.apache.paimon.fs.local.LocalFileIO;
+import org.apache.paimon.options.Options;
 import org.apache.paimon.reader.RecordReader;
 import org.apache.paimon.schema.Schema;
 import org.apache.paimon.schema.SchemaManager;
@@ -38,6 +40,7 @@ import org.apache.paimon.types.DataType;
  * Runs the workloads of workloads.py on Apache Paimon's own Java API, one command a line; the cells are those of
  * cells.py, the digest is that of digest.py:
  *
+ *   store key=value ...                                                 how a place that is a URI is reached
  *   make NAME rows commits buckets keySpace writeOnly column:KIND ...   keeps the rows in memory
  *   ingest FOLDER threads key=value ...                                 writes and commits them, times it
  *   compact FOLDER                                                      full compaction
@@ -51,6 +54,8 @@ public final class PaimonBench {
     private static final long NULL_WORD = 0x6E756C6CL;
     private static final byte[] ALPHABET =
             "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_".getBytes(StandardCharsets.US_ASCII);
+
+    private static final Options STORE = new Options();
 
     private String[] names;
     private String[] kinds;
@@ -78,6 +83,8 @@ public final class PaimonBench {
 
     private String answer(String[] words) throws Exception {
         switch (words[0]) {
+            case "store":
+                return store(words);
             case "make":
                 return make(words);
             case "ingest":
@@ -91,6 +98,27 @@ public final class PaimonBench {
             default:
                 throw new IllegalArgumentException("unknown command " + words[0]);
         }
+    }
+
+    private static String store(String[] words) {
+        for (int i = 1; i < words.length; i++) {
+            String[] pair = words[i].split("=", 2);
+            STORE.set(pair[0], pair[1]);
+        }
+        return "{\"options\": " + STORE.toMap().size() + "}";
+    }
+
+    private static Path path(String place) {
+        return place.contains("://") ? new Path(place) : new Path(new File(place).toURI());
+    }
+
+    private static FileIO fileIO(Path path) throws Exception {
+        return FileIO.get(path, CatalogContext.create(STORE));
+    }
+
+    /** A folder of its own below it, which `close` removes. */
+    private static IOManager scratch() {
+        return IOManager.create(System.getProperty("java.io.tmpdir"));
     }
 
     String make(String[] words) {
@@ -248,9 +276,10 @@ public final class PaimonBench {
             schema.option("write-only", "true");
         }
         extra.forEach(schema::option);
-        Path path = new Path(new File(folder).toURI());
-        new SchemaManager(LocalFileIO.create(), path).createTable(schema.build());
-        return FileStoreTableFactory.create(LocalFileIO.create(), path);
+        Path path = path(folder);
+        FileIO files = fileIO(path);
+        new SchemaManager(files, path).createTable(schema.build());
+        return FileStoreTableFactory.create(files, path);
     }
 
     private String ingest(String[] words) throws Exception {
@@ -268,9 +297,10 @@ public final class PaimonBench {
         StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser("bench");
         ExecutorService pool = Executors.newFixedThreadPool(threads);
         List<StreamTableWrite> writers = new ArrayList<>();
+        IOManager scratch = scratch();
         for (int i = 0; i < threads; i++) {
             StreamTableWrite writer = builder.newWrite();
-            writer.withIOManager(IOManager.create(words[1] + "-spill-" + i));
+            writer.withIOManager(scratch);
             writers.add(writer);
         }
         StreamTableCommit commit = builder.newCommit();
@@ -313,6 +343,7 @@ public final class PaimonBench {
             writer.close();
         }
         commit.close();
+        scratch.close();
         pool.shutdown();
         return "{\"seconds\": " + seconds + "}";
     }
@@ -324,7 +355,8 @@ public final class PaimonBench {
         table = table.copy(dynamic);
         StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser("bench-compact");
         StreamTableWrite writer = builder.newWrite();
-        writer.withIOManager(IOManager.create(folder + "-spill"));
+        IOManager scratch = scratch();
+        writer.withIOManager(scratch);
         StreamTableCommit commit = builder.newCommit();
         long started = System.nanoTime();
         for (int bucket = 0; bucket < buckets; bucket++) {
@@ -334,11 +366,13 @@ public final class PaimonBench {
         double seconds = (System.nanoTime() - started) / 1e9;
         writer.close();
         commit.close();
+        scratch.close();
         return "{\"seconds\": " + seconds + "}";
     }
 
-    private static FileStoreTable open(String folder) {
-        return FileStoreTableFactory.create(LocalFileIO.create(), new Path(new File(folder).toURI()));
+    private static FileStoreTable open(String folder) throws Exception {
+        Path path = path(folder);
+        return FileStoreTableFactory.create(fileIO(path), path);
     }
 
     private String read(String[] words) throws Exception {

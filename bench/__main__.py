@@ -1,7 +1,7 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
     python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,log-latency,storage,engines,memory,spark,
-                          commits,lookup,background,changelogs,log]
+                          commits,lookup,background,changelogs,log,stores]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -33,10 +33,11 @@ from bench.measure import report
 from bench.results import Results
 from bench.spark_bench import small_batches_with_lookup, through_spark
 from bench.storage_bench import storage
+from bench.stores_bench import stores
 
 PARTS: Final = (
     "cdc", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "background",
-    "changelogs", "log",
+    "changelogs", "log", "stores",
 )  # fmt: skip
 FORMER_NAMES: Final = {"beside": "background"}
 
@@ -47,7 +48,7 @@ def main() -> None:
     parser.add_argument("--factor", type=float, default=1.0, help="scale of rows and keys; 1.0 is the full size")
     parser.add_argument("--rounds", type=int, default=3, help="warm rounds per peer")
     parser.add_argument("--parts", default=",".join(PARTS), help="comma separated")
-    parser.add_argument("--without", default="", help="peers and readers to leave out, comma separated")
+    parser.add_argument("--without", default="", help="peers, readers, steps of stores; comma separated")
     parser.add_argument("--out", type=Path, default=Path("bench-output"))
     arguments = parser.parse_args()
     parts = [FORMER_NAMES.get(part, part) for part in arguments.parts.split(",")]
@@ -101,6 +102,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
             changelogs(results, folder, factor, rounds, without)
         case "log":
             log_costs(results, folder, factor, rounds)
+        case "stores":
+            stores(results, folder, factor, rounds, without)
 
 
 def _memory(folder: Path, runs: int, factor: float) -> str:

@@ -30,6 +30,7 @@ from freshet.storage.catalog import Catalog
 
 RECORDS: Final = 1_000_000
 FLINK_CHECKPOINT_MS: Final = 2000
+AT_STORE: Final = "freshet, object store"
 SMALL_BATCHES: Final = 80
 SMALL_RECORDS: Final = 1000
 SELECTED: Final = {
@@ -53,7 +54,7 @@ def cdc(results: Results, folder: Path, factor: float, rounds: int, without: Seq
     with KafkaBroker.start(folder / "kafka") as broker:
         session = Peer("freshet", [sys.executable, "-m", "bench.cdc_worker"], results.folder / "cdc.log")
         peer = None if "paimon-flink" in without else flink(results.folder)
-        run = _Run(folder, broker, session, peer)
+        run = CdcRun(folder, broker, session, peer)
         try:
             run.topic("plain", count, "plain")
             plain_rate = _of_record(results, run, count, rounds)
@@ -68,17 +69,20 @@ def cdc(results: Results, folder: Path, factor: float, rounds: int, without: Seq
 
 
 @dataclass
-class _Run:
-    """Where the tables go, and who writes them."""
+class CdcRun:
+    """Where the tables go, and who writes them; those of a run `at_store` go below its root."""
 
     folder: Path
     broker: ForeignBroker
     session: Peer
     flink: Peer | None
     sizes: dict[str, int] = field(default_factory=dict)
-    last: dict[str, Path] = field(default_factory=dict)
-    """Warehouse of the latest run, by who ran."""
+    last: dict[str, Catalog] = field(default_factory=dict)
+    """Of the latest run, by who ran."""
     number: int = 0
+    root: str = ""
+    catalog: Mapping[str, str] = field(default_factory=dict)
+    """Options of the root's catalogs."""
 
     def topic(self, name: str, count: int, variant: str) -> None:
         """Fills a topic with records of a variant."""
@@ -102,10 +106,14 @@ class _Run:
         """The same pipeline in the session that lives on."""
         return self.session.ask("run", self.pipeline_file(variant, "freshet", select))
 
+    def at_store(self) -> Answer:
+        """The same with the table in an object store."""
+        return self.session.ask("run", self.pipeline_file("plain", AT_STORE))
+
     def on_flink(self, variant: str = "plain") -> Answer:
         """Flink until the latest offset."""
         assert self.flink is not None
-        warehouse = self._warehouse("paimon-flink")
+        warehouse = self._folder("paimon-flink")
         columns = ";".join(f"{name}:{kind}" for name, kind in columns_of(variant).items())
         return self.flink.ask(
             "cdc", f"boot={self.broker.bootstrap_servers}", f"topic={variant}", f"warehouse={warehouse}",
@@ -116,7 +124,7 @@ class _Run:
         self, variant: str, who: str, select: Mapping[str, str] | None = None, batch_records: int | None = None
     ) -> Path:
         """A pipeline file with a new table and a new checkpoint."""
-        warehouse = self._warehouse(who)
+        folder = self._folder(who)
         source: dict[str, Any] = {
             "kafka": {
                 "kafka.bootstrap.servers": self.broker.bootstrap_servers,
@@ -133,33 +141,38 @@ class _Run:
             "name": f"bench-{self.number}",
             "sources": [source],
             "table": {
-                "warehouse": f"file://{warehouse}",
+                "warehouse": f"file://{folder}" if who != AT_STORE else self.last[who].warehouse,
                 "name": "bench.t",
                 "columns": columns_of(variant),
                 "primary_key": ["id"],
                 "options": {"bucket": 2},
             },
             "trigger": {"available_now": True},
-            "checkpoint": f"file://{warehouse}/_checkpoint",
+            "checkpoint": f"file://{folder}/_checkpoint",
             "dead_letters": "bench.dead_letters",
         }
-        file = warehouse / "pipeline.yaml"
+        if who == AT_STORE:
+            document["catalog"] = dict(self.catalog)
+        file = folder / "pipeline.yaml"
         file.write_text(yaml.safe_dump(document, sort_keys=False))
         return file
 
     def digest_of(self, who: str) -> Answer:
         """Number of rows and digest of the table that was written last."""
-        return digest(Catalog(self.last[who]).table("bench.t").scan().to_arrow().to_batches())
+        return digest(self.last[who].table("bench.t").scan().to_arrow().to_batches())
 
-    def _warehouse(self, who: str) -> Path:
+    def _folder(self, who: str) -> Path:
+        """A new one for the checkpoint, and for the table unless that is in the store."""
         self.number += 1
-        warehouse = self.folder / f"cdc-{self.number}"
-        warehouse.mkdir(parents=True)
-        self.last[who] = warehouse
-        return warehouse
+        folder = self.folder / f"cdc-{self.number}"
+        folder.mkdir(parents=True)
+        is_at_store = who == AT_STORE
+        place = f"{self.root}/cdc-{self.number}" if is_at_store else folder
+        self.last[who] = Catalog(place, options=self.catalog if is_at_store else {})
+        return folder
 
 
-def _of_record(results: Results, run: _Run, count: int, rounds: int) -> float:
+def _of_record(results: Results, run: CdcRun, count: int, rounds: int) -> float:
     """Both peers, cold and warm; returns Freshet's warm records per second."""
     cold = measure("W9 CDC, cold process", [Contestant("freshet", "2", run.cold)], count, 0)[0]
     warm = [Contestant("freshet", "2", run.warm)]
@@ -174,7 +187,7 @@ def _of_record(results: Results, run: _Run, count: int, rounds: int) -> float:
     return figures[0].warm_rate
 
 
-def _select(results: Results, run: _Run, count: int, rounds: int, plain_rate: float) -> None:
+def _select(results: Results, run: CdcRun, count: int, rounds: int, plain_rate: float) -> None:
     """Expressions for half of the columns, against the plain job on the same topic."""
     select = Contestant("freshet", "2", lambda: run.warm("plain", SELECTED))
     figures = measure("W9 CDC, select on half of the columns", [select], count, min(rounds, 2))
@@ -182,7 +195,7 @@ def _select(results: Results, run: _Run, count: int, rounds: int, plain_rate: fl
     results.note(figures[0].measurement, f"{figures[0].warm_rate / plain_rate:.2f} of the plain job's records/s")
 
 
-def _variants(results: Results, run: _Run, count: int, rounds: int) -> None:
+def _variants(results: Results, run: CdcRun, count: int, rounds: int) -> None:
     """What makes the job heavier, each compared with a plain job of as many records; of `wide`, whose records are
     larger, the bytes count.
     """
@@ -200,7 +213,7 @@ def _variants(results: Results, run: _Run, count: int, rounds: int) -> None:
         )
 
 
-def _floor(results: Results, run: _Run, count: int, rounds: int) -> None:
+def _floor(results: Results, run: CdcRun, count: int, rounds: int) -> None:
     def once() -> Answer:
         return run.session.ask("floor", run.broker.bootstrap_servers, "plain")
 
@@ -208,7 +221,7 @@ def _floor(results: Results, run: _Run, count: int, rounds: int) -> None:
     results.add(measure("W9 CDC, floor", [floor], count, min(rounds, 2)))
 
 
-def _small_batches(results: Results, run: _Run) -> None:
+def _small_batches(results: Results, run: CdcRun) -> None:
     """Micro-batches of a thousand records, compared with the floor job with batches of as many."""
     run.topic("small", SMALL_BATCHES * SMALL_RECORDS, "plain")
     for number in range(2):

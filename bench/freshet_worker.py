@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +39,12 @@ class Worker:
     def __init__(self) -> None:
         self.workload: Workload | None = None
         self.batches: list[pa.Table] = []
+        self.options: dict[str, str] = {}
+
+    def store(self, *pairs: str) -> dict[str, object]:
+        """The options of catalogs whose place is a URI."""
+        self.options = dict(pair.split("=", 1) for pair in pairs)
+        return {"options": len(self.options)}
 
     def make(self, name: str, rows: str, key_space: str) -> dict[str, object]:
         """Makes the rows of a workload."""
@@ -52,7 +58,7 @@ class Worker:
         options = {"bucket": str(self.workload.buckets), **dict(pair.split("=", 1) for pair in pairs)}
         if self.workload.write_only:
             options["write-only"] = "true"
-        table = Catalog(folder).create_table(
+        table = catalog_of(folder, self.options).create_table(
             "bench.t",
             schema={name: paimon_type(kind) for name, kind in self.workload.columns.items()},
             primary_keys=[self.workload.key],
@@ -69,7 +75,7 @@ class Worker:
     def compact(self, folder: str) -> dict[str, object]:
         """Full compaction."""
         started = time.perf_counter()
-        _open(folder).compact(full=True)
+        self._open(folder).compact(full=True)
         return {"seconds": time.perf_counter() - started}
 
     def read(self, folder: str, threads: str, *columns: str) -> dict[str, object]:
@@ -77,19 +83,19 @@ class Worker:
         pa.set_cpu_count(int(threads))
         started = time.perf_counter()
         count = checksum = 0
-        for batch in _open(folder).scan(columns=list(columns) or None).to_batches():
+        for batch in self._open(folder).scan(columns=list(columns) or None).to_batches():
             count += batch.num_rows
             checksum += _key_sum(batch.column(0))
         return {"seconds": time.perf_counter() - started, "rows": count, "checksum": checksum}
 
     def digest(self, folder: str) -> dict[str, object]:
         """One number for all cells."""
-        return digest(_open(folder).scan().to_batches())
+        return digest(self._open(folder).scan().to_batches())
 
     def dataset(self, folder: str, threads: str) -> dict[str, object]:
         """The same table columns of the same (compacted) files, read by pyarrow's dataset."""
         pa.set_cpu_count(int(threads))
-        table = _open(folder)
+        table = self._open(folder)
         paths = [table.store.data_file(entry.partition, entry.bucket, entry.file.file_name) for entry in table.files()]
         started = time.perf_counter()
         rows = dataset.dataset(paths, format="parquet").to_table(columns=list(table.schema.column_names))
@@ -98,7 +104,7 @@ class Worker:
     def mark(self, folder: str) -> dict[str, object]:
         """Marks every tenth row of each file in deletion vectors."""
         started = time.perf_counter()
-        store = _open(folder).store
+        store = self._open(folder).store
         messages = []
         for (partition, bucket), entries in store.live.at(store.snapshots.latest()).by_bucket.items():
             files = [entry.file for entry in entries.values()]
@@ -113,7 +119,7 @@ class Worker:
         """All columns as one Arrow table, as `dataset` gives them."""
         pa.set_cpu_count(int(threads))
         started = time.perf_counter()
-        rows = _open(folder).scan().to_arrow()
+        rows = self._open(folder).scan().to_arrow()
         return {"seconds": time.perf_counter() - started, "rows": rows.num_rows, "checksum": _key_sum(rows.column(0))}
 
     def count_changes(self, location: str) -> dict[str, object]:
@@ -144,9 +150,13 @@ class Worker:
                 flushed += sum(file.file_size_bytes for file in new)
         return {"seconds": 0.0, "flushed_mb": flushed / 2**20, "factor": written / max(flushed, 1)}
 
+    def _open(self, folder: str) -> Table:
+        return catalog_of(folder, self.options).table("bench.t")
 
-def _open(folder: str) -> Table:
-    return Catalog(folder).table("bench.t")
+
+def catalog_of(place: str, options: Mapping[str, str]) -> Catalog:
+    """The catalog of a folder, which takes none of the options, or of a URI."""
+    return Catalog(place, options=options if "://" in place else {})
 
 
 def _key_sum(keys: pa.Array) -> int:

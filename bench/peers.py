@@ -74,9 +74,10 @@ def freshet(logs: Path) -> Peer:
     return Peer("freshet", [sys.executable, "-m", "bench.freshet_worker"], logs / "freshet.log")
 
 
-def paimon_java(logs: Path) -> Peer:
+def paimon_java(logs: Path, *jar_groups: str) -> Peer:
     """Apache Paimon 2.0.0, Java API, no engine; a single source file, compiled as it starts."""
-    class_path = os.pathsep.join(str(jar) for jar in [*ensure_jars("paimon"), *_pyspark_jars()])
+    jars = [jar for group in ("paimon", *jar_groups) for jar in ensure_jars(group)]
+    class_path = os.pathsep.join(str(jar) for jar in [*jars, *_pyspark_jars()])
     source = str(Path(__file__).with_name("PaimonBench.java"))
     return Peer("paimon-java", ["java", "-Xmx6g", "-cp", class_path, source], logs / "paimon-java.log")
 

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,12 @@ class Worker:
     def __init__(self) -> None:
         self.workload: Workload | None = None
         self.batches: list[pa.Table] = []
+        self.options: dict[str, str] = {}
+
+    def store(self, *pairs: str) -> dict[str, object]:
+        """The options of catalogs whose place is a URI."""
+        self.options = dict(pair.split("=", 1) for pair in pairs)
+        return {"options": len(self.options)}
 
     def make(self, name: str, rows: str, key_space: str) -> dict[str, object]:
         """Makes the rows of a workload."""
@@ -35,7 +42,7 @@ class Worker:
     def ingest(self, folder: str, threads: str, *pairs: str) -> dict[str, object]:
         """Writes every commit's rows into a new table in `folder`."""
         assert self.workload is not None
-        catalog = CatalogFactory.create({"warehouse": folder})
+        catalog = self._catalog(folder)
         catalog.create_database("bench", True)
         schema = self.batches[0].schema
         key = schema.field(0)
@@ -60,7 +67,7 @@ class Worker:
         """Reads merged rows."""
         pa.set_cpu_count(int(threads))
         started = time.perf_counter()
-        rows = _rows(folder, columns)
+        rows = self._rows(folder, columns)
         seconds = time.perf_counter() - started
         keys = rows.column(0)
         values = keys if pa.types.is_integer(keys.type) else pc.binary_length(keys)
@@ -68,15 +75,16 @@ class Worker:
 
     def digest(self, folder: str) -> dict[str, object]:
         """One number for all cells."""
-        return digest(_rows(folder, ()).to_batches())
+        return digest(self._rows(folder, ()).to_batches())
 
+    def _rows(self, folder: str, columns: tuple[str, ...]) -> pa.Table:
+        builder = self._catalog(folder).get_table("bench.t").new_read_builder()
+        if columns:
+            builder = builder.with_projection(list(columns))
+        return builder.new_read().to_arrow(builder.new_scan().plan().splits())
 
-def _rows(folder: str, columns: tuple[str, ...]) -> pa.Table:
-    table = CatalogFactory.create({"warehouse": folder}).get_table("bench.t")
-    builder = table.new_read_builder()
-    if columns:
-        builder = builder.with_projection(list(columns))
-    return builder.new_read().to_arrow(builder.new_scan().plan().splits())
+    def _catalog(self, place: str) -> Any:
+        return CatalogFactory.create({"warehouse": place, **(self.options if "://" in place else {})})
 
 
 def main() -> None:
