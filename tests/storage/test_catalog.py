@@ -59,7 +59,7 @@ def test_uri_and_path_are_one_warehouse(tmp_path: Path) -> None:
 
 
 def test_foreign_warehouses_are_refused() -> None:
-    for warehouse in ("s3://bucket/w", "hdfs://host/w"):
+    for warehouse in ("ftp://host/w", "hdfs://host/w"):
         with pytest.raises((InvalidRequestError, UnsupportedFeatureError)):
             Catalog(warehouse)
 

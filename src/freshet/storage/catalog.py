@@ -205,15 +205,23 @@ class Catalog:
             raise NotFoundError(self._missing(identifier))
         dynamic = option_texts(options)
         store = _stores.open_table_store(
-            self._env, found.location, options=dynamic or None, name=identifier, claims=found.claims
+            self._env,
+            found.location,
+            options=dynamic or None,
+            schema_id=found.schema_id,
+            name=identifier,
+            claims=found.claims,
         )
         return _tables.Table(store)
 
     def summary(self, identifier: str) -> TableSummary:
         """What there is to say of a table without opening it; raises as `table` does."""
         found = self._metastore.find_table(split_identifier(identifier))
-        schema = SchemaStore(self._env, TablePaths(found.location)).latest() if found else None
-        if found is None or schema is None:
+        if found is None:
+            raise NotFoundError(self._missing(identifier))
+        schemas = SchemaStore(self._env, TablePaths(found.location))
+        schema = schemas.latest() if found.schema_id is None else schemas.schema(found.schema_id)
+        if schema is None:
             raise NotFoundError(self._missing(identifier))
         paths = TablePaths(found.location, readable_options(schema, found.location).data_file_path_directory)
         return TableSummary(found.location, schema.primary_keys, SnapshotStore(self._env, paths).latest())

@@ -28,7 +28,7 @@ from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.scan.read_snapshot import explained, find_snapshot
+from freshet.storage.scan.read_snapshot import explained, find_in, find_snapshot
 from freshet.storage.scan.table_scan import TableScan
 
 
@@ -163,8 +163,7 @@ class ReadableTable:
         primary key, a key column that is missing, NULL or of another type, and unknown columns; `NotFoundError` for a
         snapshot that is not there.
         """
-        self.store.check_is_there()
-        snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
+        snapshot = find_in(self.store, snapshot_id=snapshot_id)
         with explained(self.store, snapshot):
             return find_stored_rows(self.store, snapshot, keys, columns, metrics)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -94,3 +95,14 @@ def test_memory_is_bounded_and_never_waited_for(reads: StoreReads) -> None:
     assert not reads.reserve(1)
     reads.release(2 * most)
     assert reads.reserve(most)
+
+
+def test_a_forked_child_has_threads_of_its_own(reads: StoreReads) -> None:
+    with reads.ahead([ComingRead("a", 1, lambda: 1)]):
+        assert reads.together([lambda: 1, lambda: 2]) == [1, 2]
+        child = os.fork()
+        if child == 0:
+            is_well = reads.take("a") is None and reads.together([lambda: 3, lambda: 4]) == [3, 4]
+            os._exit(0 if is_well else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert taken(reads, "a") == 1

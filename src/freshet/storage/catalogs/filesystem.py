@@ -16,8 +16,9 @@ from freshet.storage.catalogs.coordination import CommitRules, check_coordinated
 from freshet.storage.catalogs.metastore import FoundTable, TableName
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, UnsupportedFeatureError
 from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import numbered_files
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, numbered
+from freshet.storage.paths import SCHEMA_PREFIX, TablePaths
 
 DATABASE_SUFFIX: Final = ".db"
 DATABASE_MARKER: Final = ".database"
@@ -85,9 +86,8 @@ class FilesystemMetastore:
     def find_table(self, name: TableName) -> FoundTable | None:
         """By its folder; also where the schema cannot be read: such a table can be seen, and dropped."""
         paths = self._paths(name)
-        if not self._is_table(paths):
-            return None
-        return self._found(paths)
+        schema_ids = self._schema_ids(paths)
+        return FoundTable(paths.location, self._claims(paths), max(schema_ids)) if schema_ids else None
 
     def table_claims(self, name: TableName) -> TableClaims | None:
         """By its folder."""
@@ -97,7 +97,7 @@ class FilesystemMetastore:
     def find_remains(self, name: TableName) -> FoundTable | None:
         """A folder with snapshots."""
         paths = self._paths(name)
-        return self._found(paths) if self._has_remains(paths) else None
+        return FoundTable(paths.location, self._claims(paths)) if self._has_remains(paths) else None
 
     def create_table(self, name: TableName, schema: TableSchema) -> bool:
         """Creates the first schema file, where no snapshots of an earlier table would show."""
@@ -147,15 +147,14 @@ class FilesystemMetastore:
             )
         folders.rename(self._paths(name).location, self._paths(to).location)
 
-    def _found(self, paths: TablePaths) -> FoundTable:
-        return FoundTable(paths.location, self._claims(paths))
-
     def _claims(self, paths: TablePaths) -> FileClaims:
         return FileClaims(self._env.file_io, paths, self._rules)
 
     def _is_table(self, paths: TablePaths) -> bool:
-        entries = self._env.file_io.entries(paths.schema_folder)
-        return any(not entry.is_folder and numbered(entry.name, SCHEMA_PREFIX) is not None for entry in entries)
+        return bool(self._schema_ids(paths))
+
+    def _schema_ids(self, paths: TablePaths) -> list[int]:
+        return list(numbered_files(self._env.file_io, paths.schema_folder, SCHEMA_PREFIX))
 
     def _has_remains(self, paths: TablePaths) -> bool:
         return any(self._env.file_io.entries(paths.snapshot_folder))

@@ -39,6 +39,8 @@ class FoundTable:
 
     location: str
     claims: TableClaims
+    schema_id: int | None = None
+    """The newest schema, where the catalog came across it."""
 
 
 class Metastore(Protocol):

@@ -94,7 +94,8 @@ class _Checker:
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
-        self._manifests = ManifestStore(store.env, store.paths, store.options, store.partition_types, cache_entries=0)
+        env = store.env.without_cache()  # what is kept locally says nothing of the store
+        self._manifests = ManifestStore(env, store.paths, store.options, store.partition_types, cache_entries=0)
         self._check = TableCheck()
         self._found = self._check.damage
 

@@ -267,28 +267,36 @@ class Env:
         """Waits until everything given to `run_later` is done."""
         self._background.finish()
 
-    def immutable_bytes(self, path: str) -> bytes:
+    def immutable_bytes(self, path: str, kind: CacheKind = CacheKind.META) -> bytes:
         """All bytes of a file of metadata that never changes under its name: requested ahead (`coming_bytes`), kept
         locally, or read now."""
         coming = None if self.reads is None else self.reads.take(path)
-        return self._kept_or_read(path) if coming is None else bytes(coming.result())
+        return self._kept_or_read(path, kind) if coming is None else bytes(coming.result())
 
-    def coming_bytes(self, path: str, size_bytes: int | None) -> ComingRead:
+    def coming_bytes(self, path: str, size_bytes: int | None, kind: CacheKind = CacheKind.META) -> ComingRead:
         """The same as a request that a reader is going to make."""
-        return ComingRead(path, size_bytes or 0, partial(self._kept_or_read, path))
+        return ComingRead(path, size_bytes or 0, partial(self._kept_or_read, path, kind))
 
-    def forget_immutable(self, path: str) -> None:
+    def without_cache(self) -> Self:
+        """The same world, of which nothing that is kept locally is read."""
+        if self.file_cache is None:
+            return self
+        same = object.__new__(type(self))
+        same.__dict__.update(self.__dict__, file_cache=None)
+        return same
+
+    def forget_immutable(self, path: str, kind: CacheKind = CacheKind.META) -> None:
         """Drops what is kept of a file whose bytes turned out to be wrong: it may be restored under its name."""
         if self.file_cache is not None:
-            self.file_cache.drop(CacheKind.META, path)
+            self.file_cache.drop(kind, path)
 
-    def _kept_or_read(self, path: str) -> bytes:
-        kept = None if self.file_cache is None else self.file_cache.get(CacheKind.META, path)
+    def _kept_or_read(self, path: str, kind: CacheKind) -> bytes:
+        kept = None if self.file_cache is None else self.file_cache.get(kind, path)
         if kept is not None:
             return bytes(kept)
         data = self.file_io.read_bytes(path)
         if self.file_cache is not None:
-            self.file_cache.put(CacheKind.META, path, data)
+            self.file_cache.put(kind, path, data)
         return data
 
     def scratch_folder(self) -> str:

@@ -10,6 +10,7 @@ without room they read in smaller pieces. No call that runs here makes another o
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -43,7 +44,11 @@ class StoreReads:
 
     def __init__(self, in_flight: int) -> None:
         self._in_flight = in_flight
-        self._executor = ThreadPoolExecutor(in_flight, thread_name_prefix="freshet-requests")
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process_id = os.getpid()
+        self._executor = ThreadPoolExecutor(self._in_flight, thread_name_prefix="freshet-requests")
         self._lock = threading.Lock()
         self._ahead: dict[Hashable, tuple[Future[Any], _Ahead]] = {}
         self.held_bytes = 0
@@ -51,13 +56,19 @@ class StoreReads:
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Makes a request in the background."""
+        self._check_process()
         return self._executor.submit(call)
+
+    def _check_process(self) -> None:
+        """A forked child has neither the threads of its parent nor what they were doing."""
+        if self._process_id != os.getpid():
+            self._begin()
 
     def together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """The answers in order, once all are there; the first error in order is raised."""
         if len(calls) < 2:
             return [call() for call in calls]
-        futures = [self._executor.submit(call) for call in calls]
+        futures = [self.submit(call) for call in calls]
         wait(futures)
         return [future.result() for future in futures]
 
@@ -67,6 +78,7 @@ class StoreReads:
 
         A key that another reader has requested ahead at the moment is left to that one.
         """
+        self._check_process()
         ahead = _Ahead(iter(coming))
         try:
             self._fill(ahead)
@@ -80,6 +92,7 @@ class StoreReads:
 
     def take(self, key: Hashable) -> Future[Any] | None:
         """The answer requested ahead, which is the caller's then; None where none was."""
+        self._check_process()
         with self._lock:
             found = self._ahead.pop(key, None)
             if found is None:
@@ -91,6 +104,7 @@ class StoreReads:
 
     def reserve(self, size_bytes: int, *, always: bool = False) -> bool:
         """Takes some of the memory for parts of large files; False where others hold too much of it."""
+        self._check_process()
         with self._lock:
             if not always and self.held_bytes and self.held_bytes + size_bytes > HELD_BYTES_MAX:
                 return False

@@ -8,7 +8,8 @@ Source: FORMAT.md §4.3, §10.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -16,6 +17,7 @@ from typing import Final
 from freshet.storage.codec.deletion_vectors import read_vector, write_vectors
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
+from freshet.storage.io.cache_settings import CacheKind
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import create_or_ask
 from freshet.storage.io.sized_cache import SizedCache
@@ -55,6 +57,17 @@ class DeletionVectorStore:
             for vector in index_file.deletion_vectors or ()
         }
 
+    def ahead(self, index_files: Iterable[IndexFileMeta]) -> AbstractContextManager[None]:
+        """While the block runs, these files are requested before they are read, where that is worth it."""
+        reads = self._env.reads
+        if reads is None:
+            return nullcontext()
+        return reads.ahead(
+            self._env.coming_bytes(self._path(file), file.file_size_bytes, CacheKind.BUCKET_INDEX)
+            for file in index_files
+            if file.file_name not in self._files
+        )
+
     def counts(self, index_files: Sequence[IndexFileMeta]) -> dict[str, int]:
         """Number of deleted rows by name of the data file; index files are read only where their entries do not say."""
         return {
@@ -87,7 +100,7 @@ class DeletionVectorStore:
         if known is not None:
             return known
         try:
-            data = self._env.file_io.read_bytes(path)
+            data = self._env.immutable_bytes(path, CacheKind.BUCKET_INDEX)
         except NotFoundError as error:
             raise MissingFileError(
                 "the index file with the deletion vectors of a bucket is missing, without it deleted rows would come "
@@ -95,6 +108,7 @@ class DeletionVectorStore:
                 path=path,
             ) from error
         if len(data) != index_file.file_size_bytes:
+            self._env.forget_immutable(path, CacheKind.BUCKET_INDEX)
             raise CorruptDataError(
                 f"the index file has {len(data)} bytes, its manifest entry says {index_file.file_size_bytes}: it was "
                 "cut short or replaced; restore it from a copy",

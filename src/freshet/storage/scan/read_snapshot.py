@@ -25,8 +25,9 @@ Source: MERGING.md §6.4.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import SupportsIndex
 
 from freshet.storage.exceptions import (
@@ -76,6 +77,23 @@ def _reason(store: TableStore, snapshot: Snapshot | None) -> StorageError | None
         "has gone on since; read it again",
         table=store.location,
     )
+
+
+def find_in(
+    store: TableStore,
+    *,
+    snapshot_id: int | None = None,
+    tag: str | None = None,
+    timestamp_ms: int | None = None,
+) -> Snapshot | None:
+    """The snapshot that a reader of a table asks for; `NotFoundError` where the table was dropped: it would look like
+    an empty one, and the next of its name like one of NULLs."""
+    find = partial(find_snapshot, store.snapshots, snapshot_id=snapshot_id, tag=tag, timestamp_ms=timestamp_ms)
+    if store.env.reads is None:
+        store.check_is_there()
+        return find()
+    calls: list[Callable[[], Snapshot | None]] = [store.check_is_there, find]
+    return store.env.together(calls)[1]
 
 
 def find_snapshot(

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -116,11 +116,14 @@ class SplitReader:
                 if finished.num_rows:
                     yield finished
 
-    def ahead(self, splits: Iterable[Split]) -> AbstractContextManager[None]:
+    @contextmanager
+    def ahead(self, splits: Iterable[Split]) -> Iterator[None]:
         """While the block runs, these splits are about to be read, in this order."""
-        return data_files_ahead(
-            self.store, ((split.partition, split.bucket, file) for split in splits for file in split.files)
-        )
+        given = tuple(splits)
+        files = ((split.partition, split.bucket, file) for split in given for file in split.files)
+        vectors = self.store.vectors.ahead(file for split in given for file in split.index_files)
+        with vectors, data_files_ahead(self.store, files):
+            yield
 
     def _raw(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         file_part = self.scan_filter.file_part if self.scan_filter else None

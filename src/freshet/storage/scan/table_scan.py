@@ -38,7 +38,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.pruning import PartitionPruning, ScanFilter
-from freshet.storage.scan.read_snapshot import explained, find_snapshot
+from freshet.storage.scan.read_snapshot import explained, find_in
 from freshet.storage.scan.split_reader import SplitReader, check_columns
 
 THREADS: Final = 2
@@ -69,13 +69,11 @@ class TableScan:
         """
         if limit is not None and (not isinstance(limit, SupportsIndex) or limit < 0):
             raise InvalidRequestError(f"limit is a number of rows and cannot be {limit!r}")
-        if snapshot is None:
-            store.check_is_there()  # a dropped table would look like an empty one, the next like one of NULLs
         travels = snapshot_id is not None or tag is not None or timestamp_ms is not None
         if travels and snapshot is not None:
             raise InvalidRequestError("a scan reads one snapshot: give the snapshot, or say which one, not both")
-        self.snapshot: Snapshot | None = snapshot or find_snapshot(
-            store.snapshots, snapshot_id=snapshot_id, tag=tag, timestamp_ms=timestamp_ms
+        self.snapshot: Snapshot | None = snapshot or find_in(
+            store, snapshot_id=snapshot_id, tag=tag, timestamp_ms=timestamp_ms
         )
         self._store = _at_schema_of(store, self.snapshot) if travels else store
         self._limit = limit
