@@ -59,6 +59,16 @@ def test_the_caller_goes_before_the_environment_key_by_key(store: dict[str, str]
     assert (place, options) == ("kit://b/w", {"kit.folder": "mine", "kit.password": "env:P"})
 
 
+def test_another_name_of_a_key_is_the_same_key() -> None:
+    environment = {
+        CATALOG_OPTIONS_VARIABLE: json.dumps(
+            {"s3a.path.style.access": "true", "fs.s3a.access.key": "env:A", "s3.region": "r"}
+        )
+    }
+    own = {"s3.path-style-access": "false", "s3.access-key": "env:B"}
+    assert given_catalog("s3://b/w", None, own, environment)[1] == {**own, "s3.region": "r"}
+
+
 def test_a_catalog_takes_its_own_of_the_environment(store: dict[str, str], variable: Any, tmp_path: Path) -> None:
     variable(store)
     assert Catalog(tmp_path / "plain").list_databases() == []  # a folder takes none of the store's options

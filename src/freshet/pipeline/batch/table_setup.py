@@ -9,13 +9,12 @@ pipeline file gives them when it creates it, `Table.alter` changes them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig, TableConfig, revealed
 from freshet.pipeline.config.rules import decides_meaning
+from freshet.pipeline.config.table_arguments import arguments_text
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.storage.catalog import shown_settings
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import is_secret, present_value
 from freshet.storage.table import Table
@@ -88,9 +87,7 @@ def unused_options(config: PipelineConfig) -> Iterator[str]:
 
 def _as_arguments(config: PipelineConfig) -> str:
     """The table as commands take it."""
-    options = shown_settings(revealed(config.catalog))
-    given = (f" --catalog-option {quote(f'{key}={text}')}" for key, text in options.items())
-    return f"{quote(config.table.warehouse)} {quote(config.table.name)}{''.join(given)}"
+    return arguments_text(config.table.warehouse, config.table.name, revealed(config.catalog))
 
 
 def _differences(found: TableSchema, wanted: TableSchema, config: PipelineConfig) -> Iterator[str]:

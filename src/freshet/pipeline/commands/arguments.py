@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from freshet.pipeline.config.table_arguments import arguments_text
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 
@@ -57,6 +58,11 @@ def catalog_options(given: Sequence[str] | None) -> dict[str, str]:
         if options.setdefault(key.strip(), text) != text:
             raise InvalidRequestError(f"--catalog-option gives {key.strip()} two values; give one")
     return options
+
+
+def as_typed(warehouse: str, table: str, catalog_option: Sequence[str] | None) -> str:
+    """The table as a remedy has it, to be typed again; secrets hidden."""
+    return arguments_text(warehouse, table, catalog_options(catalog_option))
 
 
 def age_ms(hours: float) -> int:

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, age_ms, open_table
+from freshet.pipeline.commands.arguments import (
+    AsJson,
+    CatalogOption,
+    TableName,
+    Warehouse,
+    age_ms,
+    as_typed,
+    open_table,
+)
 from freshet.pipeline.commands.bars import working
 from freshet.pipeline.commands.output import plural, print_json, say
 from freshet.pipeline.errors.error_kind import EXIT_DATA
@@ -92,7 +100,7 @@ def check_table(
         found = open_table(warehouse, table, catalog_option).check(all_snapshots=all_snapshots)
     # The remedy as it can be typed here.
     damage = [
-        {**asdict(each), "remedy": each.remedy.replace("WAREHOUSE TABLE", f"{warehouse} {table}")}
+        {**asdict(each), "remedy": each.remedy.replace("WAREHOUSE TABLE", as_typed(warehouse, table, catalog_option))}
         for each in found.damage
     ]
     if as_json:

@@ -39,6 +39,7 @@ from freshet.storage.io.env_settings import (
     variable_options,
     variable_reference,
 )
+from freshet.storage.io.registry import option_identity
 
 CATALOG_OPTIONS_VARIABLE: Final = "FRESHET_CATALOG_OPTIONS"
 
@@ -55,7 +56,7 @@ def given_catalog(
     named = catalog_named(place, environment)
     if named is not None:
         replaced = {WAREHOUSE} if warehouse is not None else set()
-        place, own = None, {key: text for key, text in named.options.items() if key not in replaced} | dict(own)
+        place, own = None, _over({key: text for key, text in named.options.items() if key not in replaced}, own)
     if place is None or (isinstance(place, str) and place.startswith(JDBC_SCHEME)):
         warehouse = warehouse or own.get(WAREHOUSE) or general.get(WAREHOUSE)
     found, texts = place_of_catalog(place, warehouse, own)
@@ -72,7 +73,7 @@ def absolute_place(place: str) -> str:
 
 def with_environment(warehouse: str, own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """The options of the catalog of a warehouse: the caller's own, over those of the environment that it takes."""
-    return taken_options(warehouse, environment_options(environment), own) | dict(own)
+    return _over(taken_options(warehouse, environment_options(environment), own), own)
 
 
 def options_for_others(location: str, own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -94,6 +95,12 @@ def taken_options(
     taken = catalog_keys(warehouse, metastore_name(decides))
     skipped = (METASTORE,) if decides is own else ()
     return {key: text for key, text in general.items() if is_among(key, taken) and key not in skipped}
+
+
+def _over(general: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The options, of keys that mean the same those of `own`."""
+    named = {option_identity(key) for key in own}
+    return {key: text for key, text in general.items() if option_identity(key) not in named} | dict(own)
 
 
 def environment_options(environment: Mapping[str, str]) -> dict[str, str]:

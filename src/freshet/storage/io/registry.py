@@ -90,6 +90,12 @@ def store_options(location: str) -> Sequence[str]:
     return () if store is None else (*store.options, CACHE_OPTIONS)
 
 
+def option_identity(key: str) -> str:
+    """One text for the keys that mean the same to a store: `s3.access-key` for `fs.s3a.access.key`."""
+    prefix = next((each[:-1] for each in S3_OPTIONS if key.startswith(each[:-1])), None)
+    return key if prefix is None else f"s3.{key.removeprefix(prefix).replace('.', '-')}"
+
+
 def any_store_options() -> Sequence[str]:
     """The keys that stores take, whichever."""
     return sorted({key for store in SCHEMES.values() for key in store.options})
