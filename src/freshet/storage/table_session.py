@@ -201,7 +201,8 @@ class TableSession:
 
     def _prepare(self, identifier: int | None) -> _PendingCommit | None:
         """Makes files of the rows for a commit of this number, or the next one; None when the number is used up."""
-        check = self._committer.has_committed(0 if identifier is None else _checked_identifier(identifier))
+        wanted = 0 if identifier is None else _checked_identifier(identifier)
+        check = self._committer.has_committed(wanted, in_turn=True)
         if identifier is None:
             number = 0 if check.last is None else check.last.identifier + 1
             check_identifier(number)

@@ -130,7 +130,7 @@ class Committer:
         self._seen: TableView | None = None
         """The table as `has_committed` saw it last, for the commit that follows."""
         if store.claims.rules.looks_for_others:
-            self._snapshot_commit.look()  # refused before anything is written
+            self._snapshot_commit.look(in_turn=False)  # refused before anything is written
 
     def log_progress(self) -> LogProgress | None:
         """Where the log of the table is; None before anything was logged.
@@ -142,14 +142,16 @@ class Committer:
             check_log(found, self._log, table=self._store.location)
         return found
 
-    def has_committed(self, identifier: int, *, digest: CommitDigest | None = None) -> CommitCheck:
+    def has_committed(
+        self, identifier: int, *, digest: CommitDigest | None = None, in_turn: bool = False
+    ) -> CommitCheck:
         """Applies the rules of `commit.identity`; raises where the outcome is foreign or unknown.
 
         `digest` says what the commit is made from; `DifferentInputError` when the identifier was committed from
-        something else.
+        something else. `in_turn`: the commit follows at once, so other writers may have to be waited for (`turns`).
         """
         check_identifier(identifier)
-        view = self._seen = self._snapshot_commit.look()
+        view = self._seen = self._snapshot_commit.look(in_turn=in_turn)
         identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
         known = is_committed(view.last_commits, identity, table=self._store.location)
         return CommitCheck(known, view.last_commits.users.get(self._commit_user), view.latest)

@@ -64,7 +64,7 @@ class Neighbours:
         view, instead = self._look_at_last()
         if instead is not None:
             self._check_replaced(instead, view)
-        self._check_others(view)
+        self.check_others(view)
         return view
 
     def check_last(self) -> None:
@@ -126,7 +126,10 @@ class Neighbours:
         )
         self._last, self._has_looked = None, False
 
-    def _check_others(self, view: TableView) -> None:
+    def check_others(self, view: TableView) -> None:
+        """Raises `InvalidRequestError` where another program has committed, as the module says."""
+        if not self._checks:
+            return
         others = view.unmarked if self._has_looked else recent_unmarked(self._store, view.latest)
         if others and not (self._is_adopting and self._has_looked):
             ids = {other.id: other for other in others}

@@ -17,13 +17,13 @@ Source: MERGING.md §1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.exceptions import NotFoundError
-from freshet.storage.metadata.live_files import delta_manifests
+from freshet.storage.metadata.live_files import delta_manifests_at_once, entries_of
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
+from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 
@@ -47,12 +47,13 @@ def _largest_added(store: TableStore, waiting: Mapping[BucketId, int], latest: S
     """Of each bucket that got rows since its snapshot: the largest number of them, or a larger one that lives."""
     largest: dict[BucketId, int] = {}
     try:
-        for snapshot_id in range(min(waiting.values()) + 1, latest.id + 1):
-            snapshot = latest if snapshot_id == latest.id else store.snapshots.snapshot(snapshot_id)
-            if snapshot.commit_kind is CommitKind.COMPACT:
-                continue  # its rows keep their numbers
-            since = {bucket for bucket, at in waiting.items() if at < snapshot_id}
-            _note(largest, (entry for entry in _delta(store, snapshot, since) if entry.bucket_id in since))
+        ids = range(min(waiting.values()) + 1, latest.id + 1)
+        followed = [latest if each == latest.id else store.snapshots.snapshot(each) for each in ids]
+        # Rows that were compacted keep their numbers.
+        appends = [snapshot for snapshot in followed if snapshot.commit_kind is not CommitKind.COMPACT]
+        since = [{bucket for bucket, at in waiting.items() if at < snapshot.id} for snapshot in appends]
+        for buckets, delta in zip(since, _deltas(store, appends, since), strict=True):
+            _note(largest, (entry for entry in delta if entry.bucket_id in buckets))
     except NotFoundError:
         live = store.live.of_buckets(latest, waiting.keys()).by_bucket
         for bucket in waiting:
@@ -60,11 +61,23 @@ def _largest_added(store: TableStore, waiting: Mapping[BucketId, int], latest: S
     return largest
 
 
-def _delta(store: TableStore, snapshot: Snapshot, buckets: Iterable[BucketId]) -> Iterable[ManifestEntry]:
-    partitions = {partition for partition, _ in buckets}
-    for manifest in delta_manifests(store.manifests, snapshot):
-        if store.manifests.may_hold(manifest, partitions):
-            yield from store.manifests.read_manifest(manifest)
+def _deltas(
+    store: TableStore, snapshots: Sequence[Snapshot], buckets: Sequence[Collection[BucketId]]
+) -> list[list[ManifestEntry]]:
+    """Of each commit, what it changed in its buckets, and maybe in others."""
+    manifests = [
+        [manifest for manifest in of_commit if _may_hold(store, manifest, wanted)]
+        for of_commit, wanted in zip(delta_manifests_at_once(store.manifests, snapshots), buckets, strict=True)
+    ]
+    with store.manifests.ahead(manifest for of_commit in manifests for manifest in of_commit):
+        return [entries_of(store.manifests, of_commit) for of_commit in manifests]
+
+
+def _may_hold(store: TableStore, manifest: ManifestFileMeta, buckets: Collection[BucketId]) -> bool:
+    low, high = manifest.min_bucket, manifest.max_bucket
+    if low is not None and high is not None and not any(low <= bucket <= high for _, bucket in buckets):
+        return False
+    return store.manifests.may_hold(manifest, {partition for partition, _ in buckets})
 
 
 def _note(largest: dict[BucketId, int], entries: Iterable[ManifestEntry]) -> None:

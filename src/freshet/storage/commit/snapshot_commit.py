@@ -44,6 +44,7 @@ from freshet.storage.commit.numbering import outnumbered_buckets
 from freshet.storage.commit.strict_mode import StrictMode
 from freshet.storage.commit.table_check import check_claim
 from freshet.storage.commit.table_view import TableView
+from freshet.storage.commit.turns import Turns
 from freshet.storage.exceptions import (
     ConflictError,
     CorruptDataError,
@@ -54,7 +55,7 @@ from freshet.storage.exceptions import (
     UnknownOutcomeError,
 )
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.metadata.live_files import data_manifests
+from freshet.storage.metadata.live_files import data_manifests_at_once
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
@@ -125,6 +126,7 @@ class SnapshotCommit:
         self.hint = LatestHint(store)
         self._strict_mode = StrictMode(store, commit_user)
         self._neighbours = Neighbours(store, checks=checks_others)
+        self._turns = Turns(store, commit_user, self._neighbours)
         options = store.options
         self._merge_rule = MergeRule(
             target_size_bytes=options.manifest_target_file_size_bytes,
@@ -145,7 +147,7 @@ class SnapshotCommit:
             round_started_ms = self._store.env.now_ms()
             try:
                 seen, view = view, None
-                outcome = self._round(request, rounds, seen or self.look())
+                outcome = self._round(request, rounds, seen or self.look(in_turn=True))
                 if outcome is not None:
                     return outcome
             except StorageError as error:
@@ -165,9 +167,10 @@ class SnapshotCommit:
             self._store.env.sleep_s(self._wait_ms(retry_count, failure, round_started_ms) / 1000)
             retry_count += 1
 
-    def look(self) -> TableView:
-        """The table as it is now, before a commit; raises where other programs endanger it (`neighbours`)."""
-        return self._neighbours.look()
+    def look(self, *, in_turn: bool) -> TableView:
+        """The table as it is now, before a commit; raises where other programs endanger it (`neighbours`). `in_turn`:
+        once it is this writer's turn (`turns`)."""
+        return self._turns.look() if in_turn else self._neighbours.look()
 
     def check_last(self) -> None:
         """Whether the last commit is still there, at the end of a program."""
@@ -194,7 +197,7 @@ class SnapshotCommit:
             files.take_back()
             return SnapshotOutcome(None, view, is_certain=rounds.is_certain, outnumbered=outnumbered)
         self._strict_mode.check(request.change, latest)
-        manifests = [] if latest is None else data_manifests(store.manifests, latest)
+        manifests = [] if latest is None else data_manifests_at_once(store.manifests, latest)
         fitting, aborted_compactions = self._fit.part(request.change, latest, manifests)
         if aborted_compactions and fitting.is_empty:
             files.take_back()
@@ -212,6 +215,8 @@ class SnapshotCommit:
             self._lose(rounds)
             return None
         self._neighbours.committed(snapshot, has_rows=identity.is_traced)
+        if identity.is_traced:
+            self._turns.note_won()
         store.env.reach(CrashPoint.COMMIT_SNAPSHOT_CREATED)
         self.hint.follow(latest, snapshot, is_followed=request.is_followed)
         store.live.advance(latest, snapshot, fitting.entries)
@@ -244,6 +249,7 @@ class SnapshotCommit:
 
     def _lose(self, rounds: _Rounds) -> None:
         """A claim was lost. On an object store the files stay: what was sent may arrive after the answer."""
+        self._turns.note_lost()
         if self._store.env.file_io.folders is None:
             rounds.files.keep()
             rounds.keeps_files = True
@@ -296,12 +302,15 @@ class SnapshotCommit:
         """Before the next round: longer and longer after errors, of the order of a round after a lost claim.
 
         After a first lost claim at once, then within the time of as many rounds as were lost. If the waits doubled each
-        time, a writer that commits without a pause would leave no gap for this one.
+        time, a writer that commits without a pause would leave no gap for this one. At a store writers go in turn
+        instead.
         """
         options, jitter = self._store.options, self._store.env.jitter()
         doubled_ms: int = options.commit_min_retry_wait_ms * 2**retry_count
         if failure is not None:
             return min(doubled_ms, options.commit_max_retry_wait_ms) * (1 + WAIT_FACTOR_MAX * jitter)
+        if self._store.env.is_remote and retry_count < options.commit_max_retries:
+            return 0
         round_ms = max(1, self._store.env.now_ms() - round_started_ms)
         wait_ms: float = jitter * round_ms * min(retry_count, CONTENDERS_MAX)
         if retry_count >= options.commit_max_retries:

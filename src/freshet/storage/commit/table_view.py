@@ -50,6 +50,17 @@ def look(store: TableStore) -> TableView:
     """
     seen_ms = store.env.now_ms()
     latest, schema_id = store.snapshots.latest_with(lambda: store.schemas.check_current(store.schema))
+    return _view(store, latest, schema_id, seen_ms)
+
+
+def look_again(store: TableStore, view: TableView) -> TableView:
+    """The same view, or a newer one; the newest schema is that of the view."""
+    seen_ms = store.env.now_ms()
+    latest = store.snapshots.latest()
+    return view if latest == view.latest else _view(store, latest, view.schema_id, seen_ms)
+
+
+def _view(store: TableStore, latest: Snapshot | None, schema_id: int, seen_ms: int) -> TableView:
     seen: list[Snapshot] = []
     known = last_commits_of(_kept(store.snapshots.newest_first(latest), seen))
     # The walk for the last commits ends at the newest snapshot of ours, which has the position of the log too.

@@ -30,7 +30,9 @@ from freshet.storage.metadata.live_files import (
     LiveFiles,
     base_manifests,
     data_manifests,
+    data_manifests_at_once,
     delta_entries,
+    deltas_at_once,
     files_after,
     files_by_bucket,
     grouped_by_bucket,
@@ -95,6 +97,11 @@ class LiveFileIndex:
             found |= files_by_bucket(live_entries(self._manifests, snapshot, bucket_ids=missing))
         return _live_files(snapshot, found)
 
+    def follow(self, snapshot: Snapshot) -> None:
+        """Reads what changed up to a snapshot, before it is asked for."""
+        with self._locked():
+            self._bring_to(snapshot)
+
     def advance(self, parent: Snapshot | None, snapshot: Snapshot, delta: Iterable[ManifestEntry]) -> None:
         """Called by the committer of `snapshot` on top of `parent`, so that its delta need not be read back."""
         with self._locked():
@@ -125,7 +132,9 @@ class LiveFileIndex:
         if start is not None and (self._known or self._is_complete):
             if snapshot.id < start.id and self._is_there(start):
                 return False
-            if start.id < snapshot.id <= start.id + STEPS_MAX and self._step(start, snapshot):
+            if start.id < snapshot.id <= start.id + STEPS_MAX and (
+                self._step_by_manifests(start, snapshot) or self._step(start, snapshot)
+            ):
                 return True
         self._forget(snapshot)
         return True
@@ -139,9 +148,30 @@ class LiveFileIndex:
             steps = [snapshot if snapshot_id == snapshot.id else read(snapshot_id) for snapshot_id in ids]
             if not (is_seen or self._is_there(start) or self._is_built_on(start, steps[0])):
                 return False  # the table was rolled back and has gone on since
-            deltas = [grouped_by_bucket(delta_entries(self._manifests, step)) for step in steps]
+            deltas = [grouped_by_bucket(delta) for delta in deltas_at_once(self._manifests, steps)]
         except NotFoundError:
             return False  # a snapshot between has expired
+        self._apply(snapshot, deltas)
+        return True
+
+    def _step_by_manifests(self, start: Snapshot, snapshot: Snapshot) -> bool:
+        """Applies the manifests that are new since `start`; False, and nothing changed, when some were merged.
+
+        Of several commits at a store this takes two lists, where their deltas take one each. That the manifests begin
+        with those of `start` shows that the snapshot was built on it: their names are random.
+        """
+        if not self._manifests.is_remote or snapshot.id == start.id + 1:
+            return False
+        try:
+            before = data_manifests(self._manifests, start)
+            after = data_manifests_at_once(self._manifests, snapshot)
+            following = after[len(before) :]
+            if after[: len(before)] != before:
+                return False
+            with self._manifests.ahead(following):
+                deltas = [grouped_by_bucket(self._manifests.read_manifest(meta)) for meta in following]
+        except NotFoundError:
+            return False
         self._apply(snapshot, deltas)
         return True
 

@@ -55,18 +55,9 @@ def live_entries(
         allowed = frozenset(bucket for _, bucket in wanted)
     if wanted is not None:
         partitions = frozenset(partition for partition, _ in wanted)
-    lists = (
-        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
-        (
-            snapshot.delta_manifest_list,
-            snapshot.delta_manifest_list_size,
-        ),
-    )
-    with store.lists_ahead(lists):
-        listed = data_manifests(store, snapshot)
     manifests = [
         manifest
-        for manifest in listed
+        for manifest in data_manifests_at_once(store, snapshot)
         if _may_hold_bucket(manifest, allowed)
         and (partition_stats is None or partition_stats(manifest.partition_stats))
         and (partitions is None or store.may_hold(manifest, partitions))
@@ -123,6 +114,27 @@ def delta_manifests(source: ManifestReader, snapshot: Snapshot) -> tuple[Manifes
 def data_manifests(source: ManifestReader, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """Manifests of base and delta, in this order."""
     return [*base_manifests(source, snapshot), *delta_manifests(source, snapshot)]
+
+
+def data_manifests_at_once(store: ManifestStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
+    """The same, with both lists requested at the same time where each is a request to a store."""
+    base = snapshot.base_manifest_list, snapshot.base_manifest_list_size
+    delta = snapshot.delta_manifest_list, snapshot.delta_manifest_list_size
+    with store.lists_ahead((base, delta)):
+        return data_manifests(store, snapshot)
+
+
+def delta_manifests_at_once(store: ManifestStore, snapshots: Sequence[Snapshot]) -> list[tuple[ManifestFileMeta, ...]]:
+    """Manifests of what each commit changed, with all lists requested at the same time."""
+    with store.lists_ahead((each.delta_manifest_list, each.delta_manifest_list_size) for each in snapshots):
+        return [delta_manifests(store, each) for each in snapshots]
+
+
+def deltas_at_once(store: ManifestStore, snapshots: Sequence[Snapshot]) -> list[list[ManifestEntry]]:
+    """ADD and DELETE entries of each commit; all lists are requested at the same time, then all manifests."""
+    deltas = delta_manifests_at_once(store, snapshots)
+    with store.ahead(meta for metas in deltas for meta in metas):
+        return [entries_of(store, metas) for metas in deltas]
 
 
 def changelog_manifests(source: ManifestReader, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:

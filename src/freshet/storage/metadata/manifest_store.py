@@ -142,6 +142,11 @@ class ManifestStore:
         """
         self._env.together([partial(self._create, *file) for file in queue])
 
+    @property
+    def is_remote(self) -> bool:
+        """True where each read is a request to a store."""
+        return self._env.is_remote
+
     def ahead(self, manifests: Iterable[ManifestFileMeta]) -> AbstractContextManager[None]:
         """While the block runs, these manifests are requested before they are read, where that is worth it."""
         return self._ahead(self._manifests, ((each.file_name, each.file_size_bytes) for each in manifests))
