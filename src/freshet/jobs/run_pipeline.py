@@ -4,7 +4,8 @@
 
 On executors of other machines the packages of Freshet and its libraries must be installed, or travel as an environment
 (`--archives environment.tar.gz#environment` with `PYSPARK_PYTHON=./environment/bin/python`). All of them must reach the
-warehouse, each with credentials of its own; the driver must reach the checkpoints. Exit codes are those of `freshet run`.
+warehouse, each with credentials of its own; the driver must reach the checkpoints. Exit codes are those of
+`freshet run`.
 """
 
 from __future__ import annotations

@@ -118,6 +118,21 @@ def test_catalogs_are_listed_without_secrets(freshet: Freshet, tmp_path: Path, m
     assert "hunter2" not in said.out + said.err + json.dumps(facts)
 
 
+def test_a_database_is_a_place_of_commands_and_of_a_name(
+    freshet: Freshet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, warehouse = f"jdbc:sqlite:{tmp_path}/c.db", str(tmp_path / "w")
+    Catalog(uri, warehouse=warehouse).create_table("shop.orders", schema={"id": "BIGINT"}, options={"bucket": -1})
+    by_uri = freshet.good("tables", uri, "--catalog-option", f"warehouse={warehouse}", "--json").facts
+    assert [each["table"] for each in by_uri] == ["shop.orders"]
+    monkeypatch.setenv("FRESHET_CATALOG__BASE__URI", uri)
+    refused = freshet("tables", "base")
+    assert refused.code == 2 and "warehouse" in refused.err
+    monkeypatch.setenv("FRESHET_CATALOG__BASE__WAREHOUSE", warehouse)
+    assert freshet.good("tables", "base", "--json").facts == by_uri
+    assert freshet.good("describe", "base", "shop.orders").out
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from freshet.pipeline.batch.table_setup import check_table, open_or_create
-from freshet.pipeline.config.catalogs import catalog_options_of, prefixed, source_options, target_location
+from freshet.pipeline.config.catalogs import (
+    catalog_options_of,
+    prefixed,
+    source_options,
+    target_catalog,
+    target_location,
+)
 from freshet.pipeline.config.model import PipelineConfig, TableSourceConfig
 from freshet.pipeline.config.pipeline_file import parse_pipeline
+from freshet.storage.catalog import Catalog
 from freshet.storage.catalogs.given import CATALOG_OPTIONS_VARIABLE
 from freshet.storage.io.catalogs_file import CATALOGS_FILE_VARIABLE
 
@@ -116,6 +123,17 @@ def test_a_remedy_names_the_options(tmp_path: Path) -> None:
     assert check_table(config)[0].endswith(
         f"freshet alter {tmp_path}/w a.c --catalog-option commit.coordination=single-writer --add 'n INT'"
     )
+
+
+def test_a_database_keeps_the_tables_of_a_file(tmp_path: Path) -> None:
+    options = f"catalog: {{uri: 'jdbc:sqlite:{tmp_path}/c.db', catalog-key: k}}"
+    open_or_create(good(options, to=str(tmp_path / "w")))
+    assert (tmp_path / "c.db").exists()
+    assert Catalog(tmp_path / "w").has_table("a.c")  # its files are where a folder has them
+    other = {"uri": f"jdbc:sqlite:{tmp_path}/c.db", "catalog-key": "other"}
+    assert not Catalog(tmp_path / "w", options=other).has_table("a.c")
+    (tmp_path / "catalogs.yaml").write_text(f"base: {{uri: 'jdbc:sqlite:{tmp_path}/c.db', warehouse: '{tmp_path}/w'}}")
+    assert target_catalog(good("catalog: {catalog-key: k}", to="base")).has_table("a.c")
 
 
 def test_options_of_a_frame_are_the_catalogs_with_a_prefix_or_by_their_name() -> None:

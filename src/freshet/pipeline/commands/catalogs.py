@@ -1,4 +1,4 @@
-"""The command catalogs: names that stand in the place of a warehouse, and what they mean."""
+"""The command catalogs: the names that commands take for a warehouse, and where those catalogs are."""
 
 from __future__ import annotations
 
