@@ -1,4 +1,5 @@
-"""A pipeline that follows a table of a bucket into another one there: options under `catalog:`, and secrets nowhere."""
+"""A pipeline that follows a table of a bucket into another one there: options under `catalog:` and in the environment,
+secrets nowhere."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog
+from freshet.storage.catalogs.given import CATALOG_OPTIONS_VARIABLE
 from tests.kit.s3_server import ACCESS_KEY, SECRET_KEY, S3Place
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY_VARIABLE = "FRESHET_TEST_S3_KEY"
-SECRET_VARIABLE = "FRESHET_TEST_S3_SECRET"
 
 PIPELINE = """
 name: copy
@@ -46,14 +47,16 @@ def test_a_table_is_followed_from_bucket_to_bucket(tmp_path: Path, s3: S3Place) 
         writer.write([{"id": key, "v": f"v{key}"} for key in range(50)])
         writer.commit()
     (tmp_path / "events").mkdir()
-    options = {**s3.options, "s3.access-key": f"env:{KEY_VARIABLE}", "s3.secret-key": f"env:{SECRET_VARIABLE}"}
+    options = {key: text for key, text in s3.options.items() if key != "s3.secret-key"}
+    options["s3.access-key"] = f"env:{KEY_VARIABLE}"
     text = PIPELINE.format(root=s3.root, folder=tmp_path, catalog=json.dumps(options))
     (tmp_path / "p.yaml").write_text(text)
 
+    environment = json.dumps({"s3.secret-key": SECRET_KEY})
     run = subprocess.run(
         [sys.executable, "-m", "freshet", "run", str(tmp_path / "p.yaml"), "--restart", "0"],
         cwd=ROOT,
-        env={**os.environ, KEY_VARIABLE: ACCESS_KEY, SECRET_VARIABLE: SECRET_KEY},
+        env={**os.environ, KEY_VARIABLE: ACCESS_KEY, CATALOG_OPTIONS_VARIABLE: environment},
         capture_output=True,
         text=True,
         timeout=600,
