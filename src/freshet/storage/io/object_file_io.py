@@ -199,13 +199,17 @@ class ObjectFileIO:
         return Deleted(deleted, failed, cause)
 
     def delete_prefix(self, path: str) -> None:
-        """A thousand at a time, and the marks of empty folders."""
-        place, own = place_of(path), path[len(place_of(path)) :].strip("/")
-        listed = self._ask("list", path, lambda store, key: obstore.list(store, prefix=key or None, chunk_size=1000))
-        for page in self._pages(path, listed):
-            self._delete(path, [f"{place}/{meta['path']}" for meta in page if meta["path"] != own])
-            for meta in page:  # the client takes the slash from the key of a mark
-                if meta["size"] == 0 and (meta["path"] == own or self.exists_prefix(f"{place}/{meta['path']}")):
+        """A thousand at a time, then the marks of empty folders.
+
+        The client takes the slash from the key of a mark: what a second listing still has are marks."""
+        place = place_of(path)
+        has_marks = False
+        for page in self._listed(path):
+            self._delete(path, [f"{place}/{meta['path']}" for meta in page])
+            has_marks = has_marks or any(not meta["size"] for meta in page)
+        if has_marks:
+            for page in self._listed(path):
+                for meta in page:
                     self._delete_marker(f"{place}/{meta['path']}")
 
     def put_new(self, path: str, data: bytes) -> None:
@@ -297,9 +301,13 @@ class ObjectFileIO:
         except ERRORS as error:
             raise store_error(error, "delete", f"{path}/", self._stores.options) from error
 
-    def _pages(self, path: str, listed: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    def _listed(self, path: str) -> Iterator[Sequence[Any]]:
+        """All below a path, in pages."""
+        pages = self._ask(
+            "list", path, lambda store, key: obstore.list(store, prefix=key or None, chunk_size=DELETE_MAX)
+        )
         try:
-            yield from listed
+            yield from pages
         except FileNotFoundError:
             return
         except ERRORS as error:

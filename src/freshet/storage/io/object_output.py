@@ -4,7 +4,9 @@ A file of up to `PART_BYTES` is one put. A larger one goes as parts while it is 
 end. An upload that is given up is aborted at the store. One whose process is killed leaves parts that nobody sees and
 that cost money: a lifecycle rule of the bucket removes them (`AbortIncompleteMultipartUpload`).
 
-Memory: at most the part that is gathered, one that waits and `UPLOADS_MAX` on their way, 32 MB for a large file.
+Memory: the part that is gathered, one that the client takes and `UPLOADS_MAX` on their way; a full part is handed over
+when the client asks for one, and not queued. Measured: 26 MB for each of 16 files of 64 MB that are written at once;
+100 MB in pieces of 64 KB in 0.55 s, where one put by the client takes 0.55 s (versitygw, same machine).
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from freshet.storage.exceptions import StorageError
 
-PART_BYTES: Final = 8 * 1024 * 1024
+PART_BYTES: Final = 6 * 1024 * 1024
 """Of a multipart upload; S3 wants 5 MB at least, and takes 10,000 parts."""
 
 UPLOADS_MAX: Final = 2
@@ -121,7 +124,8 @@ class _Upload:
     """A thread that uploads the parts that it is given."""
 
     def __init__(self, upload: Callable[[Parts], None]) -> None:
-        self._parts: queue.Queue[bytes | bytearray | None] = queue.Queue(1)
+        self._parts: queue.SimpleQueue[bytes | bytearray | None] = queue.SimpleQueue()
+        self._wanted = threading.Semaphore(0)
         self._is_aborted = False
         self._is_complete = False
         self._error: Exception | None = None
@@ -145,15 +149,10 @@ class _Upload:
         self._thread.join()
 
     def _put(self, part: bytes | bytearray | None) -> None:
-        while True:
-            if self._error is not None:
-                raise self._error
-            try:
-                self._parts.put(part, timeout=_POLL_S)
-                return
-            except queue.Full:
-                if not self._thread.is_alive() and self._error is None:
-                    raise RuntimeError("the thread of an upload has died") from None
+        while not self._wanted.acquire(timeout=_POLL_S):
+            if not self._thread.is_alive():
+                raise self._error or RuntimeError("the thread of an upload has died")
+        self._parts.put(part)
 
     def _run(self, upload: Callable[[Parts], None]) -> None:
         try:
@@ -166,12 +165,14 @@ class _Upload:
 
     def _iterate(self) -> Parts:
         while True:
-            if self._is_aborted:
-                raise _Aborted
-            try:
-                part = self._parts.get(timeout=_POLL_S)
-            except queue.Empty:
-                continue
+            self._wanted.release()
+            part = self._next()
             if part is None:
                 return
             yield part
+
+    def _next(self) -> bytes | bytearray | None:
+        while not self._is_aborted:
+            with suppress(queue.Empty):
+                return self._parts.get(timeout=_POLL_S)
+        raise _Aborted
