@@ -1,6 +1,7 @@
 """One streaming query on the driver: asks whether a micro-batch is done, runs its one job, commits it table by table.
 
-    1. pin what each table is written upon, and ask it whether it holds the batch: if all do, nothing is run
+    1. ask each table whether it holds the batch: if all do, nothing is run. What it is written upon is pinned by the
+       same look
     2. one Spark job: route, shuffle, write files (`bucket_task`), collect commit messages by table. The queries of
        `runner` have it in their plan (`with_tasks`); for frames of users it is planned here, batch by batch
     3. check: records that entered (`read_count`) = applied + dead letters + skipped, and not too many are dead letters
@@ -169,8 +170,6 @@ class QueryRun:
         limits: Sequence[CompactionLimit | None],
         clock: LapClock,
     ) -> BatchReport:
-        context = frame.sparkSession.sparkContext
-        pins = [table.pin(micro_batch_id, limit, context) for table, limit in zip(self._tables, limits, strict=True)]
         run = self._active_run(frame, query_id)
         batch = BatchIdentity(micro_batch_id, query_id, None if run is None else run.digests.digest(micro_batch_id))
         clock.lap("digest")
@@ -186,9 +185,12 @@ class QueryRun:
                 run.written.refuse_recreated(table.table, micro_batch_id)
             run.digests.refuse_missing_files()
         clock.lap("look")
-        for index, check in enumerate(checks):
-            pins[index] = replace(pins[index], is_committed=check.is_committed)
-        collected, task_count = self._collect(frame, dict(enumerate(pins)), run)  # 2
+        context = frame.sparkSession.sparkContext
+        pins = {
+            index: table.pin(micro_batch_id, limit, context, check)
+            for index, (table, limit, check) in enumerate(zip(self._tables, limits, checks, strict=True))
+        }
+        collected, task_count = self._collect(frame, pins, run)  # 2
         result = sum_results(collected)
         self._follow_sizes(frame, result, run)
         clock.lap("job")

@@ -95,11 +95,14 @@ class TableCommit:
         """Belongs around a batch, from its pin to its commit; gives how much its tasks compact."""
         return nullcontext() if self._rounds is None else self._rounds.batch(self.table)
 
-    def pin(self, micro_batch_id: int, limit: CompactionLimit | None, context: SparkContext) -> BatchPin:
-        """What the tasks of a batch write upon; the batch is the one that `commit` takes next."""
-        base, schema = self.table.latest_snapshot(), self.table.schema
+    def pin(
+        self, micro_batch_id: int, limit: CompactionLimit | None, context: SparkContext, check: CommitCheck
+    ) -> BatchPin:
+        """What the tasks of a batch write upon, as `has_committed` has found it; `commit` takes the same batch next."""
+        base, schema = check.latest, self.table.schema
         log = None if self._log is None else TaskLog(self._log.identity, self._log.epoch, 0)
-        pin = BatchPin(micro_batch_id, schema.id, schema.time_ms, None if base is None else base.id, limit, log)
+        base_id = None if base is None else base.id
+        pin = BatchPin(micro_batch_id, schema.id, schema.time_ms, base_id, limit, log, check.is_committed)
         self._renumber_job = RenumberJob(context, self.table.handle, pin)
         return pin
 
