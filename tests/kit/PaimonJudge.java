@@ -277,7 +277,9 @@ public class PaimonJudge {
     }
 
     static Object schema(JsonNode request) throws Exception {
-        SchemaManager schemas = new SchemaManager(fileIO(request), path(request), text(request, "branch", "main"));
+        SchemaManager schemas = request.hasNonNull("catalog")
+                ? table(request).schemaManager()
+                : new SchemaManager(fileIO(request), path(request), text(request, "branch", "main"));
         return tree(request.hasNonNull("id") ? schemas.schema(request.get("id").asLong()) : schemas.latest().get());
     }
 

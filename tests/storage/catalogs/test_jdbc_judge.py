@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from freshet import AddColumn, AlreadyExistsError, Catalog, NotFoundError, SetOption, Table
+from freshet import AddColumn, AlreadyExistsError, Catalog, NotFoundError, SetOption, Table, UnsupportedFeatureError
 from freshet.storage.catalogs.jdbc_sql import CATALOG_TABLES, LOCKS
 from freshet.storage.catalogs.metastore import TableName
 from tests.kit.jdbc_catalogs import LOCKED, lock_of, opened, rows, sqlite_uri
@@ -21,6 +21,7 @@ from tests.kit.paimon_catalog import JDBC_JARS, PaimonCatalog
 from tests.kit.paimon_changes import add_column, set_option
 from tests.kit.paimon_judge import JVM_OPTIONS, PaimonError, PaimonJudge
 from tests.kit.postgres_server import PostgresServer, postgres_server
+from tests.kit.s3_server import moto_server, new_bucket
 from tests.soak.counts import JDBC_COMMITS
 
 pytestmark = [pytest.mark.judge, pytest.mark.slow]
@@ -48,7 +49,7 @@ class Place:
     """A locked catalog: ours is in UTC, as the JVM of the judge."""
 
     options: Mapping[str, str]
-    warehouse: Path
+    warehouse: str
 
     def ours(self) -> Catalog:
         return Catalog(self.warehouse, options={"lock.time-zone": "UTC", **self.options})
@@ -74,7 +75,7 @@ def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
         else:
             server: PostgresServer = request.getfixturevalue("server")
             database = {**server.options, "uri": server.new_database()}
-        return Place({**database, **LOCKED, **FAST}, tmp_path / name)
+        return Place({**database, **LOCKED, **FAST}, f"{tmp_path}/{name}")
 
     return place
 
@@ -246,6 +247,55 @@ def _write_on(write: Callable[[list[tuple[Any, ...]]], object]) -> None:
         number += 1
 
 
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with moto_server() as found:
+        yield found
+
+
+@pytest.fixture
+def in_s3(server: PostgresServer, endpoint: str) -> Place:
+    """PostgreSQL, and an S3 server where a JVM without the lock would copy over what was created; the lock is on by
+    default."""
+    bucket = new_bucket(endpoint)
+    options = {**server.options, **bucket.store_options, **FAST, "uri": server.new_database()}
+    return Place(options, f"{bucket.root}/w")
+
+
+@pytest.fixture(scope="module")
+def s3_judge() -> Iterator[PaimonJudge]:
+    with PaimonJudge.start(more_jars=(*JDBC_JARS, "paimon-s3")) as found:
+        yield found
+
+
+def test_tables_of_each_other_in_an_object_store(s3_judge: PaimonJudge, in_s3: Place) -> None:
+    theirs, ours = in_s3.theirs(s3_judge), in_s3.ours()
+    theirs.create_database("shop")
+    made = theirs.create_table("shop.theirs", TYPES, primary_keys=["id"], options=OPTIONS)
+    made.write([(1, "d", "theirs")])
+    table = ours.table("shop.theirs")
+    append(table, 2)
+    assert sorted(made.read_rows()) == [(1, "d", "theirs"), (2, "d", "ours")]
+    table.alter(AddColumn("w", "INT"))
+    theirs.alter_table("shop.theirs", add_column("x", "INT"))
+    assert ours.table("shop.theirs").schema.column_names == ("id", "day", "v", "w", "x")
+    append(ours.create_table("shop.ours", schema=COLUMNS, primary_keys=["id"], options=OPTIONS), 3)
+    theirs.table("shop.ours").write([(4, "d", "theirs")])
+    assert ids(ours.table("shop.ours")) == [3, 4]
+    with pytest.raises(UnsupportedFeatureError, match=r"shop\.ours cannot be renamed"):
+        ours.rename_table("shop.ours", "shop.other")
+    ours.drop_table("shop.ours")
+    theirs.drop_table("shop.theirs")
+    assert (ours.list_tables("shop"), theirs.list_tables("shop")) == ([], [])
+    assert in_s3.rows("paimon_table_properties") == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_jvm_and_we_commit_side_by_side_to_an_object_store(s3_judge: PaimonJudge, in_s3: Place) -> None:
+    side_by_side(s3_judge, in_s3, JDBC_COMMITS.now())
+
+
 def side_by_side(judge: PaimonJudge, place: Place, count: int) -> None:
     """Both commit to one table without pause: every row is there once, every commit is a snapshot."""
     table = place.ours().create_table("shop.orders", schema=COLUMNS, primary_keys=["id"], options=OPTIONS)
@@ -275,13 +325,14 @@ def test_a_jvm_and_we_commit_side_by_side(judge: PaimonJudge, place: Place) -> N
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_a_jvm_and_we_commit_side_by_side_for_long(judge: PaimonJudge, place: Place) -> None:
     side_by_side(judge, place, JDBC_COMMITS.now())
 
 
 def test_a_jvm_in_another_time_zone_shares_the_lock_where_ours_is_said(server: PostgresServer, tmp_path: Path) -> None:
     zone = "Asia/Tokyo"
-    place = Place({**server.options, **LOCKED, **FAST, "uri": server.new_database()}, tmp_path / "w")
+    place = Place({**server.options, **LOCKED, **FAST, "uri": server.new_database()}, f"{tmp_path}/w")
     jvm = tuple(option.replace("=UTC", f"={zone}") for option in JVM_OPTIONS)
     with PaimonJudge.start(jvm_options=jvm, more_jars=JDBC_JARS) as judge:
         there = Catalog(place.warehouse, options={**place.options, "lock.time-zone": zone})
