@@ -68,6 +68,7 @@ import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.data.serializer.InternalRowSerializer;
 import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.fs.FileIO;
 import org.apache.paimon.fs.Path;
 import org.apache.paimon.fs.local.LocalFileIO;
 import org.apache.paimon.manifest.BucketEntry;
@@ -681,11 +682,16 @@ public class PaimonJudge {
         return new Path(request.get("table").asText());
     }
 
-    static LocalFileIO fileIO(JsonNode request) {
+    static FileIO fileIO(JsonNode request) throws IOException {
+        if (request.hasNonNull("catalog")) {
+            Options options = new Options();
+            stringMap(request.get("catalog")).forEach(options::set);
+            return FileIO.get(path(request), CatalogContext.create(options));
+        }
         return flag(request, "exclusive") ? new ExclusiveFileIO() : new LocalFileIO();
     }
 
-    static FileStoreTable table(JsonNode request) {
+    static FileStoreTable table(JsonNode request) throws IOException {
         if (request.hasNonNull("catalog")) {
             try {
                 FileStoreTable found = (FileStoreTable) catalog(request).getTable(identifier(request, "name"));

@@ -241,8 +241,7 @@ class PaimonTable:
             options=dict(self.options) or None,
             branch=self.branch,
             exclusive=self.exclusive or None,
-            catalog=None if self.catalog is None else dict(self.catalog),
-            name=self.name,
+            **({} if self.catalog is None else {"catalog": dict(self.catalog), "name": self.name}),
             **arguments,
         )
 

@@ -10,6 +10,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final
 
 from freshet._lazy import LazyModule
+from freshet.storage.catalogs.coordination import ADOPT
 from freshet.storage.catalogs.given import absolute_place, given_catalog, options_for_others, taken_options
 from freshet.storage.catalogs.metastore import TableName
 from freshet.storage.catalogs.named import NamedCatalog, is_word, named_catalogs
@@ -39,6 +40,7 @@ else:  # a list of tables needs neither what reads and writes them nor what chec
     _validation = LazyModule("freshet.storage.schema.validation")
 
 __all__ = [
+    "ADOPT",
     "WHY_NOT_SENT",
     "Catalog",
     "NamedCatalog",

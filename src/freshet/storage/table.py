@@ -14,7 +14,6 @@ from typing import Final, overload
 
 from freshet.storage.catalogs.by_location import TableAt, table_at
 from freshet.storage.catalogs.claims import coordinated
-from freshet.storage.catalogs.coordination import COORDINATION, commit_rules
 from freshet.storage.changes.change_range import TimeGiven
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.split_stream import SplitStream
@@ -69,6 +68,7 @@ __all__ = [
     "CompactionResult",
     "DropColumn",
     "Elsewhere",
+    "LostCommit",
     "MoveColumn",
     "RenameColumn",
     "ResetOption",
@@ -232,7 +232,8 @@ class Table(ReadableTable):
         conditional puts have written, which write no more.
         """
         if coordination is not None or adopt:
-            return self._by(coordination, adopt=adopt).writer(commit_user, parallelism=parallelism)
+            claims = coordinated(self.store.claims, coordination, adopt=adopt)
+            return Table(replace(self.store, claims=claims)).writer(commit_user, parallelism=parallelism)
         self.store.check_writable()
         engine = self.engine
         for warning in engine.warnings():
@@ -247,13 +248,6 @@ class Table(ReadableTable):
             open_log=engine.log.open if self.options.logs_changes else None,
             publisher=publisher,
         )
-
-    def _by(self, coordination: str | None, *, adopt: bool) -> Table:
-        rules = self.store.claims.rules
-        if coordination is not None:
-            rules = commit_rules({COORDINATION: coordination})
-        claims = coordinated(self.store.claims, replace(rules, adopts=rules.adopts or adopt))
-        return Table(replace(self.store, claims=claims))
 
     def without_log(self) -> Table:
         """The same table, for commits of users other than the one who logs: they are not logged, and readers of the log
@@ -350,6 +344,10 @@ class Table(ReadableTable):
         One that is being made at this moment is among them.
         """
         return find_lost_commits(self.store)
+
+    def lost_commit(self, manifest_list: str) -> LostCommit:
+        """The commit of a delta manifest list, lost or not; `NotFoundError` where there is none."""
+        return lost_commit_named(self.store, manifest_list)
 
     def repair_lost_commit(self, manifest_list: str | None = None) -> CommitResult:
         """Commits a lost commit again, under its user and number, so that it is in the table once however often this is

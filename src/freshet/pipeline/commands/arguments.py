@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from freshet.pipeline.config.table_arguments import arguments_text
-from freshet.storage.catalog import Catalog
+from freshet.storage.catalog import ADOPT, Catalog
 from freshet.storage.exceptions import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -33,6 +33,16 @@ CatalogOption = Annotated[
         show_default=False,
     ),
 ]
+Adopt = Annotated[
+    bool,
+    typer.Option(
+        "--adopt",
+        help="Take over a table that programs without conditional puts have written, which write no more "
+        "(commit.coordination=exclusive-put). Needed once.",
+    ),
+]
+ADOPTS: Final = f"{ADOPT}=true"
+"""As --catalog-option."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 

@@ -73,6 +73,10 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
         "orphans": Listed("maintenance", "List or remove files that no snapshot uses, as crashes leave them."),
         "check-table": Listed("maintenance", "Look for damage in a table: lost files and metadata that does not fit."),
+        "repair": Listed(
+            "repair",
+            "Find commits that another program has replaced in an object store, and commit their files again.",
+        ),
         "consumers": Listed(
             "changelog",
             "List the streaming readers that have a name and the snapshot each wants next; or reset or delete one.",

@@ -16,7 +16,15 @@ from typing import Annotated, Final
 
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, CatalogOption, Warehouse, open_catalog, open_table
+from freshet.pipeline.commands.arguments import (
+    ADOPTS,
+    Adopt,
+    AsJson,
+    CatalogOption,
+    Warehouse,
+    open_catalog,
+    open_table,
+)
 from freshet.pipeline.commands.bars import bar
 from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import complain, plural, print_json, say
@@ -118,6 +126,7 @@ def compact(
             "--repair", help="Only merge levels whose files overlap, where commits and compactions say that they do."
         ),
     ] = False,
+    adopt: Adopt = False,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -142,9 +151,10 @@ def compact(
             "--repair merges levels whose files overlap, once, in this process; of the other options it takes "
             "--partition and --json only"
         )
+    options = [*(catalog_option or ()), *([ADOPTS] if adopt else ())]
     with _executors(on_spark) as elsewhere:
         asked = _Asked(
-            warehouse, table, is_full, partitions, budget, as_json, elsewhere, columns, strategy, repair, catalog_option
+            warehouse, table, is_full, partitions, budget, as_json, elsewhere, columns, strategy, repair, options
         )
         if pause_s is None:
             _once(asked)

@@ -11,10 +11,11 @@ import typer
 from freshet.pipeline.batch.table_setup import with_table_options
 from freshet.pipeline.checks.preflight import problems_before_start, refuse_to_start, warnings_before_start
 from freshet.pipeline.checks.record_samples import RECORDS_MAX, Records, left_out_warnings
-from freshet.pipeline.commands.arguments import AsJson, PipelineFiles
+from freshet.pipeline.commands.arguments import Adopt, AsJson, PipelineFiles
 from freshet.pipeline.commands.failure_report import failure_facts, report_failure
 from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.config.catalogs import adopting
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
@@ -49,13 +50,14 @@ def run(
             help="Let the other pipelines go on when one fails for good. Default: it ends all.",
         ),
     ] = False,
+    adopt: Adopt = False,
 ) -> None:
     """Run pipelines in one Spark session until they end or are asked to stop.
 
     SIGTERM or Ctrl-C let the batches that run finish; a second one stops at once.
     """
     wait_s = _seconds("--wait-for-topics", wait_for_topics)
-    configs = load_pipelines(files)
+    configs = [adopting(config) if adopt else config for config in load_pipelines(files)]
     for config in configs:
         _warn(config, warnings_before_start(config))
     refuse_to_start(configs)

@@ -15,8 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from pydantic import SecretStr
+
 from freshet.pipeline.config.model import PipelineConfig, TableSourceConfig, revealed
 from freshet.storage.catalog import (
+    ADOPT,
     Catalog,
     is_catalog_option,
     options_for_others,
@@ -32,6 +35,11 @@ CATALOG_PREFIX: Final = "catalog."
 def target_catalog(config: PipelineConfig) -> Catalog:
     """The catalog of the table that is written."""
     return Catalog(config.table.warehouse, options=revealed(config.catalog))
+
+
+def adopting(config: PipelineConfig) -> PipelineConfig:
+    """The same pipeline, which takes over a table that programs without conditional puts have written."""
+    return config.model_copy(update={"catalog": {**config.catalog, ADOPT: SecretStr("true")}})
 
 
 def source_catalog(config: PipelineConfig, table: TableSourceConfig) -> Catalog:

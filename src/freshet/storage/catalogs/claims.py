@@ -27,7 +27,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from freshet.storage.catalogs.coordination import COORDINATION, CommitRules, Coordination, check_coordinated
+from freshet.storage.catalogs.coordination import (
+    COORDINATION,
+    CommitRules,
+    Coordination,
+    check_coordinated,
+    commit_rules,
+)
 from freshet.storage.codec.schema_json import encode_schema
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
@@ -148,15 +154,17 @@ class LockExpiredError(RetryableError):
     """The lock was had so long ago that another program may have it by now; nothing was created."""
 
 
-def coordinated(claims: TableClaims, rules: CommitRules) -> TableClaims:
-    """The claims by other rules; `InvalidRequestError` for those that are made otherwise than by exclusive creates."""
+def coordinated(claims: TableClaims, coordination: str | None, *, adopt: bool) -> TableClaims:
+    """The claims by another `commit.coordination`, None for their own; `InvalidRequestError` for a value that there is
+    not, and for claims that are made otherwise than by exclusive creates."""
     if not isinstance(claims, FileClaims):
         raise InvalidRequestError(
             f"the commits of this table are claimed through {type(claims).__name__}, whose catalog coordinates its "
             "writers: leave coordination and adopt out",
             option=COORDINATION,
         )
-    return claims.by(rules)
+    rules = claims.rules if coordination is None else commit_rules({COORDINATION: coordination})
+    return claims.by(replace(rules, adopts=claims.rules.adopts or adopt))
 
 
 Lock: TypeAlias = Callable[[], AbstractContextManager[object]]

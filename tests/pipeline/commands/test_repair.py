@@ -1,0 +1,92 @@
+"""freshet repair lost-commit, and --adopt: a table that another program has written without conditional puts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from freshet import Catalog, Table
+from freshet.pipeline.config.catalogs import adopting, target_catalog
+from freshet.pipeline.config.model import revealed
+from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.errors.error_kind import exit_code, kind_of_class
+from freshet.storage.exceptions import LostCommitError
+from tests.kit.bucket_store import CHOSEN, copy_over
+from tests.pipeline.commands.kit import Freshet
+
+OPTION = "--catalog-option=commit.coordination=exclusive-put"
+
+PIPELINE = """
+name: orders
+sources: [{{table: {{warehouse: "{folder}/other", name: shop.orders}}}}]
+table: {{warehouse: "{folder}/lake", name: shop.orders, columns: {{id: BIGINT}}}}
+catalog: {{commit.coordination: exclusive-put}}
+checkpoint: "{folder}/checkpoint"
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """With one commit in the place of which another program has put its own."""
+    made = Catalog(tmp_path, options=CHOSEN).create_table(
+        "shop.orders", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": 1}
+    )
+    with made.writer("loader") as writer:
+        for number in range(3):
+            writer.write([{"id": number}])
+            writer.commit(number)
+    copy_over(made.store, 3)
+    return made
+
+
+def test_a_lost_commit_is_named_listed_and_repaired(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    place = (tmp_path, "shop.orders", OPTION)
+    refused = freshet("compact", *place)
+    assert refused.code == 65
+    assert refused.err.startswith("freshet: CorruptDataError: table shop.orders: commit 2 of user 'loader'")
+    [lost] = table.lost_commits()
+    assert f"freshet repair lost-commit {tmp_path} shop.orders --manifest-list {lost.manifest_list}" in refused.err
+
+    listed = freshet.good("repair", "lost-commit", *place)
+    assert listed.out == (
+        f"commit 2 of user 'loader' was snapshot 3 or was to be; 1 row in 1 file; "
+        f"--manifest-list {lost.manifest_list}\n"
+        "nothing was committed; --all commits them again, --manifest-list one of them\n"
+    )
+    [fact] = freshet.good("repair", "lost-commit", *place, "--json").facts["commits"]
+    assert (fact["user"], fact["identifier"], fact["rows"], fact["files"]) == ("loader", 2, 1, lost.files)
+    assert freshet.good("repair", "lost-commit", *place, "--all").out == (
+        "commit 2 of user 'loader': committed again as snapshot 4, 1 row in 1 file\n"
+    )
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2]
+    again = freshet.good("repair", "lost-commit", *place, "--manifest-list", lost.manifest_list)
+    assert "nothing was committed" in again.out
+    assert freshet.good("repair", "lost-commit", *place).out == "shop.orders: no commit is lost\n"
+
+    refused = freshet("compact", *place)
+    assert (refused.code, "snapshot 3 is of another program" in refused.err) == (2, True)
+    freshet.good("compact", *place, "--adopt")
+    freshet.good("compact", *place)
+
+
+def test_a_wrong_call_changes_nothing(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    place = (tmp_path, "shop.orders", OPTION)
+    assert freshet("repair", "levels", *place).code == 2
+    assert freshet("repair", "lost-commit", *place, "--all", "--manifest-list", "x").code == 2
+    unknown = freshet("repair", "lost-commit", *place, "--manifest-list", "manifest-list-x")
+    assert unknown.code == 2
+    assert "lists what there is" in unknown.err
+    assert [snapshot.id for snapshot in table.snapshots()] == [1, 2, 3]
+
+
+def test_a_stream_that_meets_a_lost_commit_ends_with_65() -> None:
+    assert {exit_code(kind_of_class(LostCommitError), while_running=running) for running in (True, False)} == {65}
+
+
+def test_a_pipeline_adopts(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE.format(folder=tmp_path), encoding="utf-8")
+    [config] = load_pipelines([file])
+    assert revealed(adopting(config).catalog) == {"commit.coordination": "exclusive-put", "commit.adopt": "true"}
+    assert target_catalog(adopting(config)).warehouse == f"{tmp_path}/lake"
