@@ -122,7 +122,8 @@ def _read(env: Env, path: str, size_bytes: int) -> Opening:
     footer = None if cache is None else cache.get(CacheKind.META, key)
     if footer is not None:
         return Opening(size_bytes - footer.size, footer)
-    tail = _range(env, path, ByteRange(size_bytes - TAIL_BYTES, TAIL_BYTES), size_bytes)
+    start = max(0, size_bytes - TAIL_BYTES)
+    tail = _range(env, path, ByteRange(start, size_bytes - start), size_bytes)
     footer_bytes = int.from_bytes(tail.slice(tail.size - _FRAME_BYTES, 4), "little") + _FRAME_BYTES
     if not _ends_well(tail) or footer_bytes > size_bytes:
         _check_size(env, path, size_bytes)
