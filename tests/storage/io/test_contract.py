@@ -57,10 +57,10 @@ class Store:
         return sorted(entry.name for entry in self.io.entries(self.path(name) if name else self.root))
 
 
-@pytest.fixture(params=[*STORES, "s3"])
+@pytest.fixture(params=[*STORES, "s3", pytest.param("versitygw", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    if request.param == "s3":
-        place: S3Place = request.getfixturevalue("s3")
+    if request.param in ("s3", "versitygw"):
+        place: S3Place = request.getfixturevalue(request.param)
         return Store(ObjectFileIO(place.store_options), f"{place.root}/w")
     return Store(*STORES[request.param](tmp_path))
 

@@ -184,6 +184,22 @@ def test_refused_credentials_say_why(s3: S3Place, proxy: StoreProxy, io: ObjectF
             call(f"{s3.root}/a")
 
 
+@pytest.mark.slow
+def test_wrong_keys_at_a_server_that_checks_them(versitygw: S3Place) -> None:
+    options, path = versitygw.store_options, f"{versitygw.root}/a"
+    for wrong, words in (
+        ({"s3.secret-key": "another"}, "secret key does not belong to the access key.*SignatureDoesNotMatch"),
+        ({"s3.access-key": "another"}, "does not know this access key"),
+    ):
+        io = ObjectFileIO({**options, **wrong})
+        for call in (io.exists, io.read_bytes, io.exists_prefix, lambda path, io=io: io.create_exclusive(path, b"")):
+            with pytest.raises(InvalidRequestError, match=words) as caught:
+                call(path)
+            assert SECRET_KEY not in str(caught.value) and "another" not in str(caught.value)
+    with pytest.raises(InvalidRequestError, match="there is no such bucket"):
+        ObjectFileIO(options).create_exclusive("s3://no-such-bucket/a", b"")
+
+
 def test_without_the_right_to_list_a_missing_key_is_missing(s3: S3Place, proxy: StoreProxy, io: ObjectFileIO) -> None:
     io.overwrite(f"{s3.root}/there", b"x")
     proxy.answer(403, "AccessDenied", lambda request: "list-type" in request.query)

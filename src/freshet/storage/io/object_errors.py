@@ -34,10 +34,16 @@ _SYSTEM: Final = re.compile(r'(?:message|error): "([^"]{1,200})"')
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 _EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 
+_OBJECT_MISSING: Final = frozenset({"", "NoSuchKey", "NotFound", "BlobNotFound", "PathNotFound", "ResourceNotFound"})
+_NO_KEY: Final = "the store does not know this access key; check s3.access-key or AWS_ACCESS_KEY_ID"
+_NO_BUCKET: Final = "there is no such bucket at this endpoint; create it, or correct the location or the endpoint"
+
 _REMEDIES: Final[Mapping[str, str]] = {
-    "NoSuchBucket": "there is no such bucket at this endpoint; create it, or correct the location or the endpoint",
+    "NoSuchBucket": _NO_BUCKET,
+    "ContainerNotFound": _NO_BUCKET,
     "InvalidBucketName": "this is no name of a bucket; correct the location",
-    "InvalidAccessKeyId": "the store does not know this access key; check s3.access-key or AWS_ACCESS_KEY_ID",
+    "InvalidAccessKeyId": _NO_KEY,
+    "XAdminUserNotFound": _NO_KEY,  # of versitygw
     "SignatureDoesNotMatch": "the secret key does not belong to the access key; check s3.secret-key or "
     "AWS_SECRET_ACCESS_KEY",
     "InvalidToken": "the session token is not valid; check s3.session.token or AWS_SESSION_TOKEN",
@@ -104,11 +110,16 @@ def shown_error(error: BaseException, options: Mapping[str, str]) -> str:
     return without_secrets(f"{request[1]} {request[2]} {said}{retried}", options)
 
 
+def is_missing(error: BaseException) -> bool:
+    """There is no such object; not, say, no such bucket. To a HEAD the store does not say what is missing."""
+    return isinstance(error, FileNotFoundError) and answer_of(error).code in _OBJECT_MISSING
+
+
 def store_error(error: Exception, action: str, path: str, options: Mapping[str, str]) -> StorageError:
     """The error of a call that failed, which was to do `action` with `path`."""
     answer, text = answer_of(error), shown_error(error, options)
     begin = f"cannot {action} {path}: "
-    if isinstance(error, FileNotFoundError) and answer.code != "NoSuchBucket":
+    if is_missing(error):
         return NotFoundError(
             f"{begin}there is no such object; check the path, or whether the file was expired", path=path
         )

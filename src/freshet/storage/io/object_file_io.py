@@ -39,7 +39,7 @@ from obstore.exceptions import AlreadyExistsError as StoredAlreadyError
 from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError
 from freshet.storage.io.conditional_puts import PROBE_PREFIX, check_conditional_puts
 from freshet.storage.io.file_io import Created, Deleted, FileStatus, Folders, OutputFile
-from freshet.storage.io.object_errors import ERRORS, answer_of, store_error
+from freshet.storage.io.object_errors import ERRORS, answer_of, is_missing, store_error
 from freshet.storage.io.object_input import ObjectInput
 from freshet.storage.io.object_output import PART_BYTES, UPLOADS_MAX, ObjectOutputFile, Parts
 from freshet.storage.io.object_stores import S3_SCHEMES, ObjectStore, ObjectStores, Retries, place_of
@@ -320,7 +320,9 @@ class ObjectFileIO:
         except StorageError:
             raise
         except ERRORS as error:
-            if action in ("read", "look at") and answer_of(error).is_refusal and self._may_be_missing(path, error):
+            if is_missing(error) and not self._stores.answers(path):
+                self._check_bucket(path, error)
+            elif action in ("read", "look at") and answer_of(error).is_refusal and self._may_be_missing(path, error):
                 raise NotFoundError(
                     f"cannot {action} {path}: there is no such object, or the user may not see it: without the right "
                     "to list the bucket (s3:ListBucket) a store answers the same; check the path and the rights",
@@ -343,6 +345,12 @@ class ObjectFileIO:
                     raise
         raise AssertionError
 
+    def _check_bucket(self, path: str, error: Exception) -> None:
+        """Before the first "missing" is believed: the answer to a HEAD does not say whether the bucket is missing."""
+        if not answer_of(error).code:
+            self._may_be_missing(path, error)
+        self._stores.has_answered(path)
+
     def _may_be_missing(self, path: str, error: Exception) -> bool:
         """Of a key that is refused: whether nothing but the right to list is missing."""
         if answer_of(error).code not in ("", "AccessDenied"):
@@ -353,9 +361,9 @@ class ObjectFileIO:
             next(iter(pages), None)
         except ERRORS as refused:
             answer = answer_of(refused)
-            if answer.is_refusal and answer.code not in ("", "AccessDenied"):
+            if not answer.is_refusal or answer.code not in ("", "AccessDenied"):
                 raise store_error(refused, "list", path, self._stores.options) from refused
-            return answer.is_refusal
+            return True
         return False  # it may be listed, and so a missing one would have been called missing
 
     def _warn(self, path: str) -> None:
