@@ -21,6 +21,7 @@ from bench.peers import PeerError
 from bench.results import Results
 from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker
 from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
 
 WARM_UP_S: Final = 75
 MEASURED_S: Final = 45
@@ -31,13 +32,15 @@ def latency(results: Results, folder: Path, without: Sequence[str]) -> None:
     with KafkaBroker.start(folder / "kafka-latency") as broker:
         for name, trigger in TRIGGERS.items():
             place = folder / f"latency-{trigger.replace(' ', '-')}"
-            text = _measured(broker, place, lambda topic, p=place, t=trigger: start_freshet(broker, topic, p, t, {}))
+            text = measured_latency(
+                broker, place, lambda topic, p=place, t=trigger: start_freshet(broker, topic, p, t, {})
+            )
             results.note(f"W10, event to commit, freshet, trigger {name}", f"{text}; {batches_text(place)}")
         if "paimon-flink" in without:
             return
         for checkpoint_ms in FLINK_CHECKPOINTS_MS:
             place = folder / f"latency-flink-{checkpoint_ms}"
-            text = _measured(
+            text = measured_latency(
                 broker,
                 place,
                 lambda topic, p=place, c=checkpoint_ms: FlinkJob(broker, topic, p, c, results.folder).stop,
@@ -45,7 +48,13 @@ def latency(results: Results, folder: Path, without: Sequence[str]) -> None:
             results.note(f"W10, event to commit, paimon-flink, checkpoints of {checkpoint_ms} ms", text)
 
 
-def _measured(broker: ForeignBroker, place: Path, start: Callable[[str], Callable[[], None]]) -> str:
+def measured_latency(
+    broker: ForeignBroker,
+    place: Path,
+    start: Callable[[str], Callable[[], None]],
+    table: Callable[[], Table] | None = None,
+) -> str:
+    """Runs a job in a folder and measures it by its table, which is in the folder as well unless one is given."""
     topic = place.name
     broker.create_topic(topic, kafka_partitions=KAFKA_PARTITIONS)
     place.mkdir(parents=True)
@@ -57,16 +66,15 @@ def _measured(broker: ForeignBroker, place: Path, start: Callable[[str], Callabl
         time.sleep(5)  # what was sent last is committed
     finally:
         stop()
-    seconds = _latencies(place, range(first, last))
+    seconds = _latencies(Catalog(place).table("bench.t") if table is None else table(), range(first, last))
     p50, p99 = np.percentile(seconds, [50, 99])
     text = f"p50 {p50:.2f} s, p99 {p99:.2f} s, most {seconds.max():.2f} s"
     report(f"{topic}: {text}")
     return text
 
 
-def _latencies(place: Path, numbers: range) -> np.ndarray:
+def _latencies(table: Table, numbers: range) -> np.ndarray:
     """Seconds from event to commit of these records; raises `PeerError` if one is in no snapshot."""
-    table = Catalog(place).table("bench.t")
     committed = np.full(numbers.stop, -1, np.int64)
     events = np.zeros(numbers.stop, np.int64)
     for snapshot in table.snapshots():
@@ -77,5 +85,5 @@ def _latencies(place: Path, numbers: range) -> np.ndarray:
         events[ids[new]] = rows["event_us"].to_numpy()[new]
     wanted = slice(numbers.start, numbers.stop)
     if (committed[wanted] < 0).any():
-        raise PeerError(f"{int((committed[wanted] < 0).sum())} records are in no snapshot of {place}")
+        raise PeerError(f"{int((committed[wanted] < 0).sum())} records are in no snapshot of {table.location}")
     return committed[wanted] / 1e3 - events[wanted] / 1e6

@@ -67,10 +67,17 @@ class Load:
 
 
 def start_freshet(
-    broker: ForeignBroker, topic: str, place: Path, trigger: str, options: Mapping[str, object]
+    broker: ForeignBroker,
+    topic: str,
+    place: Path,
+    trigger: str,
+    options: Mapping[str, object],
+    *,
+    warehouse: str | None = None,
+    catalog: Mapping[str, str] | None = None,
 ) -> Callable[[], None]:
-    """`freshet run` in a process of its own; returns what stops it."""
-    document = {
+    """`freshet run` in a process of its own; returns what stops it. Without a warehouse, the folder is one."""
+    document: dict[str, object] = {
         "name": topic,
         "sources": [
             {
@@ -83,7 +90,7 @@ def start_freshet(
             }
         ],
         "table": {
-            "warehouse": f"file://{place}",
+            "warehouse": warehouse or f"file://{place}",
             "name": "bench.t",
             "columns": COLUMNS,
             "primary_key": ["id"],
@@ -93,6 +100,8 @@ def start_freshet(
         "checkpoint": f"file://{place}/_checkpoint",
         "dead_letters": "bench.dead_letters",
     }
+    if catalog is not None:
+        document["catalog"] = dict(catalog)
     file = place / "pipeline.yaml"
     file.write_text(yaml.safe_dump(document, sort_keys=False))
     with file.with_suffix(".log").open("wb") as log:

@@ -6,6 +6,7 @@
 | `merge-read` | W5, seconds over (seconds on disk + bytes read at obstore's rate) | at most 1.4 |
 | `cdc` | W9, records per second over those on disk | at least 0.85 |
 | `one-key` | requests for one row of 10,000 files in 16 buckets: with warm metadata, with nothing cached | 12, 40 |
+| `commits`, `writers`, `latency` | `store_commits_bench` | |
 
 W1 and W5 also by pypaimon and by Apache Paimon's Java API, both on the same server. Everyone takes turns, so the rates
 are of the same rounds. The server (versitygw) has its folder on the disk of the local tables, and shares the cores.
@@ -30,6 +31,7 @@ from bench.measure import Answer, Contestant, Figure, check_equal, measure, repo
 from bench.peers import Peer
 from bench.results import Results
 from bench.storage_bench import location, make
+from bench.store_commits_bench import commit_requests, store_latency, writers
 from bench.workloads import W1, W5, Workload
 from freshet.jobs.demo.kafka_broker import KafkaBroker
 from tests.kit.s3_server import S3Place
@@ -56,6 +58,9 @@ def stores(results: Results, folder: Path, factor: float, rounds: int, without: 
         "merge-read": lambda store: _merge_read(results, store, W5.scaled(factor), rounds, without),
         "cdc": lambda store: _cdc(results, store, max(1000, int(RECORDS * factor)), rounds),
         "one-key": lambda store: _one_key(results, store, max(100, int(FILES * factor))),
+        "commits": lambda store: commit_requests(results, store.place),
+        "writers": lambda store: writers(results, store.place),
+        "latency": lambda store: store_latency(results, store.place, store.disk, sent(store.place.options)),
     }
     with versity_gateway(folder / "s3") as gateway:
         place = gateway.new_bucket()
