@@ -98,6 +98,11 @@ def test_check_without_spark_says_so(freshet: Freshet, folder: Path) -> None:
     assert "select were not analysed" in called.err
 
 
+def test_a_checkpoint_that_only_spark_reaches_is_said_to_be_unchecked(freshet: Freshet, folder: Path) -> None:
+    called = freshet.good("check", "--no-spark", written(folder, ("FOLDER/c", "s3://lake/c")))
+    assert "orders: s3a://lake/c was not looked at: only Spark can reach it" in called.err
+
+
 def test_check_as_json(freshet: Freshet, folder: Path) -> None:
     path = written(folder, ("bucket: 1", "bucket: 1, write-only: true, changelog-producer: lookup"))
     called = freshet.good("check", "--no-spark", "--json", path)

@@ -9,7 +9,11 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
+from freshet.pipeline.commands import running
+from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.spark.s3a import buckets, s3a_settings, use_store
+from tests.pipeline import small_pipeline
 
 CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 
@@ -47,6 +51,19 @@ def test_what_the_options_leave_out_is_that_of_aws() -> None:
     }
     keys = {"s3.access-key": "a", "s3.secret-key": "b", "s3.session-token": "c"}
     assert s3a_settings(keys, {})["aws.credentials.provider"].endswith("TemporaryAWSCredentialsProvider")
+
+
+def test_jars_that_are_missing_are_a_problem_of_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p.yaml").write_text(small_pipeline.TEXT.replace("FOLDER/c", "s3://lake/c").replace("FOLDER", "/data"))
+    config = load_pipeline(tmp_path / "p.yaml", {})
+    monkeypatch.setattr(running, "fetched_jars", lambda group: None)
+    with pytest.raises(
+        ConfigurationError, match=r"p.yaml:\d+: checkpoint: .*s3a://lake/c .*freshet jars --s3 \(690 MB"
+    ):
+        running.needed_jars([config], {})
+    assert running.needed_jars([config], {"spark.jars": "/jars/hadoop-aws-3.5.0.jar"}) == []
+    monkeypatch.setattr(running, "fetched_jars", lambda group: [Path("/cache/a.jar")])
+    assert running.needed_jars([config], {}) == [Path("/cache/a.jar")]
 
 
 @pytest.mark.spark

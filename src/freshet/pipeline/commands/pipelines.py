@@ -20,6 +20,7 @@ from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
+from freshet.pipeline.identity.checkpoint_folder import as_folder
 from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import S3A_GROUP, SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.java_version import java_problem
@@ -119,6 +120,9 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
     logged = [] if offline else _logged(configs)
     if logged:
         problems += spark_part("brokers").log_problems(logged)
+    for config in configs:
+        if as_folder(config.checkpoint) is None:
+            complain(f"{config.name}: {config.checkpoint} was not looked at: only Spark can reach it, and run does so")
     if any(source.select for config in configs for source in config.sources):
         if no_spark:
             complain("the expressions of select were not analysed: that needs Spark (--no-spark)")

@@ -52,7 +52,7 @@ def run_pipelines(
         as_json=progress == "json",
     )
     settings = spark_settings(configs)
-    with _session(configs, settings, _jars(configs, {**submitted_settings(), **settings})) as spark:
+    with _session(configs, settings, needed_jars(configs, {**submitted_settings(), **settings})) as spark:
         try:
             for config in configs:
                 _reach_buckets(spark, config)
@@ -77,7 +77,7 @@ def run_pipelines(
             raise ConfigurationError(select_problems(spark, configs) or error.problems) from error
 
 
-def _jars(configs: Sequence[PipelineConfig], settings: Mapping[str, str]) -> list[Path]:
+def needed_jars(configs: Sequence[PipelineConfig], settings: Mapping[str, str]) -> list[Path]:
     """The jars that the session of these settings lacks. S3A's are not fetched by the way: they are large."""
     jars = ensure_jars(SPARK_GROUP) if _needs_kafka(configs) and not names_kafka_source(settings) else []
     needing = [config for config in configs if buckets(_of_spark(config))]
