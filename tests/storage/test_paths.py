@@ -62,6 +62,8 @@ def test_a_recorded_path_replaces_the_derived_one_also_for_side_cars() -> None:
         ("/a/b:c=%3A", "/a/b:c=%3A"),
         ("relative/x:y", "relative/x:y"),
         ("S3://bucket/a/", "s3://bucket/a"),
+        ("s3a://bucket/a", "s3://bucket/a"),
+        ("abfss://c@account.dfs.core.windows.net/a/", "abfss://c@account.dfs.core.windows.net/a"),
         ("memory:/a%20b/", "memory:/a%20b"),
         ("memory:///a", "memory:/a"),
     ],
@@ -80,6 +82,8 @@ def test_files_in_another_store_than_their_table_are_refused() -> None:
         TablePaths("/w/t").data_file("", 0, "data-1.parquet", "s3://bucket/data-1.parquet")
     inside = TablePaths("s3://bucket/w/t").data_file("", 0, "data-1.parquet", "s3://bucket/data-1.parquet")
     assert inside == "s3://bucket/data-1.parquet"
+    other = TablePaths("s3://bucket/w/t").data_file("", 0, "data-1.parquet", "s3a://other/data-1.parquet")
+    assert other == "s3://other/data-1.parquet"
 
 
 def test_every_character_that_is_escaped() -> None:

@@ -196,13 +196,13 @@ class TablePaths:
         return f"{self.bucket_folder(partition_path, bucket)}/{file_name}"
 
     def _outside(self, external_path: str) -> str:
-        scheme = scheme_of(self.location)
-        if scheme_of(external_path) != scheme:
+        scheme, path = scheme_of(self.location), canonical_location(external_path)
+        if scheme_of(path) != scheme:
             raise InvalidRequestError(
                 f"{external_path} is a file of {self.location} that lies in another store; only files of {scheme}: are "
                 "opened with this table"
             )
-        return canonical_location(external_path)
+        return path
 
 
 def scheme_of(location: str) -> str:
@@ -218,9 +218,11 @@ def store_of(location: str) -> str:
 
 
 def canonical_location(location: str) -> str:
-    """One text for one place: `/a/b` for `file:///a/b/`, `file:/a/b` and `/a/b`, and `x:/a/b` for `X:///a/b/`."""
+    """One text for one place: `/a/b` for `file:///a/b/`, `file:/a/b` and `/a/b`, `x:/a/b` for `X:///a/b/`, and
+    `s3://b/a` for `s3a://b/a`."""
     scheme = scheme_of(location)
     if scheme != FILE_SCHEME:
+        scheme = "s3" if scheme == "s3a" else scheme  # Hadoop's name for the same
         rest = location.partition(":")[2].rstrip("/")
         return f"{scheme}:{rest.removeprefix('//')}" if rest.startswith("///") else f"{scheme}:{rest}"
     parts = urlsplit(location)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -77,6 +78,27 @@ def check(place: S3Place, count: int) -> None:
 
 def appended(table: Table) -> list[int]:
     return [snapshot.commit_identifier for snapshot in table.snapshots() if snapshot.commit_kind is CommitKind.APPEND]
+
+
+def test_partitions_and_buckets_with_odd_names(s3: S3Place) -> None:
+    """Folders of partitions are escaped as on a disk, and keys are what is escaped; `s3a:` is the same place."""
+    values = ["a b", "50%", "ü", "x=y", "1+1", "#1", "what?", "a/b", "2026-01-01 10:00"]
+    catalog = Catalog(f"{s3.root}/ware house+%41", options=s3.options)
+    table = catalog.create_table(
+        "shop.odd",
+        schema={"p": "STRING NOT NULL", "id": "BIGINT NOT NULL"},
+        primary_keys=["p", "id"],
+        partition_keys=["p"],
+        options={"bucket": "1"},
+    )
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"p": values, "id": pa.array(range(len(values)), pa.int64())}))
+        writer.commit()
+    again = Catalog(f"s3a://{s3.bucket}/ware house+%41", options=s3.options).table("shop.odd")
+    assert again.location == table.location
+    assert sorted(again.scan().to_arrow()["p"].to_pylist()) == sorted(values)
+    keys = urllib.request.urlopen(f"{s3.endpoint}/{s3.bucket}?list-type=2&prefix=ware%20house%2B%2541/", timeout=60)
+    assert b"/p=a%2Fb/bucket-0/" in keys.read()
 
 
 class Nth:
