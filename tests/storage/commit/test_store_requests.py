@@ -52,7 +52,7 @@ def proxy(s3: S3Place, unchecked_claims: None) -> Iterator[StoreProxy]:
 
 
 def create(s3: S3Place, proxy: StoreProxy, kind: Kind) -> Table:
-    options = {**through(s3, proxy).options, "commit.coordination": "single-writer"}
+    options = through(s3, proxy).options
     return Catalog(s3.root, options=options).create_table(
         "shop.orders",
         schema={"id": "BIGINT NOT NULL", "p": "STRING NOT NULL", "v": "STRING"},
