@@ -157,10 +157,12 @@ class LiveFileIndex:
     def _step_by_manifests(self, start: Snapshot, snapshot: Snapshot) -> bool:
         """Applies the manifests that are new since `start`; False, and nothing changed, when some were merged.
 
-        Of several commits at a store this takes two lists, where their deltas take one each. That the manifests begin
-        with those of `start` shows that the snapshot was built on it: their names are random.
+        At a store this takes two lists at the same time, where the deltas of several commits take one each, and a look
+        whether `start` is still there. That the manifests begin with those of `start` shows that the snapshot was built
+        on it: their names are random.
         """
-        if not self._manifests.is_remote or snapshot.id == start.id + 1:
+        is_known = snapshot.id == start.id + 1 and self._snapshots.follows(start, snapshot)
+        if is_known or not self._manifests.is_remote:
             return False
         try:
             before = data_manifests(self._manifests, start)
