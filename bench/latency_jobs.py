@@ -75,8 +75,10 @@ def start_freshet(
     *,
     warehouse: str | None = None,
     catalog: Mapping[str, str] | None = None,
+    checkpoint: str | None = None,
 ) -> Callable[[], None]:
-    """`freshet run` in a process of its own; returns what stops it. Without a warehouse, the folder is one."""
+    """`freshet run` in a process of its own; returns what stops it. Warehouse and checkpoint are in the folder unless
+    they are given."""
     document: dict[str, object] = {
         "name": topic,
         "sources": [
@@ -97,7 +99,7 @@ def start_freshet(
             "options": {"bucket": 2, **options},
         },
         "trigger": {"processing_time": trigger},
-        "checkpoint": f"file://{place}/_checkpoint",
+        "checkpoint": checkpoint or f"file://{place}/_checkpoint",
         "dead_letters": "bench.dead_letters",
     }
     if catalog is not None:

@@ -6,6 +6,7 @@ put_like PLACE URI         uploads files as large as those that were written
 get_files PLACE            downloads the data files that the table has now
 many_files PLACE COUNT     makes a table of so many data files: 16 buckets, compacted but for two files of level 0 each
 one_key PLACE KEY          reads one row of it; the table stays open
+proxy ENDPOINT SECONDS     a proxy that adds this to each request, until this process ends
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from bench.freshet_worker import catalog_of, serve
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.table import Table
+from tests.kit.store_proxy import StoreProxy
 
 IN_FLIGHT: Final = 4
 """Files, or parts of files, on their way at the same time."""
@@ -120,6 +122,13 @@ class Worker:
         update = 2 if int(key) % UPDATED_EVERY == 0 else 0
         assert found == [{"id": int(key), "v": 3 * int(key) + update}], found
         return {"seconds": seconds}
+
+    def proxy(self, endpoint: str, seconds: str) -> dict[str, object]:
+        """Where it is."""
+        proxy = StoreProxy(endpoint)
+        proxy.delay_s = float(seconds)
+        proxy.__enter__()
+        return {"endpoint": proxy.endpoint}
 
     def _open(self, place: str) -> Table:
         return catalog_of(place, self.options).table("bench.t")
