@@ -224,3 +224,16 @@ def order_of(value: Any) -> Any:
     if isinstance(value, float):
         return (1, 0.0, 0.0) if math.isnan(value) else (0, value, math.copysign(1.0, value))
     return value
+
+
+def is_within(row: Sequence[Any], low: Sequence[Any], high: Sequence[Any], null_counts: Sequence[int | None]) -> bool:
+    """False only where a value is certainly outside of the bounds; NaN is outside of nothing."""
+    for value, least, most, null_count in zip(row, low, high, null_counts, strict=True):
+        if value is None:
+            if null_count == 0:
+                return False
+        elif least is None or most is None or value != value:
+            continue
+        elif order_of(value) < order_of(least) or order_of(value) > order_of(most):
+            return False
+    return True

@@ -26,7 +26,7 @@ from freshet.storage.codec.manifest_avro import (
     write_manifest,
     write_manifest_list,
 )
-from freshet.storage.codec.stats import ColumnStats, encode_stats, merge_stats, order_of
+from freshet.storage.codec.stats import ColumnStats, encode_stats, is_within, merge_stats
 from freshet.storage.exceptions import (
     CorruptDataError,
     InvalidRequestError,
@@ -205,7 +205,7 @@ class ManifestStore:
             low, high = (self._row(values) for values in (stats.min_values, stats.max_values))
         except InvalidRequestError:
             return True  # no rows of the partition's types: bounds that say nothing
-        return any(_is_within(self._row(item), low, high, stats.null_counts) for item in partitions)
+        return any(is_within(self._row(item), low, high, stats.null_counts) for item in partitions)
 
     def _row(self, row: bytes) -> tuple[Any, ...]:
         cached = self._rows.get(row)
@@ -388,16 +388,3 @@ class ManifestStore:
 def _without_stats(entry: ManifestEntry) -> ManifestEntry:
     """The entry without statistics of columns; those of the key stay, as Paimon leaves them."""
     return replace(entry, file=replace(entry.file, value_stats=EMPTY_STATS, value_stats_cols=()))
-
-
-def _is_within(row: Sequence[Any], low: Sequence[Any], high: Sequence[Any], null_counts: Sequence[int | None]) -> bool:
-    """False only where a value is certainly outside of the bounds; NaN is outside of nothing."""
-    for value, least, most, null_count in zip(row, low, high, null_counts, strict=True):
-        if value is None:
-            if null_count == 0:
-                return False
-        elif least is None or most is None or value != value:
-            continue
-        elif order_of(value) < order_of(least) or order_of(value) > order_of(most):
-            return False
-    return True
