@@ -110,13 +110,14 @@ def test_a_lookup_that_misses_files_of_a_dropped_table_says_so(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = with_runs(catalog)
-    found = readable_table.find_snapshot
+    find = readable_table.find_in
 
-    def drop_then(*arguments: Any, **named: Any) -> object:
+    def then_drop(*arguments: Any, **named: Any) -> object:
+        found = find(*arguments, **named)
         half_dropped(table, "bucket-0/*")
-        return found(*arguments, **named)
+        return found
 
-    monkeypatch.setattr(readable_table, "find_snapshot", drop_then)
+    monkeypatch.setattr(readable_table, "find_in", then_drop)
     with pytest.raises(NotFoundError, match=r"a\.db/b was dropped or renamed while it was open"):
         table.lookup(pa.table({"id": [1]}))
 

@@ -87,7 +87,7 @@ def test_the_place_of_a_catalog_is_a_warehouse_or_a_database_with_one() -> None:
     assert (registry.metastore_name(with_uri), registry.metastore_name({})) == ("jdbc", "filesystem")
     for place, warehouse, message in (
         (uri, None, r'needs the warehouse.*warehouse="s3://'),
-        (None, None, "give the warehouse"),
+        (None, None, "a catalog has a warehouse: give a path"),
         ("/w", "/v", "'/w' and '/v' are given.*leave one out"),
         ("jdbc:sqlite:/d.db", "/w", "option uri=jdbc:sqlite:/c.db is not jdbc:sqlite:/d.db"),
     ):

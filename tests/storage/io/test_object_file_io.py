@@ -272,6 +272,25 @@ def test_credentials_that_expire_are_got_anew_from_the_profile(
         ObjectFileIO(options).exists(f"{s3.root}/a")
 
 
+def test_endpoint_and_keys_may_come_from_the_environment(s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    found = ObjectFileIO({})
+    found.overwrite(f"{s3.root}/a", b"x")
+    assert found.read_bytes(f"{s3.root}/a") == b"x"
+
+
+def test_missing_credentials_are_named(s3: S3Place, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is asked for its role at last."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", proxy.endpoint)
+    proxy.answer(404, "NotFound", lambda request: request.bucket == "latest")
+    with pytest.raises(InvalidRequestError, match="no credentials were found.*set AWS_ACCESS_KEY_ID"):
+        ObjectFileIO({"s3.endpoint": s3.endpoint}).read_bytes(f"{s3.root}/a")
+
+
 def test_a_profile_without_boto3_names_the_extra(s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("freshet.storage.io.aws_profile.find_spec", lambda name: None)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)

@@ -104,9 +104,12 @@ def place_of_catalog(
         raise InvalidRequestError(
             'a catalog in a database needs the warehouse that its tables lie in: Catalog("jdbc:…", warehouse="s3://…")'
             if metastore_name(texts) == JDBC
-            else "give the warehouse of the catalog: a path, or a URI",
+            else "a catalog has a warehouse: give a path or a URI, for example file:///data/warehouse",
             option=WAREHOUSE,
         )
+    for each in named:
+        if not isinstance(each, (str, PathLike)):
+            raise InvalidRequestError(f"warehouse {each!r}: give a path, for example file:///data/warehouse")
     if any(each != named[0] for each in named):
         shown = " and ".join(repr(shown_text(str(each))) for each in named)
         raise InvalidRequestError(

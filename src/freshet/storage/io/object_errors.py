@@ -31,6 +31,8 @@ _NO_ANSWER: Final = re.compile(r"kind: (Connect|Timeout|Request|Interrupted|Deco
 _CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _SYSTEM: Final = re.compile(r'(?:message|error): "([^"]{1,200})"')
 
+_ROLE_OF_MACHINE: Final = re.compile(r"/latest/(api/token|meta-data)")
+"""What a machine of AWS is asked for its role: the last place where credentials are looked for."""
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 _EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 
@@ -122,6 +124,13 @@ def store_error(error: Exception, action: str, path: str, options: Mapping[str, 
     if is_missing(error):
         return NotFoundError(
             f"{begin}there is no such object; check the path, or whether the file was expired", path=path
+        )
+    if _ROLE_OF_MACHINE.search(text):
+        kind = RetryableError if answer.status is None or answer.is_busy else InvalidRequestError
+        return kind(
+            f"{begin}no credentials were found, and this machine has no role ({text}); set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give s3.access-key and s3.secret-key",
+            path=path,
         )
     remedy = _REMEDIES.get(answer.code)
     if remedy is not None:

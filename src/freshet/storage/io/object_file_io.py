@@ -286,12 +286,13 @@ class ObjectFileIO:
             return
         keys = [self._stores.open(path)[1] for path in paths]
         try:
-            self._request("delete", place, lambda store, _: obstore.delete(store, keys))
+            # Sent once: the client takes "not implemented" for a fault of the server, and repeats it for a minute.
+            obstore.delete(self._stores.open(place, Retries.NONE)[0], keys)
+            return
         except ERRORS as error:
-            if answer_of(error).is_not_implemented and self._stores.without_bulk_deletes(place):
-                self._ask("delete", place, lambda store, _: obstore.delete(store, keys))
-                return
-            raise store_error(error, "delete", place, self._stores.options) from error
+            if answer_of(error).is_not_implemented:
+                self._stores.without_bulk_deletes(place)
+        self._ask("delete", place, lambda store, _: obstore.delete(store, keys))
 
     def _delete_marker(self, path: str) -> None:
         try:

@@ -86,15 +86,11 @@ class ObjectStores:
         """Whether some request to this bucket has succeeded."""
         return place_of(path) in self._answered
 
-    def without_bulk_deletes(self, path: str) -> bool:
-        """From now on deletes key by key; False where it does so already."""
-        place = place_of(path)
-        if place in self._without_bulk:
-            return False
+    def without_bulk_deletes(self, path: str) -> None:
+        """From now on deletes key by key."""
         with self._lock:
-            self._without_bulk.add(place)
+            self._without_bulk.add(place_of(path))
             self._clients.clear()
-        return True
 
     def renew(self, seen_at: float) -> bool:
         """Reads a profile again after the store has refused what was used at `seen_at`; False where there is none."""
@@ -111,7 +107,7 @@ class ObjectStores:
         """What answers for a path; for messages and to know a store again."""
         if urlsplit(path).scheme not in S3_SCHEMES:
             return place_of(path)
-        return self._s3().endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "AWS")
+        return self._s3().endpoint or _environment_endpoint() or "AWS"
 
     def delete_marker(self, path: str) -> None:
         """Removes the object whose key is that of the path and a slash, as other clients make for an empty folder."""
@@ -131,6 +127,8 @@ class ObjectStores:
             settings = self._s3()
             config.update(settings.config)
             client.update(settings.client)
+            if settings.endpoint is None:  # the client takes the variable, and asks for a second one where it is http:
+                client.setdefault("allow_http", (_environment_endpoint() or "").startswith("http:"))
             count = count if settings.retries_max is None else settings.retries_max
             self._set_endpoint(settings, urlsplit(place).netloc, below, config, client)
             if place in self._without_bulk or below is not None:
@@ -162,8 +160,7 @@ class ObjectStores:
         endpoint = settings.endpoint
         if endpoint is None and (below is not None or settings.is_virtual_host):
             region = config.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-            environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-            endpoint = environment or f"https://s3.{region or 'us-east-1'}.amazonaws.com"
+            endpoint = _environment_endpoint() or f"https://s3.{region or 'us-east-1'}.amazonaws.com"
         if endpoint is None:
             return
         if settings.is_virtual_host:
@@ -187,6 +184,10 @@ class ObjectStores:
         if self._profile is None:
             self._profile = profile_credentials(os.environ)
         return self._profile
+
+
+def _environment_endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def open_client(place: str, **settings: Any) -> ObjectStore:
