@@ -104,6 +104,15 @@ def test_a_create_that_is_refused_is_an_error(s3: S3Place, proxy: StoreProxy, io
     assert len(proxy.requests) == 1
 
 
+def test_a_create_that_is_refused_after_one_without_an_answer_is_unknown(
+    s3: S3Place, proxy: StoreProxy, io: ObjectFileIO
+) -> None:
+    """The first one may arrive yet, so its files are needed."""
+    proxy.cut(is_create, BEFORE, times=1)
+    proxy.answer(403, "AccessDenied", is_create)
+    assert io.create_exclusive(f"{s3.root}/a", b"x") is Created.UNKNOWN
+
+
 def test_a_store_without_conditions_is_refused_before_the_first_claim(s3: S3Place, proxy: StoreProxy) -> None:
     proxy.drop_header("If-None-Match")
     io = ObjectFileIO(through(s3, proxy).store_options)
@@ -142,6 +151,20 @@ def test_a_store_that_stays_busy_is_named_with_the_request(s3: S3Place, proxy: S
     proxy.answer(503, "SlowDown")
     with pytest.raises(RetryableError, match=f"GET {proxy.endpoint}/{s3.bucket}/a answered 503 SlowDown.*try again"):
         io.read_bytes(f"{s3.root}/a")
+
+
+def test_a_full_store_is_worth_another_try(s3: S3Place, proxy: StoreProxy) -> None:
+    io = ObjectFileIO({**through(s3, proxy).store_options, "s3.attempts.maximum": "1"})
+    proxy.answer(507, "InsufficientStorage")
+    for write in (io.overwrite, io.create_exclusive):
+        with pytest.raises(RetryableError, match="the store is full .*507 InsufficientStorage.*free some space"):
+            write(f"{s3.root}/a", b"x")
+
+
+@pytest.mark.parametrize("path", ["s3:/bucket/a", "s3:///a", "s3://"])
+def test_a_location_without_a_bucket_is_named(path: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"{path} names no bucket"):
+        ObjectFileIO({}).read_bytes(path)
 
 
 def test_nothing_listens(s3: S3Place) -> None:

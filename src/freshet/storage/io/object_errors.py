@@ -34,6 +34,7 @@ _SYSTEM: Final = re.compile(r'(?:message|error): "([^"]{1,200})"')
 _ROLE_OF_MACHINE: Final = re.compile(r"/latest/(api/token|meta-data)")
 """What a machine of AWS is asked for its role: the last place where credentials are looked for."""
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
+_FULL: Final = 507
 _EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 
 _OBJECT_MISSING: Final = frozenset({"", "NoSuchKey", "NotFound", "BlobNotFound", "PathNotFound", "ResourceNotFound"})
@@ -144,6 +145,11 @@ def store_error(error: Exception, action: str, path: str, options: Mapping[str, 
     if "InvalidCertificate" in str(error):
         return InvalidRequestError(
             f"{begin}{text}; name the file of the authority that signed it in AWS_CA_BUNDLE, or correct the endpoint",
+            path=path,
+        )
+    if answer.status == _FULL:
+        return RetryableError(
+            f"{begin}the store is full ({text}); free some space (expire snapshots, remove orphans), then try again",
             path=path,
         )
     if answer.status is not None and not answer.is_busy:

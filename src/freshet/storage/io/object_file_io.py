@@ -242,7 +242,7 @@ class ObjectFileIO:
 
     def _create(self, path: str, data: bytes) -> Created:
         self._warn(path)
-        claim, end_s = str(uuid.uuid4()), time.monotonic() + _CREATE_END_S
+        claim, end_s, is_open = str(uuid.uuid4()), time.monotonic() + _CREATE_END_S, False
         for count in range(CREATES_MAX):
             store, key = self._stores.open(path, Retries.NONE)
             started = time.monotonic()
@@ -252,15 +252,13 @@ class ObjectFileIO:
             except ERRORS as error:
                 answer = answer_of(error)
                 is_renewed = answer.is_expired and count == 0 and self._stores.renew(started)
-                if (
-                    answer.status is not None
-                    and not answer.is_busy
-                    and answer.status not in (409, 412)
-                    and not is_renewed
-                ):
+                if not answer.leaves_create_open and not is_renewed:
+                    if is_open:
+                        break  # an earlier try may arrive yet
                     raise store_error(error, "create", path, self._stores.options) from error
                 if isinstance(error, ValueError | FileExistsError) and answer.status is None:
                     raise store_error(error, "create", path, self._stores.options) from error
+                is_open = is_open or answer.leaves_create_open
                 is_there = answer.status == 412 or (answer.status is None and isinstance(error, StoredAlreadyError))
             found = self._claimed_by(path, claim)
             if found is not None:

@@ -25,7 +25,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.aws_profile import Credentials, is_profile_used, profile_credentials
 from freshet.storage.io.other_store_options import azure_config, google_config
 from freshet.storage.io.s3_options import S3Settings, s3_settings
-from freshet.storage.options.secrets import without_secrets
+from freshet.storage.options.secrets import shown_text, without_secrets
 
 ObjectStore: TypeAlias = Any
 """Of obstore, whose types are known to type checkers only."""
@@ -197,9 +197,12 @@ def open_client(place: str, **settings: Any) -> ObjectStore:
 
 
 def place_of(path: str) -> str:
-    """`scheme://bucket` of a path."""
-    end = path.find("/", path.index("://") + 3)
-    return path if end < 0 else path[:end]
+    """`scheme://bucket` of a path; raises `InvalidRequestError` where it names none."""
+    scheme, _, rest = path.partition("://")
+    bucket = rest.partition("/")[0]
+    if not bucket:
+        raise InvalidRequestError(f"{shown_text(path)} names no bucket; write it as s3://bucket/folder", path=path)
+    return f"{scheme}://{bucket}"
 
 
 def _authority() -> dict[str, Any]:
