@@ -284,7 +284,8 @@ class Committer:
         assert outcome.view.latest is not None
         lost = [message for message in rewrites.messages if message.bucket_id in outcome.outnumbered]
         count = rewrites.count + 1
-        if self._renumber is None or count > REWRITES_MAX:
+        counted = count - self._snapshot_commit.spared(count)
+        if self._renumber is None or counted > REWRITES_MAX:
             raise RetryableError(
                 f"table {self._store.location}: while the files of this commit were written, others committed rows of "
                 f"the same sequence numbers ({len(lost)} buckets, {rewrites.count} rewrites); nothing was committed. "
@@ -292,7 +293,7 @@ class Committer:
                 table=self._store.location,
             )
         row_count = max(sum(file.row_count for file in message.new_files) for message in lost)
-        headroom = row_count * HEADROOM_PER_ROW * HEADROOM_FACTOR ** min(count - 1, 8)
+        headroom = row_count * HEADROOM_PER_ROW * HEADROOM_FACTOR ** min(max(counted - 1, 0), 8)
         made = self._renumber(identifier, lost, outcome.view.latest.id, headroom)
         kept = [message for message in rewrites.messages if message.bucket_id not in outcome.outnumbered]
         if outcome.is_certain:

@@ -102,6 +102,8 @@ class _Rounds:
     """A claim was lost on an object store."""
     base_id: int = FIRST_SNAPSHOT_ID - 1
     """Latest snapshot that the first unanswered claim was built on."""
+    lost_count: int = 0
+    """Claims that were lost."""
     failure_count: int = 0
     """Rounds that ended in an error."""
     missed_at_id: int = FIRST_SNAPSHOT_ID - 2
@@ -146,8 +148,9 @@ class SnapshotCommit:
             failure: StorageError | None = None
             round_started_ms = self._store.env.now_ms()
             try:
-                seen, view = view, None
-                outcome = self._round(request, rounds, seen or self.look(in_turn=True))
+                seen, view = view or self.look(in_turn=True), None
+                self._turns.note_seen(seen)
+                outcome = self._round(request, rounds, seen)
                 if outcome is not None:
                     return outcome
             except StorageError as error:
@@ -159,7 +162,7 @@ class SnapshotCommit:
             except Exception:  # unexpected, but no snapshot names what was written
                 rounds.files.take_back()
                 raise
-            if self._is_exhausted(retry_count, started_ms):
+            if self._is_exhausted(retry_count - self.spared(rounds.lost_count), started_ms):
                 won = self._look_once_more(request.identity, rounds)
                 if won is not None:
                     return SnapshotOutcome(won)
@@ -171,6 +174,10 @@ class SnapshotCommit:
         """The table as it is now, before a commit; raises where other programs endanger it (`neighbours`). `in_turn`:
         once it is this writer's turn (`turns`)."""
         return self._turns.look() if in_turn else self._neighbours.look()
+
+    def spared(self, count: int) -> int:
+        """Of so many lost tries of a commit, those that do not count (`turns`)."""
+        return self._turns.spared(count)
 
     def check_last(self) -> None:
         """Whether the last commit is still there, at the end of a program."""
@@ -250,6 +257,7 @@ class SnapshotCommit:
     def _lose(self, rounds: _Rounds) -> None:
         """A claim was lost. On an object store the files stay: what was sent may arrive after the answer."""
         self._turns.note_lost()
+        rounds.lost_count += 1
         if self._store.env.file_io.folders is None:
             rounds.files.keep()
             rounds.keeps_files = True

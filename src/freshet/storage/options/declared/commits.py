@@ -48,7 +48,8 @@ class CommitOptions:
     `freshet-compact-<uuid>`."""
     commit_max_retries = Option("commit.max-retries", INT, 10, above=-1)
     """How often a commit that lost the race for a snapshot id tries again, at least; and no less long than these
-    retries would take if their waits doubled each time (10 s by default)."""
+    retries would take if their waits doubled each time (10 s by default). On an object store a commit may besides lose
+    two claims to each other user that commits meanwhile."""
     commit_min_retry_wait_ms = Option("commit.min-retry-wait", DURATION, 10)
     """Wait before the first retry after an error, doubled each time. After a lost race it is of the order of a commit's
     time."""
