@@ -127,3 +127,10 @@ def test_a_file_that_is_no_catalog_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is no database " * 100)
     with pytest.raises(InvalidRequestError, match="refused: file is not a database"):
         Catalog(f"jdbc:sqlite:{tmp_path}/text", warehouse=tmp_path).list_databases()
+
+
+def test_who_waits_for_a_lock_waits_for_a_busy_file_no_longer() -> None:
+    options = {"uri": "jdbc:sqlite:/data/c.db", "lock.enabled": "true"}
+    for timeout, expected in (("6 s", "6000"), ("8 min", "30000")):
+        address = parse_options({**options, "lock-acquire-timeout": timeout}, "/w").address
+        assert dict(address.parameters)["busy_timeout"] == expected

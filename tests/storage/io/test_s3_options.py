@@ -75,6 +75,7 @@ def test_credential_providers_of_java() -> None:
         ({"s3.access-key": "x"}, "belong together"),
         ({"s3.session-token": "x"}, "belong together"),
         ({"s3.endpoint": "a", "fs.s3a.endpoint": "b"}, "s3.endpoint and fs.s3a.endpoint mean the same"),
+        ({"s3.endpoint": "http://AK:SK@h:1"}, "^option s3.endpoint: credentials do not belong into an endpoint"),
         ({"s3.path.style.access": "yes"}, "s3.path.style.access is yes; give true or false"),
         ({"s3.connection.timeout": "soon"}, "give milliseconds"),
         ({"s3.attempts.maximum": "many"}, "whole number"),

@@ -65,13 +65,14 @@ def parse_options(options: Mapping[str, str], warehouse: str) -> JdbcOptions:
         )
     properties = {key.removeprefix(PREFIX): text for key, text in options.items() if key.startswith(PREFIX)}
     is_locked = _parsed(options, "lock.enabled", parse_bool, scheme_of(warehouse) in OBJECT_STORES)
+    lock = _lock(options) if is_locked else None
     return JdbcOptions(
-        address=parse_uri(uri, properties),
+        address=parse_uri(uri, properties, busy_ms_max=lock.acquire_timeout_ms if lock else None),
         catalog_key=options.get("catalog-key", "jdbc"),
         pool_size=_parsed(options, "client-pool-size", _positive, 2),
         keeps_table_properties=_parsed(options, "sync-all-properties", parse_bool, True),
         time_zone=options.get("lock.time-zone"),
-        lock=_lock(options) if is_locked else None,
+        lock=lock,
         rules=commit_rules(options, has_lock=is_locked),
     )
 

@@ -66,14 +66,15 @@ def absolute_uri(uri: str, absolute: Callable[[str], str]) -> str:
     return f"{beginning}{absolute(place)}{mark}{query}"
 
 
-def parse_uri(uri: str, properties: Mapping[str, str]) -> DatabaseAddress:
-    """The database of a URI; `properties` are the options `jdbc.<name>`, without that beginning."""
+def parse_uri(uri: str, properties: Mapping[str, str], *, busy_ms_max: int | None = None) -> DatabaseAddress:
+    """The database of a URI; `properties` are the options `jdbc.<name>`, without that beginning. Who waits for a lock
+    waits for a busy file no longer (`busy_ms_max`)."""
     _, _, rest = uri.partition(":")
     kind, _, place = rest.partition(":")
     place, _, query = place.partition("?")
     given = {**properties, **dict(parse_qsl(query.replace(";", "&"), keep_blank_values=True))}
     if kind == SQLITE:
-        parameters = _sqlite(place, given)
+        parameters = _sqlite(place, given, min(BUSY_TIMEOUT_MS, busy_ms_max or BUSY_TIMEOUT_MS))
     elif kind == POSTGRESQL:
         parameters = _postgresql(place, given)
     else:
@@ -86,7 +87,7 @@ def parse_uri(uri: str, properties: Mapping[str, str]) -> DatabaseAddress:
     return DatabaseAddress(kind, shown_text(uri), tuple(sorted(parameters.items())))
 
 
-def _sqlite(place: str, given: Mapping[str, str]) -> dict[str, str]:
+def _sqlite(place: str, given: Mapping[str, str], busy_ms: int) -> dict[str, str]:
     path = place.removeprefix("file:")
     if not path.startswith("/"):
         raise InvalidRequestError(
@@ -94,7 +95,7 @@ def _sqlite(place: str, given: Mapping[str, str]) -> dict[str, str]:
             "every process of a program must find the same one",
             option="uri",
         )
-    parameters = {"path": path, "busy_timeout": str(BUSY_TIMEOUT_MS)}
+    parameters = {"path": path, "busy_timeout": str(busy_ms)}
     for key, text in given.items():
         if key == "busy_timeout" and text.isdigit():
             parameters[key] = text

@@ -154,6 +154,12 @@ def _endpoint(texts: Mapping[str, str], given: Mapping[str, tuple[str, str]]) ->
     endpoint = texts.get("endpoint", "").rstrip("/")
     if not endpoint:
         return None
+    if "@" in endpoint:
+        raise InvalidRequestError(
+            f"option {given['endpoint'][0]}: credentials do not belong into an endpoint, which is shown; give "
+            "s3.access-key and s3.secret-key, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            option=given["endpoint"][0],
+        )
     if "://" in endpoint:
         return endpoint
     is_tls = "connection-ssl-enabled" not in given or _flag(*given["connection-ssl-enabled"])
