@@ -46,7 +46,8 @@ class RequestLog(MemoryFileIO):
         self.requests: list[Request] = []
         self.most_in_flight = 0
         self._in_flight = 0
-        self._noting = threading.Lock()
+        self._noting = threading.Condition()
+        self._together = 0
 
     @contextmanager
     def noted(self) -> Iterator[list[Request]]:
@@ -55,6 +56,17 @@ class RequestLog(MemoryFileIO):
             self.requests = found = []
             self.most_in_flight = self._in_flight
         yield found
+
+    @contextmanager
+    def together(self, count: int) -> Iterator[list[Request]]:
+        """As `noted`; no request is answered before so many are under way at one moment, or ten seconds have passed.
+        A latency instead would make what is counted a matter of how busy the machine is."""
+        with self.noted() as found:
+            self._together = count
+            try:
+                yield found
+            finally:
+                self._together = 0
 
     def read_range(self, path: str, wanted: ByteRange) -> pa.Buffer:
         with self._request("range", path, wanted):
@@ -89,6 +101,8 @@ class RequestLog(MemoryFileIO):
             self.requests.append(Request(kind, path, wanted))
             self._in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self._in_flight)
+            self._noting.notify_all()
+            self._noting.wait_for(lambda: self.most_in_flight >= self._together, timeout=10)
         try:
             if self.latency_s:
                 time.sleep(self.latency_s)

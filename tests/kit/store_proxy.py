@@ -201,16 +201,17 @@ class StoreProxy:
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[list[Request]]:
-        """The list gets the requests that came within the block, once it has ended."""
+        """The list gets the requests that came within the block, once it has ended and they have: a client has the
+        last byte of an answer before the proxy has noted it."""
         found: list[Request] = []
         start = len(self.requests)
         yield found
-        found += self.requests[start:]
+        found += self._noted(self.requests[start:])
 
     def longest_chain(self, requests: Sequence[Request] | None = None) -> int:
         """How many requests followed one another: each began after the one before had its answer."""
         length, end = 0, float("-inf")
-        for request in sorted(self.requests if requests is None else requests, key=lambda request: request.ended):
+        for request in sorted(self._noted(requests), key=lambda request: request.ended):
             if request.started >= end:
                 length, end = length + 1, request.ended
         return length
@@ -218,15 +219,20 @@ class StoreProxy:
     def most_in_flight(self, requests: Sequence[Request] | None = None) -> int:
         """The most requests that were under way at one moment."""
         steps = sorted(
-            step
-            for request in (self.requests if requests is None else requests)
-            for step in ((request.started, 1), (request.ended, -1))
+            step for request in self._noted(requests) for step in ((request.started, 1), (request.ended, -1))
         )
         most = now = 0
         for _, step in steps:
             now += step
             most = max(most, now)
         return most
+
+    def _noted(self, requests: Sequence[Request] | None = None) -> Sequence[Request]:
+        """The requests, or all, when they have ended; those that are held are waited for no longer than a second."""
+        requests, deadline = self.requests if requests is None else requests, time.monotonic() + 1
+        while any(request.ended == float("inf") for request in requests) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return requests
 
     async def _end(self) -> None:
         self._listener.close()
@@ -286,10 +292,10 @@ class StoreProxy:
             if rule.cut == AFTER:
                 await _answer_body(server_in, None, request, status, answer)
                 return False
+            request.status = status  # before the client has the answer, and may look
             client_out.write(answer.to_bytes())
             ends = await _answer_body(server_in, client_out, request, status, answer)
             await client_out.drain()
-            request.status = status
             return not ends
         finally:
             request.ended = time.monotonic()

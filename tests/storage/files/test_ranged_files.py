@@ -144,9 +144,9 @@ def test_a_footer_that_is_longer_than_the_end_is_fetched_by_a_second_request() -
 
 
 def test_row_groups_that_follow_are_on_their_way_while_one_is_decoded() -> None:
-    log = RequestLog(latency_s=0.01)
+    log = RequestLog()
     size = written(log, FIELDS, rows_of(FIELDS))
-    with reader_of(log, size) as reader, log.noted() as requests:
+    with reader_of(log, size) as reader, log.together(16) as requests:
         batches = reader.batches(FIELDS)
         next(batches)
         assert len({each.wanted for each in requests}) > size * 0.7 // COSTS.request_bytes
