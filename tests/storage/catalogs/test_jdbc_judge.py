@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.kit.paimon_catalog import JDBC_JARS, PaimonCatalog
 from tests.kit.paimon_changes import add_column, set_option
 from tests.kit.paimon_judge import JVM_OPTIONS, PaimonError, PaimonJudge
 from tests.kit.postgres_server import PostgresServer, postgres_server
-from tests.kit.s3_server import moto_server, new_bucket
+from tests.kit.s3_server import S3Place, moto_server, new_bucket
 from tests.soak.counts import JDBC_COMMITS
 
 pytestmark = [pytest.mark.judge, pytest.mark.slow]
@@ -50,6 +50,8 @@ class Place:
 
     options: Mapping[str, str]
     warehouse: str
+    of_the_jvm: Mapping[str, str] = field(default_factory=dict)
+    """Options that only the JVM takes."""
 
     def ours(self) -> Catalog:
         return Catalog(self.warehouse, options={"lock.time-zone": "UTC", **self.options})
@@ -59,7 +61,7 @@ class Place:
         the rows of that moment, and fails to write after others. So without a lock where that matters."""
         lock = {"lock.enabled": "false"} if changes_what_we_did and "sqlite" in self.options["uri"] else {}
         place = {"metastore": "jdbc", "warehouse": str(self.warehouse)}
-        return PaimonCatalog(judge, {**place, **self.options, **lock})
+        return PaimonCatalog(judge, {**place, **self.options, **self.of_the_jvm, **lock})
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         """As of a warehouse at /W."""
@@ -257,9 +259,19 @@ def endpoint() -> Iterator[str]:
 def in_s3(server: PostgresServer, endpoint: str) -> Place:
     """PostgreSQL, and an S3 server where a JVM without the lock would copy over what was created; the lock is on by
     default."""
-    bucket = new_bucket(endpoint)
+    return place_in(new_bucket(endpoint), server)
+
+
+@pytest.fixture
+def in_versitygw(server: PostgresServer, versitygw: S3Place) -> Place:
+    """The same on a server that keeps objects as files: the markers of folders that the JVM deletes after each put would
+    be the folders of its files (as in `test_unlocked_jvm`)."""
+    return place_in(versitygw, server, {"s3.region": "us-east-1", "s3.directory.marker.retention": "keep"})
+
+
+def place_in(bucket: S3Place, server: PostgresServer, of_the_jvm: Mapping[str, str] | None = None) -> Place:
     options = {**server.options, **bucket.store_options, **FAST, "uri": server.new_database()}
-    return Place(options, f"{bucket.root}/w")
+    return Place(options, f"{bucket.root}/w", of_the_jvm or {})
 
 
 @pytest.fixture(scope="module")
@@ -292,8 +304,8 @@ def test_tables_of_each_other_in_an_object_store(s3_judge: PaimonJudge, in_s3: P
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_a_jvm_and_we_commit_side_by_side_to_an_object_store(s3_judge: PaimonJudge, in_s3: Place) -> None:
-    side_by_side(s3_judge, in_s3, JDBC_COMMITS.now())
+def test_a_jvm_and_we_commit_side_by_side_to_an_object_store(s3_judge: PaimonJudge, in_versitygw: Place) -> None:
+    side_by_side(s3_judge, in_versitygw, JDBC_COMMITS.now())
 
 
 def side_by_side(judge: PaimonJudge, place: Place, count: int) -> None:
