@@ -126,6 +126,30 @@ def test_a_process_that_knows_the_latest_looks_with_two_calls(tmp_path: Path) ->
     assert latest.commit_user == "another"
 
 
+def test_the_next_one_is_found_with_two_calls_and_those_after_it_later(tmp_path: Path) -> None:
+    store = store_with(tmp_path, range(1, 3))
+    other = SnapshotStore(local_env(), TablePaths(str(tmp_path)))
+    calls: list[str] = []
+    read = store._env.file_io.read_bytes
+
+    def counted(path: str) -> bytes:
+        calls.append(Path(path).name)
+        return read(path)
+
+    store._env.file_io.read_bytes = counted  # type: ignore[method-assign]
+    seen = [store.latest_or_next()]
+    for made in (3, 4):
+        commit(other, snapshot(made))
+    seen += [store.latest_or_next(), store.latest_or_next()]
+    assert calls == [f"snapshot-{at}" for at in (2, 3, 2, 3, 3, 4)]
+    assert [None if each is None else each.id for each in seen] == [2, 3, 4]
+    assert seen[0] is not None and seen[2] is not None and store.follows(seen[0], seen[2])
+    (tmp_path / "snapshot" / "snapshot-4").write_bytes(encode_snapshot(snapshot(4, user="another")))
+    latest = store.latest_or_next()
+    assert latest is not None
+    assert latest.commit_user == "another", "after a rollback as latest"
+
+
 def test_a_hint_far_behind_does_not_step_all_the_way(tmp_path: Path) -> None:
     store = store_with(tmp_path, range(1, 60), latest="2")
     assert store.latest_id() == 59

@@ -53,10 +53,11 @@ def look(store: TableStore) -> TableView:
     return _view(store, latest, schema_id, seen_ms)
 
 
-def look_again(store: TableStore, view: TableView) -> TableView:
-    """The same view, or a newer one; the newest schema is that of the view."""
+def look_again(store: TableStore, view: TableView, *, steps_once: bool = False) -> TableView:
+    """The same view, or a newer one; the newest schema is that of the view. `steps_once`: newer by one snapshot, with
+    one call to a store."""
     seen_ms = store.env.now_ms()
-    latest = store.snapshots.latest()
+    latest = store.snapshots.latest_or_next() if steps_once else store.snapshots.latest()
     return view if latest == view.latest else _view(store, latest, view.schema_id, seen_ms)
 
 

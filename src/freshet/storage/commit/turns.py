@@ -169,7 +169,7 @@ class Turns:
             env.sleep_s(share * self._commit_ms * (0.9 + 0.2 * env.jitter()) / 1000)
             is_fresh = env.now_ms() - looked_ms < VIEW_MS
             looked_ms = looked_ms if is_fresh else env.now_ms()
-            newer = look_again(self._store, view) if is_fresh else look(self._store)
+            newer = look_again(self._store, view, steps_once=len(ahead) == 1) if is_fresh else look(self._store)
             if newer.latest_id == view.latest_id:
                 waited += share
             else:

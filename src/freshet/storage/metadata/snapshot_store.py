@@ -153,6 +153,18 @@ class SnapshotStore:
         """
         return self.latest_with(lambda: None)[0]
 
+    def latest_or_next(self) -> Snapshot | None:
+        """The newest snapshot that was seen, or the one after it where that is there by now: later ones are not looked
+        for, which costs another call. As `latest` in all else."""
+        newest = self._newest
+        if newest is None:
+            return self.latest()
+        there, following = self._env.looks([partial(self._bytes, newest[0]), partial(self._bytes, newest[0] + 1)])
+        if there != newest[1]:
+            return self.latest()
+        known = (None,) if following is None else (following, None)
+        return self._stepped(*newest, newest[0] if self._chain_start is None else self._chain_start, known)
+
     def latest_with(self, other: Callable[[], T]) -> tuple[Snapshot | None, T]:
         """The newest snapshot, and what another look at the table gives, which is made at the same time."""
         given: list[T] = []
