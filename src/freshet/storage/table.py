@@ -364,7 +364,8 @@ class Table(ReadableTable):
 
     def check(self, *, all_snapshots: bool = False) -> TableCheck:
         """Looks for damage in the newest snapshot, or in all: lost files, and metadata that breaks an invariant of the
-        format. Earlier snapshots may name files that the newest one does not need.
+        format. Earlier snapshots may name files that the newest one does not need. In an object store, commits that
+        another program has replaced are damage too.
 
         The rows of the data files are not read. `freshet check-table` prints what it finds.
         """

@@ -48,6 +48,14 @@ def test_a_lost_commit_is_named_listed_and_repaired(freshet: Freshet, table: Tab
     [lost] = table.lost_commits()
     assert f"freshet repair lost-commit {tmp_path} shop.orders --manifest-list {lost.manifest_list}" in refused.err
 
+    damaged = freshet("check-table", *place)
+    assert damaged.code == 65
+    remedy = f"freshet repair lost-commit {tmp_path} shop.orders"
+    assert remedy in damaged.out
+    assert f"{lost.manifest_list}: commit 2 of user 'loader'" in damaged.out
+    [found] = freshet("check-table", *place, "--json").facts["damage"]
+    assert (found["invariant"], remedy in found["remedy"]) == ("commits_are_kept", True)
+
     listed = freshet.good("repair", "lost-commit", *place)
     assert listed.out == (
         f"commit 2 of user 'loader' was snapshot 3 or was to be; 1 row in 1 file; "
@@ -60,6 +68,7 @@ def test_a_lost_commit_is_named_listed_and_repaired(freshet: Freshet, table: Tab
         "commit 2 of user 'loader': committed again as snapshot 4, 1 row in 1 file\n"
     )
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2]
+    assert freshet.good("check-table", *place).out.endswith("; no damage found\n")
     again = freshet.good("repair", "lost-commit", *place, "--manifest-list", lost.manifest_list)
     assert "nothing was committed" in again.out
     assert freshet.good("repair", "lost-commit", *place).out == "shop.orders: no commit is lost\n"

@@ -264,8 +264,8 @@ def in_s3(server: PostgresServer, endpoint: str) -> Place:
 
 @pytest.fixture
 def in_versitygw(server: PostgresServer, versitygw: S3Place) -> Place:
-    """The same on a server that keeps objects as files: the markers of folders that the JVM deletes after each put would
-    be the folders of its files (as in `test_unlocked_jvm`)."""
+    """The same on a server that keeps objects as files: where the JVM deletes markers of folders after each put, those
+    are the folders of its files (as in `test_unlocked_jvm`)."""
     return place_in(versitygw, server, {"s3.region": "us-east-1", "s3.directory.marker.retention": "keep"})
 
 

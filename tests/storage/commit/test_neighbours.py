@@ -273,6 +273,7 @@ def test_a_commit_whose_writer_was_killed_before_its_claim_can_be_made_too() -> 
         writer.commit(2)
     [found] = opened().lost_commits()
     assert found.text == "commit 2 of user 'loader', which was snapshot 2 or was to be"
+    assert not opened().check().damage, "it was never made"
     assert held() == [1]
     opened().repair_lost_commit()
     assert held() == [1, 2]
@@ -309,6 +310,7 @@ def test_tries_of_one_commit_count_once_and_those_that_came_through_not_at_all()
     names = opened().store.manifests.list_names()
     named = {name for each in opened().store.snapshots.all() for name, _ in each.manifest_lists}
     assert set(names) - named, "lists of a lost claim stay on a store"
+    assert not opened().check().damage
     assert held() == [1, 2, 3, 4]
 
 

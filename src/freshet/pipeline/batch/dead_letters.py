@@ -115,6 +115,11 @@ class DeadLetterCommit:
         if not committer.has_committed(batch.micro_batch_id, digest=batch.digest).is_committed:
             committer.commit(batch.micro_batch_id, messages, digest=batch.digest)
 
+    def check_last(self) -> None:
+        """Raises `LostCommitError` where another program has replaced the last ones."""
+        for committer in self._committers.values():
+            committer.check_last()
+
     def discard(self, messages: Sequence[CommitMessage]) -> None:
         """Removes what the tasks wrote."""
         self._table.engine.discard(messages)

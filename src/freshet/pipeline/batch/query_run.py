@@ -140,6 +140,11 @@ class QueryRun:
         for table in self._tables:
             table.close()
 
+    def check_last(self) -> None:
+        """Raises `LostCommitError` where another program has replaced the last commit to one of the tables."""
+        for each in (*self._tables, *(() if self._dead_letters is None else (self._dead_letters,))):
+            each.check_last()
+
     def write(self, frame: DataFrame, micro_batch_id: int, query_id: str | None) -> BatchReport:
         """Writes one batch, once: of the frame that `with_tasks` gave, or else of outcomes or the table's columns.
 

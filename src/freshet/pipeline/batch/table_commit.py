@@ -152,6 +152,11 @@ class TableCommit:
         self._rounds.after_batch(spark, {message.bucket_id for message in messages})
         return self._rounds.report()
 
+    def check_last(self) -> None:
+        """Raises `LostCommitError` where another program has replaced the last batch."""
+        for committer in self._committers.values():
+            committer.check_last()
+
     def close(self) -> None:
         """Ends what runs in the background."""
         for each in (self._rounds, self._log, self._publisher):

@@ -54,8 +54,14 @@ class TableSink:
         return self._writer.with_tasks(frame)
 
     def close(self) -> None:
-        """Ends what runs in the background; compaction ends by itself too, once nothing is due."""
+        """Ends what runs in the background; compaction ends by itself too, once nothing is due.
+
+        Raises `LostCommitError` where another program has replaced the last batch (`commit.coordination`), unless a
+        batch has failed: the next start finds it then.
+        """
         self._writer.close()
+        if self.failure is None:
+            self._writer.check_last()
 
     def __call__(self, frame: DataFrame, micro_batch_id: int) -> None:
         """Writes one batch; Spark calls this. Raises `InvalidRequestError` outside of a streaming query."""

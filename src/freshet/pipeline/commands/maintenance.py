@@ -93,8 +93,9 @@ def check_table(
     """Look for damage in a table: lost files and metadata that does not fit.
 
     The newest snapshot is looked at, and how the snapshots follow each other. Files that only earlier snapshots name
-    are looked for with --all-snapshots. The rows of data files are not read. Each finding says what is damaged, where,
-    and what mends it. Exit code 65 where there is one, 0 where there is none.
+    are looked for with --all-snapshots. In an object store, commits that another program has replaced are damage too.
+    The rows of data files are not read. Each finding says what is damaged, where, and what mends it. Exit code 65 where
+    there is one, 0 where there is none.
     """
     with working(f"checking {table}"):
         found = open_table(warehouse, table, catalog_option).check(all_snapshots=all_snapshots)

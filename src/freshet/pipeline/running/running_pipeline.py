@@ -40,7 +40,7 @@ from freshet.pipeline.running.restarts import Restart, RestartRule
 from freshet.pipeline.sources.outcome_frame import outcome_frame
 from freshet.pipeline.sources.raw_frame import sets_poll_records
 from freshet.pipeline.sources.table_frame import followed_frame
-from freshet.storage.exceptions import StorageError
+from freshet.storage.exceptions import LostCommitError, StorageError
 
 
 class StopRequested(PipelineError):
@@ -159,12 +159,18 @@ class RunningPipeline:
         return restart
 
     def take_failure(self) -> PipelineFailedError | None:
-        """Why the query ended by itself, once; None where it runs, or was asked to end, or has read everything."""
+        """Why the query ended by itself, once; None where it runs, or was asked to end, or has read everything.
+
+        However it ended, a commit that another program has replaced is a failure.
+        """
         if self._query is None or self._query.isActive:
             return None
         failure = self._failure(self._query)
         self._report_the_rest(self._query)
-        self.close()
+        try:
+            self.close()
+        except LostCommitError as lost:
+            failure = failure or failed_pipeline(self.config, lost)
         return failure
 
     def request_stop(self) -> None:
@@ -177,7 +183,7 @@ class RunningPipeline:
             self._query.stop()
 
     def close(self) -> None:
-        """Ends what runs in the background; the query has ended."""
+        """Ends what runs in the background; the query has ended. Raises `LostCommitError` as `TableSink.close`."""
         self._query = None
         sink, self._sink = self._sink, None
         if sink is not None:

@@ -10,6 +10,7 @@
 | `deletes_meet_files`, `files_live_once`, `bucket_count_is_one` | | the entries of a bucket |
 | `vectors_mark_live_files` | | the live files of a bucket and its deletion vectors |
 | `records_add_up` | | a snapshot's number of records and its live files |
+| `commits_are_kept` | 3 | a commit of ours and the snapshot of another program in its place |
 
 Invariant 6, one door to files, clock and chance, is about the program: `tests/test_architecture.py` holds it.
 
@@ -36,6 +37,10 @@ from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, 
 
 REPAIR: Final = "merge the files again: freshet compact WAREHOUSE TABLE --repair"
 COMPACT: Final = "write the bucket again: freshet compact WAREHOUSE TABLE --full"
+LOST: Final = (
+    "stop the program that writes without conditional puts, then commit it again, before orphans are removed: freshet "
+    "repair lost-commit WAREHOUSE TABLE --manifest-list {}"
+)
 RESTORE: Final = "restore {} from a backup"
 REPORT: Final = "no command mends this: keep the folder manifest/ as it is and report it with the snapshot's file"
 
@@ -209,6 +214,15 @@ def records_add_up(path: str, snapshot: Snapshot, row_count: int) -> Iterator[Da
     if snapshot.total_record_count != row_count:
         what = f"snapshot {snapshot.id} counts {snapshot.total_record_count} records, its live files hold {row_count}"
         yield Damage("records_add_up", path, f"{what}: files may have been lost or added twice", REPORT)
+
+
+def commits_are_kept(path: str, commit: str, manifest_list: str, instead: Snapshot) -> Iterator[Damage]:
+    """No program has put its snapshot in the place of one that was won."""
+    what = (
+        f"{commit}, is not in the table: {instead.commit_kind} {instead.commit_identifier} of user "
+        f"{instead.commit_user!r} has its place"
+    )
+    yield Damage("commits_are_kept", path, what, LOST.format(manifest_list))
 
 
 BucketPredicate = Callable[[BucketVersion], Iterable[Damage]]

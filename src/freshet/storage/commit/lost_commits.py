@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from freshet.storage.commit.commit_record import COMMIT_RECORD, CommitRecord, commit_record
-from freshet.storage.commit.last_commits import LastCommits
+from freshet.storage.commit.last_commits import COMMITS_PROPERTY, LastCommits
 from freshet.storage.commit.table_view import look
 from freshet.storage.exceptions import InvalidRequestError, LostCommitError, NotFoundError
 from freshet.storage.metadata.live_files import entries_of
@@ -89,6 +89,17 @@ def find_lost_commits(store: TableStore) -> list[LostCommit]:
         if key not in found or found[key].record.snapshot_id < record.snapshot_id:  # the last try of several
             found[key] = LostCommit(store, name, record)
     return sorted(found.values(), key=lambda lost: (lost.record.snapshot_id, lost.record.user))
+
+
+def replaced_commits(store: TableStore) -> Iterator[tuple[LostCommit, Snapshot]]:
+    """Of the lost commits those whose place a snapshot of another program has, with that snapshot.
+
+    The others may be in the making at this moment, or were begun by a writer that was killed.
+    """
+    for lost in find_lost_commits(store):
+        instead = store.snapshots.find(lost.record.snapshot_id)
+        if instead is not None and COMMITS_PROPERTY not in (instead.properties or {}):
+            yield lost, instead
 
 
 def lost_commit_named(store: TableStore, manifest_list: str) -> LostCommit:

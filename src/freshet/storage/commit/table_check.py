@@ -3,7 +3,8 @@
 `check_table` reads what an operator wants to know from the disk, whatever is in memory: hints before the list of
 snapshots, as a commit goes the other way; then the manifests, one at a time; then the buckets, as many together as have
 `ENTRIES_MAX` entries, each with the list of its folder. Where something is damaged and the snapshot has expired
-meanwhile, the next one is looked at instead.
+meanwhile, the next one is looked at instead. In an object store, commits are looked for that another program has
+replaced (`lost_commits`).
 
 `check_claim` looks at the buckets of one commit before its snapshot id is claimed. Tests run it before every claim
 (`Env.checks_claims`); a program does not, for it reads the live files of appended buckets, which commits do without.
@@ -24,13 +25,16 @@ from freshet.storage.commit.invariants import (
     BucketVersion,
     Damage,
     bucket_damage,
+    commits_are_kept,
     hints_are_not_ahead,
     identifiers_grow,
     ids_are_contiguous,
     recorded_files_are_there,
     records_add_up,
 )
+from freshet.storage.commit.lost_commits import replaced_commits
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError, UnknownOutcomeError
+from freshet.storage.io.registry import needs_coordination
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.metadata.live_files import changelog_entries, data_manifests, grouped_by_bucket
 from freshet.storage.metadata.manifest_store import ManifestStore
@@ -110,9 +114,10 @@ class _Checker:
                 self._look_at_snapshot(self._store.snapshots.fresh(snapshot_id), found)
             if snapshot_id != self._check.snapshot_id and not self._store.snapshots.exists(snapshot_id):
                 continue  # expired while we looked
-            known = {(each.invariant, each.where) for each in self._found}
-            self._found += [each for each in found if (each.invariant, each.where) not in known]
+            self._add(found)
             self._check.snapshot_count += 1
+        if self._store.claims.rules.looks_for_others or needs_coordination(self._store.location):
+            self._add(self._replaced())
         return self._check
 
     @contextmanager
@@ -143,6 +148,19 @@ class _Checker:
             with suppress(NotFoundError):  # expired while we looked
                 pair = map(self._store.snapshots.snapshot, (before, after))
                 self._found += identifiers_grow(self._store.paths.snapshot(after), *pair)
+
+    def _add(self, found: Iterable[Damage]) -> None:
+        """Adds what was not found before."""
+        known = {(each.invariant, each.where) for each in self._found}
+        self._found += [each for each in found if (each.invariant, each.where) not in known]
+
+    def _replaced(self) -> list[Damage]:
+        found: list[Damage] = []
+        with self._reads(found):
+            for lost, instead in replaced_commits(self._store):
+                path = self._store.paths.manifest(lost.manifest_list)
+                found += commits_are_kept(path, lost.text, lost.manifest_list, instead)
+        return found
 
     def _look_at_snapshot(self, snapshot: Snapshot, found: list[Damage]) -> None:
         index = self._manifests.read_index_manifest(snapshot.index_manifest)
