@@ -12,7 +12,7 @@ from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.errors.error_kind import exit_code, kind_of_class
 from freshet.storage.exceptions import LostCommitError
-from tests.kit.bucket_store import CHOSEN, copy_over
+from tests.kit.bucket_store import CHOSEN, commit_foreign, copy_over
 from tests.pipeline.commands.kit import Freshet
 
 OPTION = "--catalog-option=commit.coordination=exclusive-put"
@@ -77,6 +77,32 @@ def test_a_lost_commit_is_named_listed_and_repaired(freshet: Freshet, table: Tab
     assert (refused.code, "snapshot 3 is of another program" in refused.err) == (2, True)
     freshet.good("compact", *place, "--adopt")
     freshet.good("compact", *place)
+
+
+def test_a_commit_that_another_program_has_built_upon_is_listed_with_its_rows_in_the_table(
+    freshet: Freshet, tmp_path: Path
+) -> None:
+    made = Catalog(tmp_path, options=CHOSEN).create_table("shop.orders", schema={"id": "BIGINT"})
+    with made.writer("loader") as writer:
+        for number in range(2):
+            writer.write([{"id": number}])
+            writer.commit(number)
+    commit_foreign(made.store, "builder")
+    copy_over(made.store, 2)
+    place = (tmp_path, "shop.orders", OPTION)
+    listed = freshet.good("repair", "lost-commit", *place)
+    since = "1 row in 1 file that the table has since snapshot 3, which was built upon the commit"
+    assert f"was snapshot 2 or was to be; {since}; --manifest-list" in listed.out
+    [fact] = freshet.good("repair", "lost-commit", *place, "--json").facts["commits"]
+    assert fact["in_table_since"] == 3
+    assert freshet.good("repair", "lost-commit", *place, "--all").out == (
+        f"commit 1 of user 'loader': its number was committed again as snapshot 4, without the {since}\n"
+    )
+    assert sorted(Catalog(tmp_path).table("shop.orders").scan().to_arrow()["id"].to_pylist()) == [0, 1]
+    [fact] = freshet.good("repair", "lost-commit", *place, "--manifest-list", fact["manifest_list"], "--json").facts[
+        "commits"
+    ]
+    assert (fact["already_committed"], fact["in_table_since"]) == (True, None)
 
 
 def test_a_wrong_call_changes_nothing(freshet: Freshet, table: Table, tmp_path: Path) -> None:

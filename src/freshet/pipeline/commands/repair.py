@@ -55,10 +55,16 @@ def repair(
 
 
 def _repaired(table: Table, manifest_list: str) -> dict[str, Any]:
-    lost = table.lost_commit(manifest_list)
+    found = _found(table.lost_commit(manifest_list))  # before its files are in the table again
     result = table.repair_lost_commit(manifest_list)
     snapshot = result.snapshots[0].id if result.snapshots else None
-    return {**_found(lost), "already_committed": result.already_committed, "snapshot": snapshot}
+    since = None if result.already_committed else found["in_table_since"]
+    return {
+        **found,
+        "in_table_since": since,
+        "already_committed": result.already_committed,
+        "snapshot": snapshot,
+    }
 
 
 def _found(lost: LostCommit) -> dict[str, Any]:
@@ -69,6 +75,7 @@ def _found(lost: LostCommit) -> dict[str, Any]:
         "was_snapshot": record.snapshot_id,
         "rows": lost.row_count,
         "files": lost.files,
+        "in_table_since": None if lost.built_upon is None else lost.built_upon.id,
         "manifest_list": lost.manifest_list,
     }
 
@@ -76,9 +83,13 @@ def _found(lost: LostCommit) -> dict[str, Any]:
 def _text(facts: dict[str, Any]) -> str:
     what = f"commit {facts['identifier']} of user {facts['user']!r}"
     size = f"{plural(facts['rows'], 'row')} in {plural(len(facts['files']), 'file')}"
+    since = facts["in_table_since"]
+    if since is not None:
+        size += f" that the table has since snapshot {since}, which was built upon the commit"
     if "snapshot" not in facts:
         was = f"was snapshot {facts['was_snapshot']} or was to be; {size}; --manifest-list {facts['manifest_list']}"
         return f"{what} {was}"
     if facts["already_committed"]:
         return f"{what}: the table has it, or a later one of this user; nothing was committed"
-    return f"{what}: committed again as snapshot {facts['snapshot']}, {size}"
+    again = f"committed again as snapshot {facts['snapshot']}"
+    return f"{what}: {again}, {size}" if since is None else f"{what}: its number was {again}, without the {size}"

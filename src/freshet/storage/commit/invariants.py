@@ -216,13 +216,11 @@ def records_add_up(path: str, snapshot: Snapshot, row_count: int) -> Iterator[Da
         yield Damage("records_add_up", path, f"{what}: files may have been lost or added twice", REPORT)
 
 
-def commits_are_kept(path: str, commit: str, manifest_list: str, instead: Snapshot) -> Iterator[Damage]:
-    """No program has put its snapshot in the place of one that was won."""
-    what = (
-        f"{commit}, is not in the table: {instead.commit_kind} {instead.commit_identifier} of user "
-        f"{instead.commit_user!r} has its place"
-    )
-    yield Damage("commits_are_kept", path, what, LOST.format(manifest_list))
+def commits_are_kept(path: str, commit: str, rows: str, instead: Snapshot) -> Iterator[Damage]:
+    """No program has put its snapshot in the place of one that was won; `path` is that of the manifest list."""
+    other = f"{instead.commit_kind} {instead.commit_identifier} of user {instead.commit_user!r}"
+    what = f"{commit}, was replaced by {other}. {rows}"
+    yield Damage("commits_are_kept", path, what, LOST.format(path.rpartition("/")[2]))
 
 
 BucketPredicate = Callable[[BucketVersion], Iterable[Damage]]

@@ -12,12 +12,16 @@ A commit that was begun and not made, because its writer was killed before the c
 the writer would have done; who replays it finds it committed. One that is being made at this moment looks the same too,
 so a commit is repaired when its writer has stopped.
 
+Before the copy came, a third program may have built its snapshot upon the lost one (`LostCommit.built_upon`): the table
+has the rows then, and only the number of the commit and its changelog are missing.
+
 A compaction that was lost leaves its inputs live: no row is missing, its outputs are orphans.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -25,10 +29,10 @@ from freshet.storage.commit.commit_record import COMMIT_RECORD, CommitRecord, co
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, LastCommits
 from freshet.storage.commit.table_view import look
 from freshet.storage.exceptions import InvalidRequestError, LostCommitError, NotFoundError
-from freshet.storage.metadata.live_files import entries_of
+from freshet.storage.metadata.live_files import data_manifests, delta_manifests, entries_of
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 
 COMMAND = "freshet repair lost-commit"
@@ -71,7 +75,47 @@ class LostCommit:
     @property
     def files(self) -> list[str]:
         """Paths of the data files that it adds."""
-        return _paths(self.store, self.entries)
+        store, added = self.store, (entry for entry in self.entries if entry.kind is EntryKind.ADD)
+        return [
+            store.data_file(each.partition, each.bucket, each.file.file_name, each.file.external_path) for each in added
+        ]
+
+    @cached_property
+    def built_upon(self) -> Snapshot | None:
+        """The first snapshot after it that has files of it, or has compacted them; None where there is none.
+
+        Where the one after it has expired, of those before the latest only the changes are read: what they took away is
+        named nowhere else.
+        """
+        snapshots, after = self.store.snapshots, self.record.snapshot_id + 1
+        first = snapshots.find(after)
+        if first is not None and self._is_named(data_manifests(self.store.manifests, first)):
+            return first
+        latest = snapshots.latest()
+        for snapshot in snapshots.newest_first(latest):
+            if snapshot.id < after:
+                break
+            read = data_manifests if snapshot == latest else delta_manifests
+            if self._is_named(read(self.store.manifests, snapshot)):
+                return snapshot
+        return None
+
+    @property
+    def rows_text(self) -> str:
+        """Where its rows are, as a sentence."""
+        with suppress(NotFoundError):  # a snapshot expired while we looked
+            if self.built_upon is not None:
+                return (
+                    f"The rows are in the table since snapshot {self.built_upon.id}, which was built upon the commit "
+                    "before it was replaced; the table does not know its number, so it could be committed twice"
+                )
+        files = self.files
+        more = f" and {len(files) - _SHOWN_FILES} more" if files[_SHOWN_FILES:] else ""
+        return f"The rows are in {', '.join(files[:_SHOWN_FILES]) or 'no file'}{more}, which no snapshot names now"
+
+    def _is_named(self, manifests: Sequence[ManifestFileMeta]) -> bool:
+        names = {entry.file.file_name for entry in self.entries if entry.kind is EntryKind.ADD}
+        return any(entry.file.file_name in names for entry in entries_of(self.store.manifests, manifests))
 
 
 def find_lost_commits(store: TableStore) -> list[LostCommit]:
@@ -134,27 +178,25 @@ def is_missing(known: LastCommits, record: CommitRecord) -> bool:
     return trace is None or trace.identifier < record.identifier
 
 
-def lost_error(store: TableStore, lost: Snapshot, found: Snapshot, entries: Sequence[ManifestEntry]) -> LostCommitError:
+def lost_error(store: TableStore, lost: Snapshot, found: Snapshot) -> LostCommitError:
     """The error for a snapshot of ours in whose place another one is."""
     what = f"snapshot {lost.id}, commit {lost.commit_identifier} of user {lost.commit_user!r}, was made and is lost"
     record = CommitRecord(lost.id, lost.commit_user, lost.commit_identifier)
-    return _error(LostCommit(store, lost.delta_manifest_list, record), what, found, _paths(store, entries))
+    return _error(LostCommit(store, lost.delta_manifest_list, record), what, found)
 
 
 def never_made_error(lost: LostCommit, found: Snapshot) -> LostCommitError:
     """The error for a commit of a process that is gone, which was to be the snapshot that another one is."""
-    return _error(lost, f"{lost.text}, is not in it", found, lost.files)
+    return _error(lost, f"{lost.text}, is not in it", found)
 
 
-def _error(lost: LostCommit, what: str, found: Snapshot, files: Sequence[str]) -> LostCommitError:
-    store, record = lost.store, lost.record
-    shown = ", ".join(files[:_SHOWN_FILES]) + (f" and {len(files) - _SHOWN_FILES} more" if files[_SHOWN_FILES:] else "")
+def _error(lost: LostCommit, what: str, found: Snapshot) -> LostCommitError:
+    store, record, files = lost.store, lost.record, lost.files
     return LostCommitError(
         f"table {store.name}: {what}. Another program (user {found.commit_user!r}, {found.commit_kind} "
-        f"{found.commit_identifier}) has copied its own snapshot to {store.paths.snapshot(found.id)}. The rows are in "
-        f"{shown or 'no file'}, which no snapshot names now. Stop the program that writes without conditional puts, "
-        f"then commit them again, before orphans are removed: {COMMAND} {place_text(store)} --manifest-list "
-        f"{lost.manifest_list}",
+        f"{found.commit_identifier}) has copied its own snapshot to {store.paths.snapshot(found.id)}. "
+        f"{lost.rows_text}. Stop the program that writes without conditional puts, then commit it again, before "
+        f"orphans are removed: {COMMAND} {place_text(store)} --manifest-list {lost.manifest_list}",
         table=store.name,
         snapshot_id=record.snapshot_id,
         commit_user=record.user,
@@ -169,13 +211,6 @@ def place_text(store: TableStore) -> str:
     database, _, table = store.name.partition(".")
     end = f"/{database}.db/{table}"
     return f"{store.location.removesuffix(end)} {store.name}" if store.location.endswith(end) else "WAREHOUSE TABLE"
-
-
-def _paths(store: TableStore, entries: Sequence[ManifestEntry]) -> list[str]:
-    added = (entry for entry in entries if entry.kind is EntryKind.ADD)
-    return [
-        store.data_file(each.partition, each.bucket, each.file.file_name, each.file.external_path) for each in added
-    ]
 
 
 def _named_lists(store: TableStore) -> set[str]:

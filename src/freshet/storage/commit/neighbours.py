@@ -29,7 +29,6 @@ from freshet.storage.commit.last_commits import COMMITS_PROPERTY
 from freshet.storage.commit.lost_commits import find_lost_commits, lost_error, never_made_error
 from freshet.storage.commit.table_view import TableView, look
 from freshet.storage.exceptions import InvalidRequestError, LostCommitError, StorageError
-from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 
@@ -114,7 +113,7 @@ class Neighbours:
         rows = self._last_rows
         trace = None if rows is None else view.last_commits.users.get(rows.commit_user)
         if rows is not None and (trace is None or trace.identifier < rows.commit_identifier):
-            raise lost_error(self._store, rows, instead, delta_entries(self._store.manifests, rows))
+            raise lost_error(self._store, rows, instead)
         _LOG.warning(
             "table %s: snapshot %d was replaced by another program's (user %r, %s %d); no row of ours is missing. What "
             "that program writes may be lost, and what we write: stop it, or use a JDBC catalog with its lock",

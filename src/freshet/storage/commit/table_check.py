@@ -159,7 +159,7 @@ class _Checker:
         with self._reads(found):
             for lost, instead in replaced_commits(self._store):
                 path = self._store.paths.manifest(lost.manifest_list)
-                found += commits_are_kept(path, lost.text, lost.manifest_list, instead)
+                found += commits_are_kept(path, lost.text, lost.rows_text, instead)
         return found
 
     def _look_at_snapshot(self, snapshot: Snapshot, found: list[Damage]) -> None:

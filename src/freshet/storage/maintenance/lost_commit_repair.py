@@ -4,8 +4,8 @@ The files are those of the manifests of the lost commit. What the table has beco
 that others have numbered as high meanwhile are written again with larger numbers, what does not fit is refused. Because
 user and identifier are those of the lost commit, a second repair, or its writer that replays it, finds it committed.
 
-Before the copy came, a third program may have built its snapshot upon the lost one: the table has the rows then. They
-are not added again; only the number is committed, and the changelog of the commit.
+Where a third program has built upon it, the table has the rows. They are not added again; only the number is committed,
+and the changelog of the commit.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.lost_commits import LostCommit
 from freshet.storage.exceptions import InvalidRequestError, MissingFileError, UnsupportedFeatureError
-from freshet.storage.metadata.live_files import data_manifests, delta_manifests, entries_of
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
-from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.renumbering import renumbered
 
 _LOG: Final = logging.getLogger(__name__)
@@ -51,7 +49,7 @@ def repair_lost_commit(lost: LostCommit) -> CommitResult:
     if committer.has_committed(record.identifier, digest=record.digest).is_committed:
         return CommitResult((), already_committed=True)
     messages = _messages(lost)
-    upon = _built_upon(lost)
+    upon = lost.built_upon
     if upon is None:
         _check_files(store, lost.files)
     else:
@@ -105,23 +103,6 @@ def _check_files(store: TableStore, paths: Sequence[str]) -> None:
             "hand; nothing was committed. Restore them from a backup, or write the rows again from their source",
             path=gone[0],
         )
-
-
-def _built_upon(lost: LostCommit) -> Snapshot | None:
-    """A later snapshot that has files of the commit, or has compacted them; None where there is none.
-
-    Of the snapshots before the latest only the changes are read: what they took away is named nowhere else.
-    """
-    manifests = lost.store.manifests
-    names = {entry.file.file_name for entry in lost.entries if entry.kind is EntryKind.ADD}
-    latest = lost.store.snapshots.latest()
-    for snapshot in lost.store.snapshots.newest_first(latest):
-        if snapshot.id <= lost.record.snapshot_id:
-            break
-        read = data_manifests if snapshot == latest else delta_manifests
-        if any(entry.file.file_name in names for entry in entries_of(manifests, read(manifests, snapshot))):
-            return snapshot
-    return None
 
 
 def _without_rows(message: CommitMessage) -> CommitMessage:
