@@ -53,10 +53,11 @@ from freshet.storage.cleaning.named_files import (
     kept_outside_main,
     kept_refs,
     metadata_paths,
+    not_deleted,
 )
 from freshet.storage.cleaning.named_index import named_index_of
 from freshet.storage.cleaning.retention import Retention, check_whole, expire_end
-from freshet.storage.exceptions import NotFoundError, RetryableError, StorageError
+from freshet.storage.exceptions import NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.live_files import changelog_entries, changelog_manifests, delta_entries, delta_manifests
 from freshet.storage.metadata.manifest_store import READ_WHOLE_MAX
@@ -346,11 +347,8 @@ class _Expiry:
         for snapshot_id in plan.snapshot_ids:
             store.snapshots.forget(snapshot_id)
         if gone.failed_count:  # a reader may still open what they name
-            raise RetryableError(
-                f"one of the snapshots {plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]} could not be deleted "
-                f"({gone.cause}); the files they name stay, and the next round tries again",
-                path=store.paths.snapshot_folder,
-            )
+            ids = f"{plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]}"
+            raise not_deleted(f"snapshots {ids}", gone, store.paths.snapshot_folder)
         store.snapshots.write_earliest_hint(plan.end)
         store.env.reach(CrashPoint.EXPIRE_SNAPSHOTS_REMOVED)
         data = delete_data(store, plan.data_paths)

@@ -32,10 +32,10 @@ from freshet.storage.cleaning.named_files import (
     kept_refs,
     metadata_names,
     metadata_paths,
+    not_deleted,
 )
 from freshet.storage.cleaning.named_index import NamedIndex
 from freshet.storage.cleaning.retention import Retention, bounds
-from freshet.storage.exceptions import RetryableError
 from freshet.storage.io.file_io import Deleted
 from freshet.storage.metadata.live_files import changelog_entries, delta_entries
 from freshet.storage.metadata.table_store import TableStore
@@ -127,11 +127,7 @@ def _expire(
     metadata = metadata_paths(store, _doomed_manifests(partial, expired, [*kept, (partial, first_kept)]))
     gone = store.env.file_io.delete_all([store.paths.changelog(copy.id) for copy in expired], in_turn=True)
     if gone.failed_count:
-        raise RetryableError(
-            f"one of the changelogs {expired[0].id} to {expired[-1].id} could not be deleted ({gone.cause}); "
-            "the files they name stay, and the next round tries again",
-            path=store.paths.changelog_folder,
-        )
+        raise not_deleted(f"changelogs {expired[0].id} to {expired[-1].id}", gone, store.paths.changelog_folder)
     if is_last and ids[-1] < end:
         store.changelogs.remove_hints()
     else:

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from freshet.storage.exceptions import NotFoundError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.io.file_io import Deleted
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import TableStore
@@ -149,6 +149,16 @@ def delete_metadata(store: TableStore, paths: Iterable[str]) -> list[Deleted]:
     """Deletes metadata files folder by folder."""
     by_folder = groupby(paths, key=lambda path: path.rpartition("/")[0])
     return [store.env.file_io.delete_all(list(group)) for _, group in by_folder]
+
+
+def not_deleted(files: str, gone: Deleted, folder: str) -> StorageError:
+    """The error of a round that ends there: trying again does not help where the right to delete is missing."""
+    kind = InvalidRequestError if isinstance(gone.cause, InvalidRequestError) else RetryableError
+    return kind(
+        f"one of the {files} could not be deleted ({gone.cause}); the files they name stay, and the next round tries "
+        "again",
+        path=folder,
+    )
 
 
 def _paths(store: TableStore, entry: ManifestEntry) -> list[str]:

@@ -81,13 +81,13 @@ class RollingFileWriter:
         return [meta for _, meta in self._finished]
 
     def abort(self) -> None:
-        """Removes every file of this writer."""
+        """Removes every file of this writer; what cannot be removed is left to orphan cleaning."""
+        paths = [path for path, _ in self._finished]
         if self._current is not None:
             self._current.writer.abort()
-            self._env.file_io.delete(self._current.writer.path)  # closed, but not described
+            paths.append(self._current.writer.path)  # closed, but not described
             self._current = None
-        for path, _ in self._finished:
-            self._env.file_io.delete(path)
+        self._env.file_io.delete_all(paths)
         self._finished.clear()
 
     def _open(self) -> _OpenFile:

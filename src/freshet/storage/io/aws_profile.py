@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from freshet._lazy import LazyModule
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
 
 if TYPE_CHECKING:
     import boto3.session as _boto3
@@ -38,8 +38,10 @@ def is_profile_used(environment: Mapping[str, str]) -> bool:
         return False
     if environment.get("AWS_PROFILE"):
         return True
-    if environment.get("AWS_WEB_IDENTITY_TOKEN_FILE") or find_spec("boto3") is None:
+    if find_spec("boto3") is None:
         return False
+    if environment.get("AWS_WEB_IDENTITY_TOKEN_FILE"):  # the client sends it by https: alone
+        return environment.get("AWS_ENDPOINT_URL_STS", "").startswith("http:")
     return any(os.path.isfile(os.path.expanduser(environment.get(name, file))) for name, file in _FILES.items())
 
 
@@ -53,6 +55,10 @@ def profile_credentials(environment: Mapping[str, str]) -> Credentials | None:
         )
     try:
         found = _boto3.Session().get_credentials()
+    except _errors.CredentialRetrievalError as error:  # a program that failed
+        raise RetryableError(
+            f"the profile {name or 'default'} of AWS gives no credentials: {error}; check ~/.aws/config, or try again"
+        ) from error
     except _errors.BotoCoreError as error:
         raise InvalidRequestError(
             f"the profile {name or 'default'} of AWS cannot be used: {error}; check ~/.aws/config"

@@ -5,11 +5,12 @@ A store that ignores it would let two writers win one snapshot, and lose the row
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Final
 
-from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
 from freshet.storage.io.file_io import Created
 
 PROBE_PREFIX: Final = ".freshet-probe-"
@@ -17,6 +18,7 @@ PROBE_PREFIX: Final = ".freshet-probe-"
 _KEPT: Final[set[tuple[str, str]]] = set()
 """Endpoints and buckets that have kept it, as seen by this process."""
 
+_LOG: Final = logging.getLogger(__name__)
 _LOCK: Final = threading.Lock()
 
 
@@ -31,7 +33,10 @@ def check_conditional_puts(
             return
         first = create(probe)
         second = create(probe) if first is Created.WON else first
-        delete(probe)
+        try:
+            delete(probe)
+        except StorageError as error:
+            _LOG.warning("the object that this store was tried with stays: %s", error)
         if first is not Created.WON or second is Created.UNKNOWN:
             raise RetryableError(
                 f"{place} at {endpoint} does not say whether it has created {probe}; check the store, then try again",

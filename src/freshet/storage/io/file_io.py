@@ -59,7 +59,7 @@ class Deleted:
 
     deleted_count: int = 0
     failed_count: int = 0
-    cause: str | None = field(default=None, compare=False)
+    cause: StorageError | None = field(default=None, compare=False)
     """Why the first of those that failed could not be deleted."""
 
 

@@ -259,13 +259,13 @@ class LocalFileIO:
     def delete_all(self, paths: Sequence[str], *, in_turn: bool = False) -> Deleted:
         """One by one."""
         deleted = failed = 0
-        cause: str | None = None
+        cause: StorageError | None = None
         for path in paths:
             try:
                 deleted += self.delete(path)
             except StorageError as error:
                 failed += 1
-                cause = cause or str(error)
+                cause = cause or error
                 if in_turn:
                     break
         return Deleted(deleted, failed, cause)

@@ -36,7 +36,7 @@ import obstore
 import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError as StoredAlreadyError
 
-from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError
+from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, RetryableError, StorageError
 from freshet.storage.io.conditional_puts import PROBE_PREFIX, check_conditional_puts
 from freshet.storage.io.file_io import Created, Deleted, FileStatus, Folders, OutputFile
 from freshet.storage.io.object_errors import ERRORS, answer_of, is_missing, store_error
@@ -183,7 +183,7 @@ class ObjectFileIO:
     def delete_all(self, paths: Sequence[str], *, in_turn: bool = False) -> Deleted:
         """One request for a thousand of a bucket; those that were not there count as deleted."""
         deleted = failed = 0
-        cause: str | None = None
+        cause: StorageError | None = None
         size = 1 if in_turn else DELETE_MAX
         for part in _parts_of_buckets(paths, size):
             try:
@@ -193,7 +193,7 @@ class ObjectFileIO:
                 continue
             except StorageError as error:
                 failed += len(part)
-                cause = cause or str(error)
+                cause = cause or error
                 if in_turn:
                     break
         return Deleted(deleted, failed, cause)
@@ -235,10 +235,14 @@ class ObjectFileIO:
     def put_parts(self, path: str, parts: Parts) -> None:
         """A multipart upload; parts are sent again by the client, the whole is not."""
         store, key = self._stores.open(path)
+        started = time.monotonic()
         try:
             obstore.put(store, key, parts, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=UPLOADS_MAX)
         except ERRORS as error:
-            raise store_error(error, "write", path, self._stores.options) from error
+            failed = store_error(error, "write", path, self._stores.options)
+            if answer_of(error).is_expired and self._stores.renew(started):
+                raise RetryableError(f"{failed}; looked for newer ones: try again", path=path) from error
+            raise failed from error
 
     def _create(self, path: str, data: bytes) -> Created:
         self._warn(path)
@@ -339,8 +343,9 @@ class ObjectFileIO:
                 self._stores.has_answered(path)
                 return answer
             except ERRORS as error:
-                expired = answer_of(error).is_expired or (answer_of(error).is_refusal and not answer_of(error).code)
-                if is_last or not expired or not self._stores.renew(started):
+                had = answer_of(error)
+                is_refused = had.is_expired or (had.is_refusal and not had.code)
+                if is_last or not is_refused or not self._stores.renew(started, is_expired=had.is_expired):
                     raise
         raise AssertionError
 

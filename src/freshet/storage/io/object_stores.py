@@ -63,6 +63,7 @@ class ObjectStores:
         self._without_bulk: set[str] = set()
         self._lock = threading.Lock()
         self._profile: Credentials | None = None
+        self._finds = False
         self._renewed_s = 0.0
 
     def open(self, path: str, retries: Retries = Retries.USUAL) -> tuple[ObjectStore, str]:
@@ -92,10 +93,11 @@ class ObjectStores:
             self._without_bulk.add(place_of(path))
             self._clients.clear()
 
-    def renew(self, seen_at: float) -> bool:
-        """Reads a profile again after the store has refused what was used at `seen_at`; False where there is none."""
+    def renew(self, seen_at: float, *, is_expired: bool = True) -> bool:
+        """Looks for credentials again after the store has refused those that were used at `seen_at`; False where they
+        were given. A refusal without a reason makes a profile be read again, nothing else."""
         with self._lock:
-            if self._profile is None:
+            if self._profile is None and not (is_expired and self._finds):
                 return False
             if seen_at > self._renewed_s or time.monotonic() > self._renewed_s + _RENEW_S:
                 self._profile = None
@@ -180,6 +182,7 @@ class ObjectStores:
             found = {"token": None, **given, "expires_at": None}
             return lambda: dict(found)
         if settings.config.get("skip_signature") or not (settings.wants_profile or is_profile_used(os.environ)):
+            self._finds = not (settings.config.get("skip_signature") or os.environ.get("AWS_ACCESS_KEY_ID"))
             return None
         if self._profile is None:
             self._profile = profile_credentials(os.environ)
