@@ -77,6 +77,10 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "repair",
             "Find commits that another program has replaced in an object store, and commit their files again.",
         ),
+        "register": Listed(
+            "register",
+            "Make tables of a catalog in a database of files that lie where tables of these names would.",
+        ),
         "consumers": Listed(
             "changelog",
             "List the streaming readers that have a name and the snapshot each wants next; or reset or delete one.",

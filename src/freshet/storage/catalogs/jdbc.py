@@ -119,7 +119,7 @@ class JdbcMetastore:
             raise NotFoundError(
                 f"table {name} has a row of {TABLES}, and no files at {paths.location}: renaming or dropping it "
                 f"was interrupted. Remove the row with drop_table({str(name)!r}); if its folder still has another "
-                "name, make that one a table with register_table",
+                "name, make that one a table with register_table or freshet register",
                 table=str(name),
                 path=paths.location,
             )
@@ -234,7 +234,7 @@ class JdbcMetastore:
         return (
             f"there is no table {name} in the catalog, but files of one are at {self._paths(name).location}: creating "
             "or dropping it was interrupted, or it belongs to another catalog. Make it a table of this one with "
-            f"register_table({str(name)!r}), and drop it then if it is not needed"
+            f"register_table({str(name)!r}) or freshet register, and drop it then if it is not needed"
         )
 
     @contextmanager
