@@ -59,6 +59,8 @@ def test_parameters_of_the_uri_win_over_those_of_options() -> None:
         ("jdbc:sqlite::memory:", "absolute path"),
         ("jdbc:postgresql://me:hunter2@db/lake", r"jdbc\.user and jdbc\.password"),
         ("jdbc:postgresql://db/lake?frobnicate=1&password=hunter2", "parameter frobnicate.*Known are"),
+        ("jdbc:postgresql://db/lake?password=a&hunter2", "has no value; write & .* as %26"),
+        ("jdbc:sqlite:/data/c.db?password=a;hunter2", "has no value; .*jdbc.password"),
         ("jdbc:postgresql://db/lake?targetServerType=best", "targetServerType=best: expected one of any, primary"),
     ],
 )

@@ -100,7 +100,7 @@ def _sqlite(place: str, given: Mapping[str, str], busy_ms: int) -> dict[str, str
         if key == "busy_timeout" and text.isdigit():
             parameters[key] = text
         elif key not in ("user", "password", "journal_mode", "foreign_keys", "date_class", "cache"):
-            raise _unknown(key, ("busy_timeout",))
+            raise _unknown(key, text, ("busy_timeout",))
     return parameters
 
 
@@ -122,7 +122,7 @@ def _postgresql(place: str, given: Mapping[str, str]) -> dict[str, str]:
         if key in _IGNORED:
             continue
         if key not in _TRANSLATED:
-            raise _unknown(key, tuple(_TRANSLATED))
+            raise _unknown(key, text, tuple(_TRANSLATED))
         parameters.update(_TRANSLATED[key](text))
     return parameters
 
@@ -135,7 +135,13 @@ def _host_and_port(text: str) -> tuple[str, str]:
     return host or "localhost", port
 
 
-def _unknown(key: str, known: tuple[str, ...]) -> InvalidRequestError:
+def _unknown(key: str, text: str, known: tuple[str, ...]) -> InvalidRequestError:
+    if not text:  # maybe the rest of a password
+        return InvalidRequestError(
+            "option uri: a parameter of the catalog's database has no value; write & and ; of a password as %26 and "
+            "%3B, or give the option jdbc.password",
+            option="uri",
+        )
     return InvalidRequestError(
         f"parameter {key} of the catalog's database is not known; leave it out of the option uri and of the options "
         f"{PREFIX}*. Known are {', '.join(known)}",

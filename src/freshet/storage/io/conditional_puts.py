@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.io.file_io import Created
 
 PROBE_PREFIX: Final = ".freshet-probe-"
@@ -35,7 +35,7 @@ def check_conditional_puts(
         second = create(probe) if first is Created.WON else first
         try:
             delete(probe)
-        except StorageError as error:
+        except InvalidRequestError as error:
             _LOG.warning("the object that this store was tried with stays: %s", error)
         if first is not Created.WON or second is Created.UNKNOWN:
             raise RetryableError(
