@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +17,12 @@ from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.running import running_pipeline
 from freshet.pipeline.running.progress import PipelineState
 from freshet.pipeline.running.progress_report import ProgressReporter
 from freshet.pipeline.running.restarts import Restart, RestartRule
 from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.running_pipeline import RunningPipeline
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import ConflictError, CorruptDataError, RetryableError, UnknownOutcomeError
 
@@ -88,6 +92,13 @@ def pipelines(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return Pipelines(spark, tmp_path, monkeypatch)
 
 
+@pytest.fixture
+def pipeline_file(tmp_path: Path) -> Path:
+    path = tmp_path / "a.yaml"
+    path.write_text(PIPELINE.replace("NAME", "a").replace("FOLDER", str(tmp_path)).replace("TRIGGER", ONCE))
+    return path
+
+
 def test_waits_grow_and_a_good_while_begins_again() -> None:
     rule = RestartRule()
     waits = [rule.next(number, ran_s=1.0) for number in range(6)]
@@ -95,6 +106,30 @@ def test_waits_grow_and_a_good_while_begins_again() -> None:
     assert rule.next(5, ran_s=600.0) == Restart(1, 2.0)
     assert RestartRule(20).next(15, ran_s=1.0) == Restart(16, 60.0)
     assert RestartRule(0).next(0, ran_s=10_000.0) is None
+
+
+def test_restarts_that_fail_before_the_query_starts_are_counted(
+    pipeline_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that stays away fails each restart while the table is opened, hours after the last good start."""
+    now_s = 0.0
+    monkeypatch.setattr(running_pipeline, "time", SimpleNamespace(monotonic=lambda: now_s))
+    (config,) = load_pipelines([pipeline_file], {})
+    nothing: Any = None
+    pipeline = RunningPipeline(nothing, config, nothing, threading.Event(), {})
+
+    def away() -> None:
+        raise RetryableError("the store is away")
+
+    monkeypatch.setattr(pipeline, "plan", away)
+    now_s = 36_000.0
+    numbers = []
+    while (restart := pipeline.wait_by(QUICK)) is not None and len(numbers) < 10:
+        numbers.append(restart.number)
+        now_s += 1.0
+        with pytest.raises(PipelineFailedError, match="the store is away"):
+            pipeline.restart()
+    assert numbers == [1, 2, 3]
 
 
 @pytest.mark.spark

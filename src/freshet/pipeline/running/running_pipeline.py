@@ -142,6 +142,7 @@ class RunningPipeline:
     def restart(self) -> None:
         """Opens and starts it again. Raises `PipelineFailedError` where that fails."""
         self.waits_until_s = None
+        self._started_s = time.monotonic()  # also of a try that ends before its query starts
         try:
             self.plan()
             self.open()
