@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from freshet.storage.catalog import Catalog
 from freshet.storage.catalogs.claims import FileClaims, LockedClaims
-from freshet.storage.catalogs.coordination import Coordination, commit_rules
+from freshet.storage.catalogs.coordination import CommitRules, Coordination, commit_rules
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import open_env
 from freshet.storage.io.env_settings import EnvSettings
@@ -19,6 +20,7 @@ from freshet.storage.paths import TablePaths
 from freshet.storage.table import AddColumn, Table
 from freshet.storage.table_session import TableSession
 from tests.kit.bucket_store import CHOSEN, WAREHOUSE, bucket_store
+from tests.kit.jdbc_catalogs import sqlite_uri
 
 COLUMNS = {"id": "BIGINT", "v": "STRING"}
 
@@ -179,3 +181,24 @@ def test_a_disk_and_the_memory_of_a_process_need_no_choice(tmp_path: object) -> 
             writer.write([{"id": 1, "v": "a"}])
             writer.commit()
         catalog.drop_database("shop", cascade=True)
+
+
+@pytest.mark.parametrize("is_locked", [True, False], ids=["lock on", "lock off"])
+def test_a_session_chooses_in_a_jdbc_catalog(tmp_path: Path, is_locked: bool) -> None:
+    given = {"lock.enabled": str(is_locked).lower(), "uri": sqlite_uri(tmp_path / "catalog.db"), "metastore": "jdbc"}
+    maker = Catalog(WAREHOUSE, options={**given, "lock.enabled": "true"})
+    maker.create_table("shop.orders", schema=COLUMNS, primary_keys=["id"], options={"bucket": 1})
+    table = Catalog(WAREHOUSE, options=given).table("shop.orders")
+    for coordination in ("exclusive-put", "single-writer"):
+        with table.writer("loader", coordination=coordination, adopt=True) as writer:
+            assert writer._store.claims.rules == CommitRules(Coordination(coordination), adopts=True)
+            writer.write([{"id": 1, "v": coordination}])
+            writer.commit()
+        assert table.scan().to_arrow().to_pylist() == [{"id": 1, "v": coordination}]
+    if is_locked:
+        assert table.writer("loader", coordination="jdbc-lock", adopt=True).close() is None
+    else:
+        with pytest.raises(InvalidRequestError, match=r"this catalog has no lock.*lock\.enabled=true"):
+            table.writer("loader", coordination="jdbc-lock")
+        with pytest.raises(InvalidRequestError, match=r"option commit\.coordination=everybody"):
+            table.writer("loader", coordination="everybody")

@@ -25,7 +25,7 @@ from freshet.storage.catalogs.jdbc_sql import INSERT_TABLE
 from freshet.storage.catalogs.jdbc_uri import parse_uri
 from freshet.storage.exceptions import StorageError
 from freshet.storage.io.local_folders import LocalFolders
-from tests.kit.jdbc_catalogs import opened, rows, sqlite_uri
+from tests.kit.jdbc_catalogs import LOCKED, opened, rows, sqlite_uri
 from tests.kit.kit_store import in_fresh_process
 
 COLUMNS = {"id": "BIGINT", "day": "STRING", "v": "STRING"}
@@ -265,3 +265,29 @@ def test_no_error_shows_a_password(monkeypatch: pytest.MonkeyPatch, warehouse: P
     assert "hunter2" not in "".join(traceback.format_exception(shown.value))
     with pytest.raises(InvalidRequestError, match="option uri holds a secret"):
         catalog._env.settings.check_travels()  # type: ignore[union-attr]
+
+
+def test_a_database_that_was_deleted_under_a_program(uri: str, warehouse: Path) -> None:
+    locked = Catalog(uri, warehouse=warehouse, options=LOCKED)
+    table = locked.create_table("shop.orders", schema={"id": "BIGINT"})
+    Path(uri.removeprefix("jdbc:sqlite:")).unlink()
+    with table.writer("loader") as writer:
+        writer.write([{"id": 1}])
+        with pytest.raises(
+            InvalidRequestError, match=r"has lost its tables.*Restore it.*register_table.*new program"
+        ) as caught:
+            writer.commit()
+        assert caught.value.option == "uri"
+        writer.abort()
+    assert table.scan().count() == 0
+    registered = in_fresh_process(_register_and_write, uri, str(warehouse))
+    assert registered == 1
+    assert table.scan().count() == 1
+
+
+def _register_and_write(uri: str, warehouse: str) -> int:
+    table = Catalog(uri, warehouse=warehouse, options=LOCKED).register_table("shop.orders")
+    with table.writer("loader") as writer:
+        writer.write([{"id": 1}])
+        writer.commit()
+    return table.scan().count()

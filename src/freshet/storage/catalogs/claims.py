@@ -72,6 +72,13 @@ class TableClaims(Protocol):
     def rules(self) -> CommitRules:
         """How the writers of the table are coordinated."""
 
+    @property
+    def has_lock(self) -> bool:
+        """Whether the catalog's lock is held around each claim."""
+
+    def by(self, rules: CommitRules) -> TableClaims:
+        """The same by other rules."""
+
     def check_writable(self) -> None:
         """Raises `InvalidRequestError` where nothing may be written to the table with these claims; no call."""
 
@@ -99,6 +106,11 @@ class FileClaims:
     def rules(self) -> CommitRules:
         """As they were given."""
         return self._rules
+
+    @property
+    def has_lock(self) -> bool:
+        """A store has none."""
+        return False
 
     def by(self, rules: CommitRules) -> FileClaims:
         """The same by other rules."""
@@ -156,15 +168,11 @@ class LockExpiredError(RetryableError):
 
 def coordinated(claims: TableClaims, coordination: str | None, *, adopt: bool) -> TableClaims:
     """The claims by another `commit.coordination`, None for their own; `InvalidRequestError` for a value that there is
-    not, and for claims that are made otherwise than by exclusive creates."""
-    if not isinstance(claims, FileClaims):
-        raise InvalidRequestError(
-            f"the commits of this table are claimed through {type(claims).__name__}, whose catalog coordinates its "
-            "writers: leave coordination and adopt out",
-            option=COORDINATION,
-        )
-    rules = claims.rules if coordination is None else commit_rules({COORDINATION: coordination})
-    return claims.by(replace(rules, adopts=claims.rules.adopts or adopt))
+    not, and for `jdbc-lock` where the catalog has no lock."""
+    chosen = (
+        claims.rules if coordination is None else commit_rules({COORDINATION: coordination}, has_lock=claims.has_lock)
+    )
+    return claims.by(replace(chosen, adopts=claims.rules.adopts or adopt))
 
 
 Lock: TypeAlias = Callable[[], AbstractContextManager[object]]
@@ -188,6 +196,15 @@ class LockedClaims:
         """Those of the claims, where some were chosen, else `jdbc-lock`: the only lock there is."""
         rules = self._claims.rules
         return rules if rules.coordination is not None else replace(rules, coordination=Coordination.JDBC_LOCK)
+
+    @property
+    def has_lock(self) -> bool:
+        """Yes, whatever the rules are."""
+        return True
+
+    def by(self, rules: CommitRules) -> LockedClaims:
+        """The same by other rules; the lock is held all the same."""
+        return LockedClaims(self._claims.by(rules), self._lock)
 
     def check_writable(self) -> None:
         """The lock coordinates."""
@@ -228,6 +245,15 @@ class RefusedClaims:
     def rules(self) -> CommitRules:
         """None: there are no commits."""
         return CommitRules()
+
+    @property
+    def has_lock(self) -> bool:
+        """The reason says whose lock it is."""
+        return False
+
+    def by(self, rules: CommitRules) -> RefusedClaims:
+        """No rules allow a claim."""
+        return self
 
     def check_writable(self) -> None:
         """Never: raises `InvalidRequestError`."""

@@ -30,6 +30,15 @@ class JdbcClaims:
         """As the claims have them."""
         return self._claims.rules
 
+    @property
+    def has_lock(self) -> bool:
+        """As the claims have it."""
+        return self._claims.has_lock
+
+    def by(self, rules: CommitRules) -> JdbcClaims:
+        """The same by other rules."""
+        return JdbcClaims(self._claims.by(rules), self._rows, self._name)
+
     def check_writable(self) -> None:
         """As the claims do."""
         self._claims.check_writable()

@@ -6,7 +6,7 @@ makes its own. Connections to SQLite are not kept: a process that forks must hav
 | error of the driver | raised |
 |---|---|
 | not reachable, restarted, busy, no free connection | `RetryableError` |
-| refused: user, password, permission, a table or file that is not as it should be | `InvalidRequestError` |
+| its tables are gone; refused: user, password, permission, a file that is not as it should be | `InvalidRequestError` |
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ STATEMENT_TIMEOUT: Final = "60s"
 
 _FINAL_STATES: Final = ("08P01", "0A", "22", "23", "28", "3D", "3F", "42")
 """Classes of SQLSTATE, and states, that trying again does not change."""
+_NO_TABLE: Final = "42P01"
 _FINAL_TEXTS: Final = (
     "authentication failed",
     "no password supplied",
@@ -44,7 +45,6 @@ _FINAL_TEXTS: Final = (
     " does not exist",
     "constraint failed",
     "unable to open database file",
-    "no such table",
     "readonly database",
     "not a database",
     "invalid connection option",
@@ -139,6 +139,14 @@ class Pool:
     def _worded(self, error: Exception) -> StorageError:
         reason = self._text(error)
         state = getattr(getattr(error, "orig", error), "sqlstate", None) or ""
+        if state == _NO_TABLE or "no such table" in reason:
+            return InvalidRequestError(
+                f"the catalog's database {self.address.shown} has lost its tables ({reason}): while this program ran "
+                "it was deleted, emptied or replaced. Restore it from a backup and start the program again. Without a "
+                "backup the files of the tables are still in the warehouse: register each again (register_table) in a "
+                "new program, which makes the tables of the database anew",
+                option="uri",
+            )
         if state.startswith(_FINAL_STATES) or any(each in reason for each in _FINAL_TEXTS):
             return InvalidRequestError(
                 f"the catalog's database {self.address.shown} refused: {reason}; check the options uri, jdbc.user and "
