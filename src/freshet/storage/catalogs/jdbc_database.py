@@ -143,8 +143,8 @@ class Pool:
             return InvalidRequestError(
                 f"the catalog's database {self.address.shown} has lost its tables ({reason}): while this program ran "
                 "it was deleted, emptied or replaced. Restore it from a backup and start the program again. Without a "
-                "backup the files of the tables are still in the warehouse: register each again (freshet register, or register_table) in a "
-                "new program, which makes the tables of the database anew",
+                "backup the files of the tables are still in the warehouse: register each again (freshet register, or "
+                "Catalog.register_table) in a new program, which makes the tables of the database anew",
                 option="uri",
             )
         if state.startswith(_FINAL_STATES) or any(each in reason for each in _FINAL_TEXTS):
