@@ -389,6 +389,8 @@ class Table(ReadableTable):
     def remove_orphan_files(self, *, older_than_ms: int = DEFAULT_AGE_MS, dry_run: bool = False) -> OrphanResult:
         """Removes files that nothing names and that are older than the age given (a crash leaves such files).
 
+        The files of a commit under way are named by nothing yet: with an age that is shorter than such a commit takes,
+        they are removed, and the table is damaged.
         Spill folders that dead processes have left on this machine go as well.
         """
         if not dry_run:
