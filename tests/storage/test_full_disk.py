@@ -305,13 +305,12 @@ def test_a_disk_that_may_only_be_read(disk: Path) -> None:
             lambda: table.alter(AddColumn("more", "INT")),
             lambda: catalog.drop_table("a.b"),
             lambda: create_other(catalog),
+            lambda: table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60),
         ):
             with pytest.raises(InvalidRequestError, match="Read-only file system") as caught:
                 call()
             assert str(disk) in str(caught.value)
             assert "another warehouse" in str(caught.value)
-        with pytest.raises(RetryableError, match=r"cannot delete .*/snapshot-1: Read-only file system"):
-            table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     _load(catalog, 2)
     assert ids_of(catalog) == list(range(300))
