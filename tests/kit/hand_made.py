@@ -182,7 +182,7 @@ def data_files_on_disk(store: TableStore) -> list[str]:
 def assert_everything_named_is_there(store: TableStore) -> None:
     """Every snapshot and tag that can be seen can be read: lists, manifests, live data files."""
     seen = [store.snapshots.snapshot(snapshot_id) for snapshot_id in store.snapshots.list_ids()]
-    for snapshot in [*seen, *store.snapshots.tags().values()]:
+    for snapshot in [*seen, *store.snapshots.tags.all().values()]:
         for entry in live_entries(store.manifests, snapshot):
             path = store.data_file(entry.partition, entry.bucket, entry.file.file_name)
             assert store.env.file_io.exists(path), f"snapshot {snapshot.id} names {path}"

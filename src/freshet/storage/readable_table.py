@@ -16,6 +16,8 @@ from freshet.storage.changes.change_range import TimeGiven, change_range
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.history import ChangeHistory
+from freshet.storage.commit.lost_commits import LostCommit, find_lost_commits, lost_commit_named
+from freshet.storage.commit.table_check import TableCheck, check_table
 from freshet.storage.describe import describe_table, table_facts
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.lookup.file_lookup import FoundRows
@@ -191,3 +193,24 @@ class ReadableTable:
     def facts(self) -> dict[str, Any]:
         """What `describe` says, as values that JSON can hold."""
         return table_facts(self.store, self.name)
+
+    def lost_commits(self) -> list[LostCommit]:
+        """Commits of Freshet that are not in the table: another program copied its snapshot over theirs
+        (`commit.coordination`), or their writer was killed before they were made. The oldest first.
+
+        One that is being made at this moment is among them.
+        """
+        return find_lost_commits(self.store)
+
+    def lost_commit(self, manifest_list: str) -> LostCommit:
+        """The commit of a delta manifest list, lost or not; `NotFoundError` where there is none."""
+        return lost_commit_named(self.store, manifest_list)
+
+    def check(self, *, all_snapshots: bool = False) -> TableCheck:
+        """Looks for damage in the newest snapshot, or in all: lost files, and metadata that breaks an invariant of the
+        format. Earlier snapshots may name files that the newest one does not need. In an object store, commits that
+        another program has replaced are damage too.
+
+        The rows of the data files are not read. `freshet check-table` prints what it finds.
+        """
+        return check_table(self.store, all_snapshots=all_snapshots)

@@ -22,8 +22,7 @@ from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.cleaning.expire import ExpireResult, expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.commit.committer import CommitResult
-from freshet.storage.commit.lost_commits import LostCommit, find_lost_commits, lost_commit_named, the_lost_commit
-from freshet.storage.commit.table_check import TableCheck, check_table
+from freshet.storage.commit.lost_commits import LostCommit, lost_commit_named, the_lost_commit
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
@@ -337,18 +336,6 @@ class Table(ReadableTable):
         store.env.finish_later()
         return result
 
-    def lost_commits(self) -> list[LostCommit]:
-        """Commits of Freshet that are not in the table: another program copied its snapshot over theirs
-        (`commit.coordination`), or their writer was killed before they were made. The oldest first.
-
-        One that is being made at this moment is among them.
-        """
-        return find_lost_commits(self.store)
-
-    def lost_commit(self, manifest_list: str) -> LostCommit:
-        """The commit of a delta manifest list, lost or not; `NotFoundError` where there is none."""
-        return lost_commit_named(self.store, manifest_list)
-
     def repair_lost_commit(self, manifest_list: str | None = None) -> CommitResult:
         """Commits a lost commit again, under its user and number, so that it is in the table once however often this is
         called. `manifest_list` is what the `LostCommitError` names; without it there must be one lost commit.
@@ -361,15 +348,6 @@ class Table(ReadableTable):
         if manifest_list is not None:
             return repair_lost_commit(lost_commit_named(store, manifest_list))
         return repair_lost_commit(the_lost_commit(store))
-
-    def check(self, *, all_snapshots: bool = False) -> TableCheck:
-        """Looks for damage in the newest snapshot, or in all: lost files, and metadata that breaks an invariant of the
-        format. Earlier snapshots may name files that the newest one does not need. In an object store, commits that
-        another program has replaced are damage too.
-
-        The rows of the data files are not read. `freshet check-table` prints what it finds.
-        """
-        return check_table(self.store, all_snapshots=all_snapshots)
 
     def expire_snapshots(
         self,

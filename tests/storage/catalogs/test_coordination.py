@@ -180,6 +180,7 @@ def test_a_disk_and_the_memory_of_a_process_need_no_choice(tmp_path: object) -> 
         with table.writer("loader") as writer:
             writer.write([{"id": 1, "v": "a"}])
             writer.commit()
+        assert table.scan().to_arrow().to_pylist() == [{"id": 1, "v": "a"}]
         catalog.drop_database("shop", cascade=True)
 
 

@@ -103,7 +103,7 @@ def test_tag_protects_its_files_until_it_is_gone() -> None:
     compacted(store, 4)
     tag(store, "mine", 3)
     keep_one(store)
-    assert live_names(store, store.snapshots.tag("mine")) == ["a1@0", "c0@5"]
+    assert live_names(store, store.snapshots.tags.of("mine")) == ["a1@0", "c0@5"]
     assert data_files_on_disk(store) == ["a1", "c0", "c3"]
     assert_everything_named_is_there(store)
     store.env.file_io.delete(store.paths.tag("mine"))
@@ -122,14 +122,14 @@ def test_branch_snapshots_and_branch_tags_protect_files() -> None:
     assert data_files_on_disk(store) == ["a1", "a2", "c0", "c1", "c4"]
     side = store.snapshots.branch("side")
     assert live_names(store, side.snapshot(3)) == ["a1@0", "c0@5"]
-    assert live_names(store, side.tag("t")) == ["a2@0", "c1@5"]
+    assert live_names(store, side.tags.of("t")) == ["a2@0", "c1@5"]
 
 
 def test_unreadable_tag_stops_everything() -> None:
     store = make_table(SimDisk().boot(), options=KEEP_ALL)
     compacted(store, 3)
     tag(store, "broken", 2)
-    [list_name] = [store.snapshots.tag("broken").delta_manifest_list]
+    [list_name] = [store.snapshots.tags.of("broken").delta_manifest_list]
     store.env.file_io.delete(store.paths.manifest(list_name))
     store = open_table_store(store.env, LOCATION)
     names = set(data_files_on_disk(store))

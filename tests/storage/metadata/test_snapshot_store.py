@@ -50,7 +50,7 @@ def test_an_empty_table(tmp_path: Path) -> None:
     assert store.list_ids() == []
     assert store.at_or_before(99) is None
     assert list(store.newest_first(store.latest())) == []
-    assert store.tags() == {}
+    assert store.tags.all() == {}
     assert store.branches() == []
 
 
@@ -101,17 +101,23 @@ def test_a_hint_that_a_drop_has_left_is_no_damage(tmp_path: Path) -> None:
         SnapshotStore(local_env(), TablePaths(str(tmp_path))).latest()
 
 
+def reads_of(store: SnapshotStore) -> list[str]:
+    """Gets the name of each file that is read from now on."""
+    names: list[str] = []
+    read = store._env.file_io.read_bytes
+
+    def noted(path: str) -> bytes:
+        names.append(Path(path).name)
+        return read(path)
+
+    store._env.file_io.read_bytes = noted  # type: ignore[method-assign]
+    return names
+
+
 def test_a_process_that_knows_the_latest_looks_with_two_calls(tmp_path: Path) -> None:
     store = store_with(tmp_path, range(1, 4))
     other = SnapshotStore(local_env(), TablePaths(str(tmp_path)))
-    calls: list[str] = []
-    read = store._env.file_io.read_bytes
-
-    def counted(path: str) -> bytes:
-        calls.append(Path(path).name)
-        return read(path)
-
-    store._env.file_io.read_bytes = counted  # type: ignore[method-assign]
+    calls = reads_of(store)
     assert store.latest_id() == 3
     assert calls == ["snapshot-3", "snapshot-4"]
     commit(other, snapshot(4))
@@ -129,14 +135,7 @@ def test_a_process_that_knows_the_latest_looks_with_two_calls(tmp_path: Path) ->
 def test_the_next_one_is_found_with_two_calls_and_those_after_it_later(tmp_path: Path) -> None:
     store = store_with(tmp_path, range(1, 3))
     other = SnapshotStore(local_env(), TablePaths(str(tmp_path)))
-    calls: list[str] = []
-    read = store._env.file_io.read_bytes
-
-    def counted(path: str) -> bytes:
-        calls.append(Path(path).name)
-        return read(path)
-
-    store._env.file_io.read_bytes = counted  # type: ignore[method-assign]
+    calls = reads_of(store)
     seen = [store.latest_or_next()]
     for made in (3, 4):
         commit(other, snapshot(made))
@@ -207,13 +206,13 @@ def test_tags_and_branches(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "tag" / "tag-v 1").write_bytes(encode_snapshot(snapshot(9)))
     (tmp_path / "branch" / "branch-dev" / "snapshot" / "snapshot-3").write_bytes(encode_snapshot(snapshot(3)))
-    assert {name: tag.id for name, tag in store.tags().items()} == {"v 1": 9}
+    assert {name: tag.id for name, tag in store.tags.all().items()} == {"v 1": 9}
     assert store.branches() == ["dev"]
     latest = store.branch("dev").latest()
     assert latest is not None
     assert latest.id == 3
     with pytest.raises(NotFoundError, match=r"no tag 'v2'; tags there are: v 1"):
-        store.tag("v2")
+        store.tags.of("v2")
 
 
 def test_a_snapshot_is_read_once(tmp_path: Path) -> None:

@@ -9,19 +9,22 @@ from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.scan.read_snapshot import find_snapshot
 
 
+class Tags:
+    def of(self, name: str) -> Snapshot:
+        return {"old": _snapshot(1)}[name]
+
+
 class Snapshots:
     """Snapshots 3 to 5, committed at 300, 400 and 500 ms; the tag `old` holds the expired 1."""
 
     def __init__(self) -> None:
         self.kept = {number: _snapshot(number) for number in (3, 4, 5)}
+        self.tags = Tags()
 
     def snapshot(self, number: int) -> Snapshot:
         if number not in self.kept:
             raise NotFoundError(f"snapshot {number} does not exist: there are 3 to 5")
         return self.kept[number]
-
-    def tag(self, name: str) -> Snapshot:
-        return {"old": _snapshot(1)}[name]
 
     def latest(self) -> Snapshot | None:
         return self.kept[5] if self.kept else None

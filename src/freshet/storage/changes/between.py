@@ -155,7 +155,7 @@ def _end_states(store: TableStore, ends: _Ends) -> tuple[Snapshot | None, Snapsh
 
 def _id_of(store: TableStore, name: str, given: Any, tags: dict[int, Snapshot]) -> int:
     if isinstance(given, str):
-        snapshot = store.snapshots.tag(given)
+        snapshot = store.snapshots.tags.of(given)
         tags[snapshot.id] = snapshot
         return snapshot.id
     if isinstance(given, datetime.datetime):

@@ -137,7 +137,7 @@ class ChangeHistory:
             yield
         except (MissingFileError, NotFoundError) as error:
             self._store.check_is_there()
-            if snapshot in self._store.snapshots.tags().values():
+            if snapshot in self._store.snapshots.tags.all().values():
                 raise
             if self.find(snapshot.id) is None:
                 raise self._overtaken(snapshot.id, error) from error

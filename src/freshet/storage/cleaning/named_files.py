@@ -106,9 +106,9 @@ def kept_outside_main(store: TableStore) -> list[KeptSnapshot]:
 def kept_refs(store: TableStore) -> list[KeptSnapshot]:
     """All tags, and all snapshots and tags of all branches."""
     partial = ReadableManifests(store.manifests)
-    found: list[KeptSnapshot] = [(store.manifests, snapshot) for snapshot in store.snapshots.tags().values()]
+    found: list[KeptSnapshot] = [(store.manifests, snapshot) for snapshot in store.snapshots.tags.all().values()]
     for branch in map(store.snapshots.branch, store.snapshots.branches()):
-        found += [(partial, snapshot) for snapshot in branch.tags().values()]
+        found += [(partial, snapshot) for snapshot in branch.tags.all().values()]
         found += [(partial, branch.snapshot(snapshot_id)) for snapshot_id in branch.list_ids()]
     return found
 

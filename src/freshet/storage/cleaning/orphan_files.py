@@ -169,7 +169,7 @@ class _UsedNames:
         main, paths = self._store.snapshots, self._store.paths
         partial = ReadableManifests(self._store.manifests)
         for branch in map(main.branch, main.branches()):
-            for snapshot in (*branch.tags().values(), *map(branch.snapshot, branch.list_ids())):
+            for snapshot in (*branch.tags.all().values(), *map(branch.snapshot, branch.list_ids())):
                 self._names |= _names_of(partial, snapshot, is_full=True)
         self._collect_tags(main, paths)
         seen = self._collect_chain(main, paths)
@@ -180,7 +180,7 @@ class _UsedNames:
         return self._names
 
     def _collect_tags(self, snapshots: SnapshotStore, paths: TablePaths) -> None:
-        for name, snapshot in snapshots.tags().items():
+        for name, snapshot in snapshots.tags.all().items():
             self._read(snapshot, paths.tag(name), is_full=True)
 
     def _collect_chain(self, snapshots: SnapshotStore, paths: TablePaths) -> set[int]:

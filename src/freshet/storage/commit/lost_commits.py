@@ -225,4 +225,4 @@ def _snapshots_of(line: SnapshotStore) -> Iterator[Snapshot]:
         snapshot = line.find(snapshot_id)  # not what is remembered under the id
         if snapshot is not None:
             yield snapshot
-    yield from line.tags().values()
+    yield from line.tags.all().values()

@@ -131,7 +131,7 @@ class _Checker:
 
     def _look_at_ids(self) -> Sequence[int]:
         snapshots, folder = self._store.snapshots, self._store.paths.snapshot_folder
-        tags = {self._store.paths.tag(name): tag.id for name, tag in snapshots.tags().items()}
+        tags = {self._store.paths.tag(name): tag.id for name, tag in snapshots.tags.all().items()}
         named = snapshots.hints() | tags
         ids = snapshots.list_ids()
         if any(True for _ in ids_are_contiguous(folder, ids)):

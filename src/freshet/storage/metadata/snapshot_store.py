@@ -25,15 +25,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from operator import itemgetter
 from typing import Final, TypeVar
 
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
 from freshet.storage.io.env import Env
-from freshet.storage.io.file_io import FileStatus, numbered_files
+from freshet.storage.io.file_io import numbered_files
+from freshet.storage.metadata.tag_store import TagStore
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.paths import BRANCH_PREFIX, SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths, numbered
+from freshet.storage.paths import BRANCH_PREFIX, SNAPSHOT_PREFIX, TablePaths, numbered
 
 _STEPS_BEFORE_LISTING: Final = 16
 _STEPS_TOGETHER: Final = 4
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class SnapshotStore:
-    """Snapshots and tags of one table (or branch)."""
+    """Snapshots of one table (or branch), and what names them."""
 
     def __init__(self, env: Env, paths: TablePaths) -> None:
         self._env = env
@@ -57,8 +57,7 @@ class SnapshotStore:
         """From this snapshot to the newest one, each was seen to follow on the one before."""
         self._oldest_id: int | None = None
         """The EARLIEST hint when its snapshot was last found there."""
-        self._tags: dict[str, tuple[str, Snapshot]] = {}
-        """Tags by name, with the version of the file."""
+        self.tags = TagStore(env, paths)
 
     def exists(self, snapshot_id: int) -> bool:
         """True when the snapshot is visible."""
@@ -254,7 +253,7 @@ class SnapshotStore:
     def _check_none_lost(self, hint: int | None, newest: int) -> None:
         proofs = {} if hint is None else {f"the hint {self._paths.latest_hint}": hint}
         if hint is None:
-            proofs = {f"tag {name!r}": tag.id for name, tag in self.tags().items()}
+            proofs = {f"tag {name!r}": tag.id for name, tag in self.tags.all().items()}
         proof, known = max(proofs.items(), key=lambda item: item[1], default=("", 0))
         if known > newest:
             if not any(self._env.file_io.entries(self._paths.schema_folder)):
@@ -339,39 +338,6 @@ class SnapshotStore:
             self._newest = None
         if self._oldest_id == snapshot_id:
             self._oldest_id = None
-
-    def tags(self) -> dict[str, Snapshot]:
-        """Tags by name, each with the snapshot it holds; read again only where the file was replaced."""
-        found: dict[str, tuple[str, Snapshot]] = {}
-        for name, status in self._tag_files():
-            known = self._tags.get(name)
-            try:
-                found[name] = (
-                    known if known is not None and known[0] == status.version else (status.version, self.tag(name))
-                )
-            except NotFoundError:
-                continue  # deleted while we looked
-        self._tags = found
-        return {name: snapshot for name, (_, snapshot) in found.items()}
-
-    def tag_names(self) -> list[str]:
-        """Names of the tags."""
-        return [name for name, _ in self._tag_files()]
-
-    def _tag_files(self) -> list[tuple[str, FileStatus]]:
-        statuses = self._env.file_io.entries(self._paths.tag_folder)
-        files = (status for status in statuses if status.name.startswith(TAG_PREFIX) and not status.is_folder)
-        return sorted(((status.name.removeprefix(TAG_PREFIX), status) for status in files), key=itemgetter(0))
-
-    def tag(self, name: str) -> Snapshot:
-        """The snapshot of a tag; `NotFoundError` when there is no such tag."""
-        path = self._paths.tag(name)
-        try:
-            data = self._env.file_io.read_bytes(path)
-        except NotFoundError as error:
-            known = ", ".join(self.tag_names()) or "none"
-            raise NotFoundError(f"the table has no tag {name!r}; tags there are: {known} ({path})") from error
-        return decode_snapshot(data, path)
 
     def branches(self) -> list[str]:
         """Names of the branches."""

@@ -59,7 +59,7 @@ def _reason(store: TableStore, snapshot: Snapshot | None) -> StorageError | None
         store.check_is_there()
     except NotFoundError as error:
         return error
-    if snapshot is None or snapshot in store.snapshots.tags().values():
+    if snapshot is None or snapshot in store.snapshots.tags.all().values():
         return None
     try:
         found = store.snapshots.fresh(snapshot.id)
@@ -115,11 +115,11 @@ def find_snapshot(
         if value is not None and (not isinstance(value, expected) or isinstance(value, bool)):
             raise InvalidRequestError(f"{name} must be {'text' if name == 'tag' else 'a whole number'}, not {value!r}")
     if tag is not None and (not tag.isprintable() or "/" in tag):
-        raise InvalidRequestError(f"{tag!r} is no name of a tag; tags there are: {', '.join(snapshots.tag_names())}")
+        raise InvalidRequestError(f"{tag!r} is no name of a tag; tags there are: {', '.join(snapshots.tags.names())}")
     if snapshot_id is not None:
         return snapshots.snapshot(snapshot_id)
     if tag is not None:
-        return snapshots.tag(tag)
+        return snapshots.tags.of(tag)
     if timestamp_ms is None:
         return snapshots.latest()
     found = snapshots.at_or_before(timestamp_ms)
