@@ -99,11 +99,7 @@ OWNERS = {
     "pyspark": ["pipeline/", "jobs/"],
     "pyspark.sql.datasource": ["pipeline/sources/"],
     "confluent_kafka": ["logstore/kafka/", "jobs/demo/"],
-    "pyarrow.parquet": [
-        "storage/files/parquet_reader.py",
-        "storage/files/parquet_writer.py",
-        "jobs/demo/paimon_reader.py",
-    ],
+    "pyarrow.parquet": ["storage/files/parquet/", "jobs/demo/paimon_reader.py"],
     "pyarrow.dataset": [],
     "pyarrow.fs": ["storage/io/local_file_io.py"],
     "fastavro": ["storage/codec/avro_file.py"],
@@ -123,6 +119,10 @@ OWNERS = {
     "rich": ["pipeline/commands/"],
     "testcontainers": [],
 }
+
+# What is one format's own: everyone else asks the port, storage.files.file_format, of which one module has them all.
+FILE_FORMATS = ("parquet",)
+FILE_FORMAT_REGISTRY = "storage/files/formats.py"
 
 # What pipeline and jobs see of storage, module by module as their imports name them.
 BORDER = {
@@ -324,6 +324,15 @@ def foreign_owners(module: Module) -> Iterator[str]:
                 yield f"{module.path}:{line} imports {name}; {library} belongs to {owners or 'the tests'}"
 
 
+def known_formats(module: Module) -> Iterator[str]:
+    """A format of data files used outside its own folder and the registry."""
+    for line, name in module.imports():
+        for of in FILE_FORMATS:
+            folder = f"storage/files/{of}/"
+            if _under(name, f"storage.files.{of}") and not module.path.startswith((folder, FILE_FORMAT_REGISTRY)):
+                yield f"{module.path}:{line} imports {name}; formats of files are reached by storage.files.formats"
+
+
 def hidden_imports(module: Module) -> Iterator[str]:
     """Imports inside functions. The front door may, in `__getattr__`, so that plain use does not load Spark."""
     for function in module.nodes():
@@ -399,6 +408,7 @@ RULES: list[Callable[[Module], Iterator[str]]] = [
     crossed_borders,
     wrong_layers,
     foreign_owners,
+    known_formats,
     hidden_imports,
     side_doors,
     broad_excepts,
@@ -510,6 +520,12 @@ BAD = [
     (foreign_owners, "storage/x.py", "from pyspark.sql import DataFrame"),
     (foreign_owners, "pipeline/x.py", "from confluent_kafka import Consumer"),
     (foreign_owners, "pipeline/running/runner.py", "import yaml"),
+    (
+        known_formats,
+        "storage/files/data_file_reader.py",
+        "from freshet.storage.files.parquet.reader import ParquetReader",
+    ),
+    (known_formats, "storage/merge/x.py", "import freshet.storage.files.parquet.schema"),
     (hidden_imports, "pipeline/x.py", "def f():\n    import json"),
     (hidden_imports, FRONT_DOOR, "def f():\n    import json"),
     (side_doors, "storage/write/x.py", "import uuid"),
@@ -534,7 +550,9 @@ GOOD = [
     (crossed_borders, "logstore/x.py", "from freshet.storage.model.split import Split"),
     (wrong_layers, "storage/write/x.py", "from freshet.storage.merge.chosen_row import Deduplicate"),
     (wrong_layers, "pipeline/batch/x.py", "from freshet.pipeline.identity.replays import is_same_input"),
-    (foreign_owners, "storage/files/parquet_reader.py", "import pyarrow.parquet as pq"),
+    (foreign_owners, "storage/files/parquet/reader.py", "import pyarrow.parquet as pq"),
+    (known_formats, "storage/files/formats.py", "from freshet.storage.files.parquet.reader import ParquetReader"),
+    (known_formats, "storage/merge/x.py", "from freshet.storage.files.file_format import FileReader"),
     (hidden_imports, FRONT_DOOR, "def __getattr__(name):\n    from pipeline import runner"),
     (side_doors, "storage/io/env.py", "import uuid"),
     (side_doors, "storage/write/x.py", "time.perf_counter()"),

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import freshet.storage.compact.section_merge as section_merge_module
-import freshet.storage.files.parquet_writer as parquet_writer
+import freshet.storage.files.parquet.writer as parquet_writer
 import freshet.storage.lookup.semi_join as semi_join
 from freshet.storage.compact.picker import CompactionUnit, GentlePatience, PickRules, pick_force_up_level_0
 from freshet.storage.compact.rewriter import CompactionResult, Rewriter

@@ -34,7 +34,7 @@ def bounds(data_type: str | DataType, *writes: list[Any]) -> ColumnStats:
         ("BOOLEAN", [[True], [False]], False, True, 0),
         ("TIMESTAMP(6)", [[5], [-7]], -7, 5, 0),
         ("DATE", [[0], [2**30]], 0, 2**30, 0),
-        ("TIMESTAMP(9)", [[5, None]], None, None, 1),
+        ("TIMESTAMP(9)", [[5, None]], 5, 5, 1),
         (ArrayType(parse_data_type("INT")), [[[1], None]], None, None, 1),
         ("INT", [], None, None, 0),
     ],

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
-from freshet.storage.files import parquet_writer
-from freshet.storage.files.parquet_reader import ParquetReader
-from freshet.storage.files.parquet_writer import ParquetWriter
+from freshet.storage.files.parquet import writer as parquet_writer
+from freshet.storage.files.parquet.reader import ParquetReader
+from freshet.storage.files.parquet.writer import ParquetWriter
 from freshet.storage.io.env import local_env
 from freshet.storage.io.local_file_io import LocalFileIO, LocalOutputFile
 from freshet.storage.model.arrow_types import arrow_schema
@@ -198,7 +198,7 @@ def test_row_groups_are_cut_by_size_and_small_batches_gathered(tmp_path: Path, m
     assert len(sizes) <= 7
     with ParquetReader(ENV, str(tmp_path / "a.parquet")) as reader:
         assert reader.table(fields)["k"].to_pylist() == list(range(50_000))
-        assert reader.table(fields, row_groups=[1])["k"][0].as_py() == sizes[0]
+        assert reader.table(fields, chunks=[1])["k"][0].as_py() == sizes[0]
 
 
 def test_an_empty_file_and_no_columns(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, RetryableError
-from freshet.storage.files import ranged_file
 from freshet.storage.files.opening import KEPT_BYTES_MAX, TAIL_BYTES, openings_ahead
-from freshet.storage.files.parquet_reader import ParquetReader
-from freshet.storage.files.parquet_writer import ParquetWriter
+from freshet.storage.files.parquet import ranged_file
+from freshet.storage.files.parquet.footer import footer_bytes
+from freshet.storage.files.parquet.reader import ParquetReader
+from freshet.storage.files.parquet.writer import ParquetWriter
 from freshet.storage.io import store_reads
 from freshet.storage.io.env import Env
 from freshet.storage.io.memory_file_io import MemoryFileIO
@@ -82,7 +83,7 @@ def test_what_is_read_in_pieces_is_what_was_written(
     if memory == "windows":  # no row group is held as a whole
         monkeypatch.setattr(ranged_file, "GROUP_BYTES_MAX", 0)
         monkeypatch.setattr(ranged_file, "WINDOW_BYTES", 3000)
-        monkeypatch.setattr("freshet.storage.files.parquet_reader.WINDOW_BYTES", 3000)
+        monkeypatch.setattr("freshet.storage.files.parquet.reader.WINDOW_BYTES", 3000)
     elif memory == "in turn":
         monkeypatch.setattr(store_reads, "HELD_BYTES_MAX", 1)
     log, rows = RequestLog(), rows_of(fields)
@@ -97,8 +98,8 @@ def test_what_is_read_in_pieces_is_what_was_written(
             found = pa.Table.from_batches(list(reader.batches([each])))
             assert found.equals(rows.select([each.name]))
         odd = range(1, reader.metadata.num_row_groups, 2)
-        some = pa.Table.from_batches(list(reader.batches(fields, row_groups=odd)))
-        assert some.equals(reader.table(fields, row_groups=odd))
+        some = pa.Table.from_batches(list(reader.batches(fields, chunks=odd)))
+        assert some.equals(reader.table(fields, chunks=odd))
         assert 0 < some.num_rows < COUNT
 
 
@@ -163,7 +164,7 @@ def test_errors_name_the_file(ahead: bool) -> None:
 
     def opened(path: str = PATH, size_bytes: int = size) -> None:
         env = StoreEnv(log)
-        with openings_ahead(env, [(path, size_bytes)] if ahead else []):
+        with openings_ahead(env, [(path, size_bytes, footer_bytes)] if ahead else []):
             ParquetReader(env, path, size_bytes=size_bytes)
 
     with pytest.raises(MissingFileError, match="expired or cleaned"):

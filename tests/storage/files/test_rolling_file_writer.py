@@ -9,7 +9,7 @@ import pytest
 
 from freshet import Catalog, InvalidRequestError
 from freshet.storage.files.data_file_paths import DataFileNames
-from freshet.storage.files.parquet_writer import ParquetSummary
+from freshet.storage.files.file_format import FileSummary
 from freshet.storage.files.rolling_file_writer import RollingFileWriter
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 
@@ -24,7 +24,7 @@ class Undescribable:
     def add(self, rows: pa.Table) -> None:
         self._fail("add")
 
-    def meta(self, file_name: str, summary: ParquetSummary) -> DataFileMeta:
+    def meta(self, file_name: str, summary: FileSummary) -> DataFileMeta:
         self._fail("meta")
         raise AssertionError("not reached")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import freshet.storage.files.parquet_writer as parquet_writer
+import freshet.storage.files.parquet.writer as parquet_writer
 import freshet.storage.lookup.semi_join as semi_join
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.lookup.semi_join import SemiJoin, batch_ranges, equal_ranges

@@ -21,7 +21,7 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlacedTable:
     """Even keys 0 to 39998 in several row groups, each row's value its position."""
-    monkeypatch.setattr("freshet.storage.files.parquet_writer.ROW_GROUP_BYTES", 128 * 1024)
+    monkeypatch.setattr("freshet.storage.files.parquet.writer.ROW_GROUP_BYTES", 128 * 1024)
     table = PlacedTable(tmp_path, SCHEMA, keys=["k"])
     table.place(pa.table({"k": range(0, 40_000, 2), "v": range(20_000)}), level=5)
     return table

@@ -138,7 +138,7 @@ def test_older_snapshots_have_the_vectors_of_their_time(tmp_path: Path) -> None:
 
 
 def test_pruned_row_groups_keep_positions_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.files.parquet_writer.ROW_GROUP_BYTES", 128 * 1024)
+    monkeypatch.setattr("freshet.storage.files.parquet.writer.ROW_GROUP_BYTES", 128 * 1024)
     table = placed(tmp_path)
     table.place(pa.table({"k": range(30_000), "v": range(30_000), "s": ["x"] * 30_000}), level=5)
     (path,) = Path(table.location).glob("bucket-0/*.parquet")

@@ -34,7 +34,7 @@ from typing import Any, Final
 from freshet.storage.codec.binary_row import EPOCH_DAY_ORDINAL, decode_row, encode_row
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_file import SimpleStats
-from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
+from freshet.storage.model.data_type import BYTES_ROOTS, TIMESTAMP_ROOTS, DataType, ScalarType, with_nullable
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS
 from freshet.storage.options.core import CoreOptions
 
@@ -78,6 +78,22 @@ class ColumnStats:
 NO_STATS: Final = ColumnStats()
 
 
+@dataclass(frozen=True, slots=True)
+class StatsRules:
+    """What entries of files of a format hold of columns, as Paimon writes it; the defaults are those of Parquet."""
+
+    has_nano_bounds: bool = False
+    """TIMESTAMP(7) and finer have bounds."""
+    has_binary_bounds: bool = True
+    has_nested_counts: bool = False
+    """ARRAY, MAP and ROW have a null count."""
+    has_system_modes: bool = True
+    """Key and system columns have a mode of their own, and are not counted among the first n columns."""
+
+
+PLAIN_RULES: Final = StatsRules()
+
+
 def parse_stats_mode(text: str) -> StatsMode:
     """Reads `none`, `counts`, `full` or `truncate(n)`, in any case."""
     match = _TRUNCATE.fullmatch(text.upper())
@@ -95,6 +111,7 @@ def stats_modes(
     thin_key_columns: Sequence[str] = (),
     *,
     mode: str | None = None,
+    rules: StatsRules = PLAIN_RULES,
 ) -> list[StatsMode]:
     """Mode of each column of a file; `thin_key_columns` are the key columns that a thin file keeps as values only.
 
@@ -106,8 +123,10 @@ def stats_modes(
     keep = options.stats_keep_first_n_columns
     for column in columns:
         own = options.field_option(column, "stats-mode")
-        if own is None and (
-            column in SYSTEM_COLUMNS or column.startswith(KEY_COLUMN_PREFIX) or column in thin_key_columns
+        if (
+            own is None
+            and rules.has_system_modes
+            and (column in SYSTEM_COLUMNS or column.startswith(KEY_COLUMN_PREFIX) or column in thin_key_columns)
         ):
             modes.append(StatsMode(StatsKind.TRUNCATE, KEY_STATS_LENGTH))
             continue
@@ -121,11 +140,13 @@ def stats_modes(
     return modes
 
 
-def reduce_stats(stats: ColumnStats, mode: StatsMode, data_type: DataType) -> ColumnStats:
+def reduce_stats(
+    stats: ColumnStats, mode: StatsMode, data_type: DataType, rules: StatsRules = PLAIN_RULES
+) -> ColumnStats:
     """What the mode keeps of a column's statistics."""
-    if mode.kind is StatsKind.NONE or not isinstance(data_type, ScalarType):
+    if mode.kind is StatsKind.NONE or not (isinstance(data_type, ScalarType) or rules.has_nested_counts):
         return NO_STATS
-    if mode.kind is StatsKind.COUNTS or not _has_bounds(data_type):
+    if mode.kind is StatsKind.COUNTS or not _has_bounds(data_type, rules):
         return ColumnStats(null_count=stats.null_count)
     if mode.kind is StatsKind.FULL:
         return stats
@@ -195,9 +216,13 @@ def decode_stats(stats: SimpleStats, types: Sequence[DataType]) -> list[ColumnSt
     return [ColumnStats(low, high, count) for low, high, count in zip(lows, highs, counts, strict=True)]
 
 
-def _has_bounds(data_type: ScalarType) -> bool:
-    is_timestamp = data_type.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
-    return not (is_timestamp and (data_type.precision or 0) > 6)
+def _has_bounds(data_type: DataType, rules: StatsRules) -> bool:
+    if not isinstance(data_type, ScalarType):
+        return False
+    if data_type.root in BYTES_ROOTS:
+        return rules.has_binary_bounds
+    is_nano = data_type.root in TIMESTAMP_ROOTS and (data_type.precision or 0) > 6
+    return rules.has_nano_bounds or not is_nano
 
 
 def _least(first: Any, second: Any) -> Any:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from freshet.storage.changelog.changed_rows import CompactionChangelog
 from freshet.storage.compact.task import Section
-from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
+from freshet.storage.files.file_fields import SYSTEM_FIELDS
 from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.lookup.higher_levels import HigherLevels
 from freshet.storage.merge.key_order import RowOrder

@@ -1,6 +1,6 @@
 """Data files of one bucket: how they are named, encoded and described, where they are, and how they are removed.
 
-    <prefix><uuid>-<n>[.<codec>].parquet     one random uuid per writer, n from 0
+    <prefix><uuid>-<n>[.<codec>].<format>     one random uuid per writer, n from 0
 
 | | data file | changelog file |
 |---|---|---|
@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from freshet.storage.exceptions import StorageError, UnsupportedFeatureError
+from freshet.storage.exceptions import StorageError
+from freshet.storage.files.formats import format_to_write
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.paths import data_file_name, file_format_of
+from freshet.storage.paths import data_file_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,6 @@ def changelog_file_traits(options: CoreOptions, level: int) -> FileTraits:
     )
 
 
-PARQUET = "parquet"
-
-
 class DataFileNames:
     """Hands out names for new files of a bucket at one level."""
 
@@ -70,12 +68,8 @@ class DataFileNames:
     ) -> None:
         """`traits` are those of data files at the level, unless others are given."""
         self.traits = traits or data_file_traits(store.options, level)
-        if self.traits.file_format != PARQUET:
-            key = "changelog-file.format" if self.traits.is_changelog else "file.format and file.format.per.level"
-            raise UnsupportedFeatureError(
-                f"table {store.location} wants {self.traits.file_format} files at level {level}; only parquet can be "
-                f"written: set {key} accordingly"
-            )
+        key = "changelog-file.format" if self.traits.is_changelog else "file.format and file.format.per.level"
+        self.format = format_to_write(self.traits.file_format, key, store.location)
         self._folder = store.bucket_folder(partition, bucket)
         self._suffix = self.traits.compression if store.options.file_suffix_include_compression else None
         self._uuid = store.env.new_uuid()
@@ -83,19 +77,13 @@ class DataFileNames:
 
     def take(self) -> tuple[str, str]:
         """The next name, and its path."""
-        name = data_file_name(self.traits.prefix, self._uuid, self._counter, PARQUET, self._suffix)
+        name = data_file_name(self.traits.prefix, self._uuid, self._counter, self.traits.file_format, self._suffix)
         self._counter += 1
         return name, f"{self._folder}/{name}"
 
 
 def data_file_path(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> str:
-    """Path of a data or changelog file that can be read here; other formats are refused."""
-    file_format = file_format_of(file.file_name)
-    if file_format != PARQUET:
-        raise UnsupportedFeatureError(
-            f"data file {file.file_name} of table {store.location} is {file_format}; only parquet files are read: "
-            "rewrite it by a full compaction with Apache Paimon and file.format=parquet"
-        )
+    """Path of a data or changelog file."""
     return store.data_file(partition, bucket, file.file_name, file.external_path)
 
 

@@ -2,11 +2,11 @@
 
     1. open the file; its size must be the one of its manifest entry
     2. map the columns wanted, by field id, from the schema the file was written with (`evolution`)
-    3. leave out row groups whose footer statistics show that no row can pass the filter
+    3. leave out chunks (row groups, stripes) whose statistics show that no row can pass the filter
     4. read, convert, fill partition columns from the manifest: those inside the file are not trusted
     5. leave out rows that a deletion vector marks: its positions count all rows of the file
 
-Rows of a row group that is read are never filtered: those of an overlapping section must not be dropped by anything but
+Rows of a chunk that is read are never filtered: those of an overlapping section must not be dropped by anything but
 their key. `_KEY_` columns are never read: keys are the key columns. Source: FORMAT.md §2.3, §7.1, §7.3, §7.4, §13.
 """
 
@@ -29,11 +29,11 @@ from freshet.storage.casts.evolution import ReadColumn, map_columns
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
-from freshet.storage.files.column_bounds import row_group_stats
 from freshet.storage.files.data_file_paths import data_file_path
+from freshet.storage.files.file_fields import SYSTEM_FIELDS
+from freshet.storage.files.file_format import READ_BATCH_ROWS, FileReader
+from freshet.storage.files.formats import format_of_file
 from freshet.storage.files.opening import openings_ahead
-from freshet.storage.files.parquet_reader import READ_BATCH_ROWS, ParquetReader
-from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.filters.literal import canonical
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
@@ -49,13 +49,13 @@ Flags = npt.NDArray[np.bool_]
 
 _POSITION_FIELD: Final = pa.field(ROW_POSITION_COLUMN, pa.int64(), nullable=False)
 
-_WHOLE_GROUP_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Row groups up to this size (uncompressed) are decoded whole and in parallel; larger ones are streamed."""
+_WHOLE_CHUNK_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Chunks up to this size (uncompressed) are decoded whole and in parallel; larger ones are streamed."""
 
-_GROUPS_IN_FLIGHT: Final = 2
-"""Where one column holds most of the bytes, columns in parallel keep only one core busy; row groups keep two."""
+_CHUNKS_IN_FLIGHT: Final = 2
+"""Where one column holds most of the bytes, columns in parallel keep only one core busy; chunks keep two."""
 
-_STORE_GROUPS_IN_FLIGHT: Final = 4
+_STORE_CHUNKS_IN_FLIGHT: Final = 4
 """The same at a store, where threads wait for the bytes first."""
 
 
@@ -91,30 +91,29 @@ class _ReadPlan:
 
 
 class _Positions:
-    """Positions in the file of the rows of the row groups read, one after the other."""
+    """Positions in the file of the rows of the chunks read, one after the other."""
 
-    def __init__(self, reader: ParquetReader, groups: Sequence[int]) -> None:
-        counts = [reader.metadata.row_group(group).num_rows for group in range(reader.metadata.num_row_groups)]
+    def __init__(self, counts: Sequence[int], chunks: Sequence[int]) -> None:
         starts = np.cumsum([0, *counts])
         self._count = int(starts[-1])
-        self._ranges = [(int(starts[at]), int(starts[at + 1])) for at in groups]
-        self._is_whole = len(groups) == len(counts)
+        self._ranges = [(int(starts[at]), int(starts[at + 1])) for at in chunks]
+        self._is_whole = len(chunks) == len(counts)
         self._kept: Flags | None = None
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.int64]:
         """The positions themselves."""
-        return self._of_groups(np.arange(self._count, dtype=np.int64))
+        return self._of_chunks(np.arange(self._count, dtype=np.int64))
 
     def kept(self, deleted: Bitmap32) -> Flags:
         """For each row whether it stays; `deleted` is the same in every call."""
         if self._kept is None:
             kept = np.ones(self._count, np.bool_)
             kept[np.asarray(deleted.to_array(), np.int64)] = False
-            self._kept = self._of_groups(kept)
+            self._kept = self._of_chunks(kept)
         return self._kept
 
-    def _of_groups(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _of_chunks(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if self._is_whole:
             return values
         parts = [values[start:end] for start, end in self._ranges]
@@ -129,7 +128,11 @@ def data_files_ahead(
     return openings_ahead(
         store.env,
         (
-            (data_file_path(store, partition, bucket, file), file.file_size_bytes)
+            (
+                data_file_path(store, partition, bucket, file),
+                file.file_size_bytes,
+                format_of_file(file.file_name, store.location).footer_bytes,
+            )
             for partition, bucket, file in files
             if packed_range(file.file_name) is None
         ),
@@ -153,9 +156,9 @@ def read_data_file(
     """Rows in file order and bounded memory: a page per column, and the batch.
 
     `system_columns` puts `_SEQUENCE_NUMBER` and `_VALUE_KIND` in front of the columns: files of primary-key tables have
-    them. `row_filter`, bound to the table's schema or not, leaves out row groups in which no row passes. Rows at the
+    them. `row_filter`, bound to the table's schema or not, leaves out chunks in which no row passes. Rows at the
     positions `deleted_rows` are passed over; `CorruptDataError` is raised where the file has no such position.
-    `is_numbered` adds the column of positions. `use_threads` decodes whole row groups in parallel, where they are not
+    `is_numbered` adds the column of positions. `use_threads` decodes whole chunks in parallel, where they are not
     too large: faster, for a file that is read alone.
     """
     schema = store.schema
@@ -195,24 +198,22 @@ def _read(plan: _ReadPlan, batch_rows: int, use_threads: bool) -> Iterator[pa.Re
 
 
 def _stored_batches(
-    plan: _ReadPlan, reader: ParquetReader, batch_rows: int, use_threads: bool
+    plan: _ReadPlan, reader: FileReader, batch_rows: int, use_threads: bool
 ) -> Iterator[pa.RecordBatch]:
-    fields, groups = plan.file_fields, _row_groups(plan, reader)
+    fields, chunks = plan.file_fields, _chunks(plan, reader)
     batches: Iterable[pa.RecordBatch]
     if not use_threads:
-        batches = reader.batches(fields, row_groups=groups, batch_rows=batch_rows)
-    elif (
-        max((reader.metadata.row_group(group).total_byte_size for group in groups), default=0) > _WHOLE_GROUP_BYTES_MAX
-    ):
-        batches = reader.batches(fields, row_groups=groups, batch_rows=batch_rows, use_threads=True)
+        batches = reader.batches(fields, chunks=chunks, batch_rows=batch_rows)
+    elif max(map(reader.chunk_bytes, chunks), default=0) > _WHOLE_CHUNK_BYTES_MAX:
+        batches = reader.batches(fields, chunks=chunks, batch_rows=batch_rows, use_threads=True)
     else:
-        in_flight = _GROUPS_IN_FLIGHT if plan.store.env.reads is None else _STORE_GROUPS_IN_FLIGHT
-        tables = _tables(reader, fields, groups, in_flight)
+        in_flight = _CHUNKS_IN_FLIGHT if plan.store.env.reads is None else _STORE_CHUNKS_IN_FLIGHT
+        tables = _tables(reader, fields, chunks, in_flight)
         batches = (batch for table in tables for batch in table.to_batches(batch_rows))
     if plan.deleted_rows is None and not plan.is_numbered:
         yield from batches
         return
-    positions, start = _Positions(reader, groups), 0
+    positions, start = _Positions(reader.chunk_rows, chunks), 0
     for batch in batches:
         end = start + batch.num_rows
         if plan.is_numbered:
@@ -225,28 +226,29 @@ def _stored_batches(
 
 
 def _tables(
-    reader: ParquetReader, fields: Sequence[DataField], groups: Sequence[int], in_flight: int
+    reader: FileReader, fields: Sequence[DataField], chunks: Sequence[int], in_flight: int
 ) -> Iterator[pa.Table]:
-    """Row groups in order, several of them in the making."""
-    if len(groups) < 2:
-        yield from (reader.table(fields, row_groups=[group]) for group in groups)
+    """Chunks in order, several of them in the making."""
+    if len(chunks) < 2:
+        yield from (reader.table(fields, chunks=[chunk]) for chunk in chunks)
         return
     with ThreadPoolExecutor(in_flight) as executor:
-        rest = iter(groups)
-        coming = deque(executor.submit(reader.table, fields, row_groups=[g]) for g in islice(rest, in_flight))
+        rest = iter(chunks)
+        coming = deque(executor.submit(reader.table, fields, chunks=[at]) for at in islice(rest, in_flight))
         while coming:
             table = coming.popleft().result()
-            coming.extend(executor.submit(reader.table, fields, row_groups=[g]) for g in islice(rest, 1))
+            coming.extend(executor.submit(reader.table, fields, chunks=[at]) for at in islice(rest, 1))
             yield table
             del table
 
 
-def _open(plan: _ReadPlan) -> ParquetReader:
+def _open(plan: _ReadPlan) -> FileReader:
     packed = packed_range(plan.file.file_name)
     part = None if packed is None else (packed.offset, packed.length)
-    reader = ParquetReader(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes, part=part)
-    if reader.metadata.num_rows != plan.file.row_count:
-        row_count = reader.metadata.num_rows
+    file_format = format_of_file(plan.file.file_name, plan.store.location)
+    reader = file_format.open(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes, part=part)
+    row_count = sum(reader.chunk_rows)
+    if row_count != plan.file.row_count:
         reader.close()
         raise CorruptDataError(
             f"the file has {row_count} rows, its manifest entry says {plan.file.row_count}: it was overwritten or "
@@ -293,27 +295,25 @@ def _checked_rows(deleted: Bitmap32, file: DataFileMeta, path: str) -> Bitmap32:
     return deleted
 
 
-def _row_groups(plan: _ReadPlan, reader: ParquetReader) -> list[int]:
-    """Row groups in which some row may pass the filter."""
-    groups = range(reader.metadata.num_row_groups)
+def _chunks(plan: _ReadPlan, reader: FileReader) -> list[int]:
+    """Chunks in which some row may pass the filter."""
+    counts = reader.chunk_rows
     if plan.filter is None:
-        return list(groups)
+        return list(range(len(counts)))
     mapped = _filter_columns(plan)
     kept = []
-    for group in groups:
-        footer = reader.metadata.row_group(group)
+    for chunk, count in enumerate(counts):
         stats: dict[str, ColumnStats] = {}
         for name, column in mapped.items():
             if name in plan.constants:
-                value = plan.constants[name]
-                plain = canonical(value)
-                stats[name] = ColumnStats(plain, plain, footer.num_rows if plain is None else 0)
+                plain = canonical(plan.constants[name])
+                stats[name] = ColumnStats(plain, plain, count if plain is None else 0)
             elif column.source is None or column.source.name not in reader.column_names:
-                stats[name] = ColumnStats(null_count=footer.num_rows)
+                stats[name] = ColumnStats(null_count=count)
             elif column.keeps_bounds:
-                stats[name] = row_group_stats(footer, reader.arrow_schema, column.source, column.wanted)
-        if plan.filter.may_match(stats, footer.num_rows):
-            kept.append(group)
+                stats[name] = reader.chunk_stats(chunk, column.source, column.wanted)
+        if plan.filter.may_match(stats, count):
+            kept.append(chunk)
     return kept
 
 

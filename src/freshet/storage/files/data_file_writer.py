@@ -27,8 +27,8 @@ from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.codec.stats import StatsMode, encode_stats, encode_value_stats, reduce_stats, stats_modes
 from freshet.storage.files.column_bounds import ColumnBounds, plain_value
 from freshet.storage.files.data_file_paths import DataFileNames, FileTraits
-from freshet.storage.files.parquet_schema import key_value_fields
-from freshet.storage.files.parquet_writer import ParquetSummary
+from freshet.storage.files.file_fields import key_value_fields
+from freshet.storage.files.file_format import FileSummary
 from freshet.storage.files.rolling_file_writer import RollingFileWriter
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
@@ -75,7 +75,7 @@ class KeyValueFileWriter(DataFileWriter):
             store,
             names,
             self._fields,
-            lambda: _KeyValueContents(store, level, source, names.traits),
+            lambda: _KeyValueContents(store, level, source, names),
             delta_columns=store.schema.trimmed_primary_keys[:1],
             row_count_max=store.options.target_file_row_num if ends_by_rows else None,
         )
@@ -98,11 +98,12 @@ class AppendFileWriter(DataFileWriter):
         """`first_sequence` is the number of the first row: after the bucket's largest, or 0 without buckets."""
         self.next_sequence = first_sequence
         self._columns = list(store.schema.column_names)
+        names = DataFileNames(store, partition, bucket, _APPEND_LEVEL)
         self._files = RollingFileWriter(
             store,
-            DataFileNames(store, partition, bucket, _APPEND_LEVEL),
+            names,
             store.schema.fields,
-            lambda: _AppendContents(store, source, self),
+            lambda: _AppendContents(store, source, names, self),
             row_count_max=store.options.target_file_row_num if source is FileSource.APPEND else None,
         )
 
@@ -118,7 +119,8 @@ def _table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
 class _Contents:
     """What the entry of one file needs to know of its rows, whatever the table."""
 
-    def __init__(self, store: TableStore, level: int, source: FileSource) -> None:
+    def __init__(self, store: TableStore, level: int, source: FileSource, names: DataFileNames) -> None:
+        self._rules = names.format.stats_rules
         self._store = store
         self._level = level
         self._source = source
@@ -130,7 +132,7 @@ class _Contents:
     def _described(
         self,
         file_name: str,
-        summary: ParquetSummary,
+        summary: FileSummary,
         modes: list[StatsMode],
         *,
         min_key: bytes,
@@ -141,7 +143,8 @@ class _Contents:
     ) -> DataFileMeta:
         schema, bounds = self._store.schema, self._bounds.stats()
         stats = [
-            reduce_stats(bounds[field.name], mode, field.type) for field, mode in zip(schema.fields, modes, strict=True)
+            reduce_stats(bounds[field.name], mode, field.type, self._rules)
+            for field, mode in zip(schema.fields, modes, strict=True)
         ]
         value_stats, stats_columns = encode_value_stats(
             schema.column_names,
@@ -169,13 +172,10 @@ class _Contents:
 
 
 class _KeyValueContents(_Contents):
-    def __init__(self, store: TableStore, level: int, source: FileSource, traits: FileTraits) -> None:
-        super().__init__(store, level, source)
+    def __init__(self, store: TableStore, level: int, source: FileSource, names: DataFileNames) -> None:
+        super().__init__(store, level, source, names)
         self._keys = store.schema.trimmed_primary_keys
-        options, mode = store.options, traits.stats_mode
-        thin = self._keys if options.thin_mode else ()
-        self._modes = stats_modes(options, store.schema.column_names, level, thin, mode=mode)
-        self._key_modes = stats_modes(options, [KEY_COLUMN_PREFIX + name for name in self._keys], level, mode=mode)
+        self._key_modes, self._modes = _key_value_modes(store, level, names)
         self._min_key: bytes | None = None
         self._last_row: pa.Table | None = None
         self._sequences: list[tuple[int, int]] = []
@@ -192,12 +192,12 @@ class _KeyValueContents(_Contents):
         retracts = pc.sum(pc.is_in(rows.column(VALUE_KIND_COLUMN), value_set=_RETRACT_KINDS))
         self._delete_row_count += retracts.as_py()
 
-    def meta(self, file_name: str, summary: ParquetSummary) -> DataFileMeta:
+    def meta(self, file_name: str, summary: FileSummary) -> DataFileMeta:
         assert self._min_key is not None
         assert self._last_row is not None
         types, bounds = self._store.key_types, self._bounds.stats()
         key_stats = [
-            reduce_stats(bounds[name], mode, data_type)
+            reduce_stats(bounds[name], mode, data_type, self._rules)
             for name, mode, data_type in zip(self._keys, self._key_modes, types, strict=True)
         ]
         return self._described(
@@ -216,18 +216,31 @@ class _KeyValueContents(_Contents):
         return encode_row(values, self._store.key_types)
 
 
+def _key_value_modes(store: TableStore, level: int, names: DataFileNames) -> tuple[list[StatsMode], list[StatsMode]]:
+    """Modes of the key columns and of the columns of the table."""
+    schema, options, mode, rules = store.schema, store.options, names.traits.stats_mode, names.format.stats_rules
+    keys, thin = schema.trimmed_primary_keys, options.thin_mode
+    key_columns = [KEY_COLUMN_PREFIX + name for name in keys]
+    if rules.has_system_modes:
+        of_keys = stats_modes(options, key_columns, level, mode=mode)
+        return of_keys, stats_modes(options, schema.column_names, level, keys if thin else (), mode=mode)
+    columns = [field.name for field in key_value_fields(schema, thin=thin)]
+    modes = dict(zip(columns, stats_modes(options, columns, level, mode=mode, rules=rules), strict=True))
+    return [modes[name] for name in (keys if thin else key_columns)], [modes[name] for name in schema.column_names]
+
+
 class _AppendContents(_Contents):
-    def __init__(self, store: TableStore, source: FileSource, numbers: AppendFileWriter) -> None:
-        super().__init__(store, _APPEND_LEVEL, source)
+    def __init__(self, store: TableStore, source: FileSource, names: DataFileNames, numbers: AppendFileWriter) -> None:
+        super().__init__(store, _APPEND_LEVEL, source, names)
         self._numbers = numbers
 
-    def meta(self, file_name: str, summary: ParquetSummary) -> DataFileMeta:
+    def meta(self, file_name: str, summary: FileSummary) -> DataFileMeta:
         first_sequence = self._numbers.next_sequence
         self._numbers.next_sequence += summary.row_count
         return self._described(
             file_name,
             summary,
-            stats_modes(self._store.options, self._store.schema.column_names, self._level),
+            stats_modes(self._store.options, self._store.schema.column_names, self._level, rules=self._rules),
             min_key=EMPTY_ROW,
             max_key=EMPTY_ROW,
             key_stats=EMPTY_STATS,

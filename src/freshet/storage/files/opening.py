@@ -1,4 +1,4 @@
-"""The first request of a Parquet file at a store where each takes its time: a small file whole, of a large one the end.
+"""The first request of a data file at a store where each takes its time: a small file whole, of a large one the end.
 
     size of the file (its manifest entry has it: no request for that)
       up to `ReadCosts.whole_bytes`    all of it, one request                         kept locally as data, on request
@@ -13,11 +13,11 @@ next compaction of its bucket reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -33,9 +33,8 @@ from freshet.storage.io.store_reads import ComingRead
 TAIL_BYTES: Final = 64 * 1024
 KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
 
-_FRAME_BYTES: Final = 8
-"""Behind the footer: its length and the magic."""
-_MAGIC: Final = b"PAR1"
+FooterBytes: TypeAlias = Callable[[pa.Buffer], int | None]
+"""The length of a footer, given the end of its file; None where it is no end of such a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Opening:
 _kept: WeakKeyDictionary[Env, SizedCache[tuple[str, int], Opening]] = WeakKeyDictionary()
 
 
-def open_file(env: Env, path: str, size_bytes: int) -> Opening:
+def open_file(env: Env, path: str, size_bytes: int, footer_bytes: FooterBytes) -> Opening:
     """The opening of a file: kept in memory, requested ahead, kept locally or read now.
 
     `MissingFileError` where the file is not there, `CorruptDataError` where it is not of this size.
@@ -63,10 +62,36 @@ def open_file(env: Env, path: str, size_bytes: int) -> Opening:
     found = kept.get(key)
     if found is None:
         coming = None if env.reads is None else env.reads.take(key)
-        found = _read(env, path, size_bytes) if coming is None else coming.result()
-        if _ends_well(found.data):  # else it may be restored under its name
+        found = _read(env, path, size_bytes, footer_bytes) if coming is None else coming.result()
+        if footer_bytes(found.data) is not None:  # else it may be restored under its name
             kept.put(key, found)
     return found
+
+
+def opened_input(env: Env, path: str, size_bytes: int | None, part: tuple[int, int] | None) -> Any:
+    """The file (of `size_bytes`, where that is known), or the part of it at an offset with a length, for random reads.
+
+    A part is held in memory.
+    """
+    try:
+        if part is not None:
+            found = env.file_io.read_range(path, ByteRange(*part))
+            if size_bytes is not None and found.size != size_bytes:
+                raise wrong_size(path, found.size, size_bytes)
+            return pa.BufferReader(found)
+        opened = env.file_io.open_input(path)
+    except NotFoundError as error:
+        raise missing_file(path) from error
+    if size_bytes is not None and opened.size() != size_bytes:
+        found_bytes = opened.size()
+        opened.close()
+        raise wrong_size(path, found_bytes, size_bytes)
+    return opened
+
+
+def no_footer(tail: pa.Buffer) -> int | None:
+    """For files that are read from their start."""
+    return 0
 
 
 def open_new_file(env: Env, path: str) -> OutputFile:
@@ -75,16 +100,21 @@ def open_new_file(env: Env, path: str) -> OutputFile:
     return output if env.reads is None else _KeptOutput(env, path, output)
 
 
-def openings_ahead(env: Env, files: Iterable[tuple[str, int]]) -> AbstractContextManager[None]:
-    """While the block runs, the openings of these files, by path and size, are requested before they are needed, in
+def openings_ahead(env: Env, files: Iterable[tuple[str, int, FooterBytes | None]]) -> AbstractContextManager[None]:
+    """While the block runs, the openings of these files, by path, size and footer (files without one only where they
+    are read whole), are requested before they are needed, in
     this order; nothing where a request costs nothing."""
     if env.reads is None:
         return nullcontext()
     kept, whole_bytes = _openings_of(env), env.file_io.read_costs.whole_bytes
     return env.reads.ahead(
-        ComingRead((path, size), size if size <= whole_bytes else TAIL_BYTES, partial(_read, env, path, size))
-        for path, size in files
-        if (path, size) not in kept
+        ComingRead(
+            (path, size),
+            size if size <= whole_bytes else TAIL_BYTES,
+            partial(_read, env, path, size, footer or no_footer),
+        )
+        for path, size, footer in files
+        if (path, size) not in kept and (footer is not None or size <= whole_bytes)
     )
 
 
@@ -115,7 +145,7 @@ def _openings_of(env: Env) -> SizedCache[tuple[str, int], Opening]:
     return _kept.setdefault(env, SizedCache(KEPT_BYTES_MAX, lambda opening: opening.data.size))
 
 
-def _read(env: Env, path: str, size_bytes: int) -> Opening:
+def _read(env: Env, path: str, size_bytes: int, footer_bytes: FooterBytes) -> Opening:
     if size_bytes <= env.file_io.read_costs.whole_bytes:
         return Opening(0, read_part(env, path, ByteRange(0, size_bytes), size_bytes))
     cache, key = env.file_cache, f"{path}#{size_bytes}"
@@ -124,20 +154,16 @@ def _read(env: Env, path: str, size_bytes: int) -> Opening:
         return Opening(size_bytes - footer.size, footer)
     start = max(0, size_bytes - TAIL_BYTES)
     tail = _range(env, path, ByteRange(start, size_bytes - start), size_bytes)
-    footer_bytes = int.from_bytes(tail.slice(tail.size - _FRAME_BYTES, 4), "little") + _FRAME_BYTES
-    if not _ends_well(tail) or footer_bytes > size_bytes:
+    length = footer_bytes(tail)
+    if length is None or length > size_bytes:
         _check_size(env, path, size_bytes)
         return Opening(size_bytes - tail.size, tail)  # the reader will say what is wrong with it
-    if footer_bytes > tail.size:
-        rest = _range(env, path, ByteRange(size_bytes - footer_bytes, footer_bytes - tail.size), size_bytes)
+    if length > tail.size:
+        rest = _range(env, path, ByteRange(size_bytes - length, length - tail.size), size_bytes)
         tail = pa.py_buffer(b"".join((rest, tail)))
     if cache is not None:
-        cache.put(CacheKind.META, key, tail.slice(tail.size - footer_bytes))
+        cache.put(CacheKind.META, key, tail.slice(tail.size - length))
     return Opening(size_bytes - tail.size, tail)
-
-
-def _ends_well(data: pa.Buffer) -> bool:
-    return bool(data.slice(max(0, data.size - len(_MAGIC))).to_pybytes() == _MAGIC)
 
 
 def _range(env: Env, path: str, wanted: ByteRange, size_bytes: int) -> pa.Buffer:

@@ -1,7 +1,7 @@
 """Cuts a stream of rows into data files of the target size.
 
 A file is closed as soon as its size reaches `target-file-size` or its rows `target-file-row-num`; the size is that of
-the bytes written plus an estimate for the row group in memory. Pieces have 1000 rows at least, so that is how far a
+the bytes written plus an estimate for the chunk in memory. Pieces have 1000 rows at least, so that is how far a
 small target is overshot; the format's own writers look every 1000 rows.
 
 Invariant: until `close` returns nothing names the files, and `abort` removes all of them. Source: FORMAT.md §1.3.
@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from freshet.storage.files.data_file_paths import DataFileNames
-from freshet.storage.files.parquet_writer import ROW_GROUP_BYTES, ParquetSummary, ParquetWriter
+from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileSummary, FileWriter
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
@@ -31,7 +31,7 @@ class FileContents(Protocol):
     def add(self, rows: pa.Table) -> None:
         """Takes rows that were just written into account."""
 
-    def meta(self, file_name: str, summary: ParquetSummary) -> DataFileMeta:
+    def meta(self, file_name: str, summary: FileSummary) -> DataFileMeta:
         """The manifest's description of the finished file."""
 
 
@@ -55,7 +55,12 @@ class RollingFileWriter:
         self._names = names
         self._fields = tuple(fields)
         self._new_contents = new_contents
-        self._delta_columns = tuple(delta_columns)
+        self._settings = FileSettings(
+            names.traits.compression,
+            store.options.file_compression_zstd_level,
+            tuple(delta_columns),
+            store.options.file_block_size_bytes,
+        )
         self._current: _OpenFile | None = None
         self._finished: list[tuple[str, DataFileMeta]] = []
 
@@ -93,24 +98,16 @@ class RollingFileWriter:
     def _open(self) -> _OpenFile:
         contents = self._new_contents()
         name, path = self._names.take()
-        writer = ParquetWriter(
-            self._env,
-            path,
-            self._fields,
-            compression=self._names.traits.compression,
-            zstd_level=self._options.file_compression_zstd_level,
-            delta_columns=self._delta_columns,
-            row_group_bytes=self._options.file_block_size_bytes,
-        )
+        writer = self._names.format.create(self._env, path, self._fields, self._settings)
         return _OpenFile(name, writer, contents)
 
-    def _piece_rows(self, writer: ParquetWriter, row_bytes: float) -> int:
+    def _piece_rows(self, writer: FileWriter, row_bytes: float) -> int:
         room_bytes = (self._options.target_file_size_bytes - writer.written_bytes) / writer.compression_ratio
-        rows = int(min(room_bytes, ROW_GROUP_BYTES) / row_bytes) + 1
+        rows = int(min(room_bytes, CHUNK_BYTES) / row_bytes) + 1
         piece = max(rows, PIECE_ROWS_MIN)
         return piece if self._row_count_max is None else min(piece, self._row_count_max - writer.row_count)
 
-    def _is_full(self, writer: ParquetWriter) -> bool:
+    def _is_full(self, writer: FileWriter) -> bool:
         if self._row_count_max is not None and writer.row_count >= self._row_count_max:
             return True
         target = self._options.target_file_size_bytes
@@ -128,7 +125,7 @@ class RollingFileWriter:
 
 
 class _OpenFile:
-    def __init__(self, name: str, writer: ParquetWriter, contents: FileContents) -> None:
+    def __init__(self, name: str, writer: FileWriter, contents: FileContents) -> None:
         self.name = name
         self.writer = writer
         self.contents = contents

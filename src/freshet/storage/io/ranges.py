@@ -7,7 +7,7 @@ small file is fetched whole, and a long range is fetched as several requests at 
     requests    [----------]                       [----------][----------][---------]
                        ^ gap of at most gap_bytes   ^ at most request_bytes each
 
-Planning is pure; `read_ranges` runs a plan. `files.ranged_file` reads Parquet so, at stores that are worth it.
+Planning is pure; `read_ranges` runs a plan. `files.parquet.ranged_file` reads so, at stores that are worth it.
 """
 
 from __future__ import annotations

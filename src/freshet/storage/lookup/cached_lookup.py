@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
+from freshet.storage.files.file_fields import SYSTEM_FIELDS
 from freshet.storage.lookup.file_lookup import FileLookup, FoundRows
 from freshet.storage.lookup.lookup_cost import ROWS_MIN, FileCosts, Way, choose
 from freshet.storage.lookup.lookup_metrics import LookupMetrics

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from freshet.storage.files.parquet_writer import ROW_GROUP_BYTES
+from freshet.storage.files.file_format import CHUNK_BYTES
 
 ROWS_MIN: Final = 1024
 """Smaller files are read. Those of the levels that small micro-batches fill are larger, and asked by each batch: one of
@@ -52,9 +52,9 @@ class FileCosts:
     size_bytes: int
 
     def read_s(self, key_count: int) -> float:
-        """Reading the row groups that so many keys at random are in."""
-        group_rows = max(1, ROW_GROUP_BYTES * self.row_count // max(1, MEMORY_PER_FILE_BYTE * self.size_bytes))
-        return _OPEN_S + min(self.row_count, key_count * group_rows) * self._row_s
+        """Reading the chunks that so many keys at random are in."""
+        chunk_rows = max(1, CHUNK_BYTES * self.row_count // max(1, MEMORY_PER_FILE_BYTE * self.size_bytes))
+        return _OPEN_S + min(self.row_count, key_count * chunk_rows) * self._row_s
 
     @property
     def build_s(self) -> float:

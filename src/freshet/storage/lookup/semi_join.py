@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, read_data_file
-from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
+from freshet.storage.files.file_fields import SYSTEM_FIELDS
 from freshet.storage.filters.column import col
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found

@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from freshet.storage.exceptions import CorruptDataError, RetryableError, StorageError
 from freshet.storage.files.data_file_reader import read_data_file
-from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
+from freshet.storage.files.file_fields import SYSTEM_FIELDS
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.lookup.lookup_cost import ROWS_MIN, FileCosts

@@ -22,18 +22,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
-from freshet.storage.files.opening import missing_file, open_file, wrong_size
-from freshet.storage.files.parquet_schema import needs_int96
-from freshet.storage.files.ranged_file import WINDOW_BYTES, RangedFile
-from freshet.storage.files.stored_columns import StoredColumns, check_instants
+from freshet.storage.codec.stats import ColumnStats
+from freshet.storage.exceptions import CorruptDataError, StorageError
+from freshet.storage.files.file_fields import has_nano_timestamps
+from freshet.storage.files.file_format import READ_BATCH_ROWS
+from freshet.storage.files.opening import open_file, opened_input
+from freshet.storage.files.parquet.footer import footer_bytes, row_group_stats
+from freshet.storage.files.parquet.instants import check_instants
+from freshet.storage.files.parquet.ranged_file import WINDOW_BYTES, RangedFile
+from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_errors import storage_error
-from freshet.storage.io.ranges import ByteRange
 from freshet.storage.model.data_type import DataField
-
-READ_BATCH_ROWS: Final = 8192
-"""Rows of a batch where the caller does not say."""
 
 _READ_BUFFER_BYTES: Final = 32 * 1024
 
@@ -51,7 +51,7 @@ class ParquetReader:
         self._ranged: RangedFile | None = None
         metadata = None
         if env.reads is not None and part is None and size_bytes is not None:
-            opening = open_file(env, path, size_bytes)
+            opening = open_file(env, path, size_bytes, footer_bytes)
             self._input: Any = pa.BufferReader(opening.data)
             if not opening.is_whole:
                 with _read_errors(path):
@@ -59,7 +59,7 @@ class ParquetReader:
                 self._ranged = RangedFile(env, path, size_bytes, metadata, opening)
                 self._input = pa.PythonFile(self._ranged, mode="r")
         else:
-            self._input = self._opened(env, size_bytes, part)
+            self._input = opened_input(env, path, size_bytes, part)
         try:
             self._file = self._parquet_file(metadata, 0 if self._ranged else _READ_BUFFER_BYTES)
             with _read_errors(path):
@@ -67,22 +67,6 @@ class ParquetReader:
         except BaseException:
             self._input.close()
             raise
-
-    def _opened(self, env: Env, size_bytes: int | None, part: tuple[int, int] | None) -> Any:
-        try:
-            if part is not None:
-                found = env.file_io.read_range(self.path, ByteRange(*part))
-                if size_bytes is not None and found.size != size_bytes:
-                    raise wrong_size(self.path, found.size, size_bytes)
-                return pa.BufferReader(found)
-            opened = env.file_io.open_input(self.path)
-        except NotFoundError as error:
-            raise missing_file(self.path) from error
-        if size_bytes is not None and opened.size() != size_bytes:
-            found_bytes = opened.size()
-            opened.close()
-            raise wrong_size(self.path, found_bytes, size_bytes)
-        return opened
 
     def _parquet_file(self, metadata: pq.FileMetaData | None, buffer_bytes: int) -> pq.ParquetFile:
         with _read_errors(self.path):
@@ -113,6 +97,20 @@ class ParquetReader:
         return self._file.metadata
 
     @property
+    def chunk_rows(self) -> Sequence[int]:
+        """Rows of each row group."""
+        return [self.metadata.row_group(group).num_rows for group in range(self.metadata.num_row_groups)]
+
+    def chunk_bytes(self, chunk: int) -> int:
+        """What the row group takes without compression."""
+        size_bytes: int = self.metadata.row_group(chunk).total_byte_size
+        return size_bytes
+
+    def chunk_stats(self, chunk: int, source: DataField, wanted: DataField) -> ColumnStats:
+        """Bounds by the footer."""
+        return row_group_stats(self.metadata.row_group(chunk), self.arrow_schema, source, wanted)
+
+    @property
     def column_names(self) -> frozenset[str]:
         """Top-level columns that the file has."""
         return frozenset(self.arrow_schema.names)
@@ -121,15 +119,15 @@ class ParquetReader:
         self,
         fields: Sequence[DataField],
         *,
-        row_groups: Sequence[int] | None = None,
+        chunks: Sequence[int] | None = None,
         batch_rows: int = READ_BATCH_ROWS,
         use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Rows in file order, in bounded memory: a page per column, and the batch."""
-        groups = self._groups(row_groups)
-        if needs_int96(fields):
+        groups = self._groups(chunks)
+        if has_nano_timestamps(fields):
             for group in groups:
-                yield from self.table(fields, row_groups=[group], use_threads=use_threads).to_batches(batch_rows)
+                yield from self.table(fields, chunks=[group], use_threads=use_threads).to_batches(batch_rows)
             return
         present = self._present(fields)
         columns = StoredColumns(fields, self.path)
@@ -154,13 +152,13 @@ class ParquetReader:
         self,
         fields: Sequence[DataField],
         *,
-        row_groups: Sequence[int] | None = None,
+        chunks: Sequence[int] | None = None,
         use_threads: bool = True,
     ) -> pa.Table:
         """All rows of the row groups at once, columns decoded in parallel."""
-        groups = self._groups(row_groups)
+        groups = self._groups(chunks)
         count = sum(self.metadata.row_group(group).num_rows for group in groups)
-        nanos = [field for field in fields if needs_int96([field])]
+        nanos = [field for field in fields if has_nano_timestamps([field])]
         present = self._present([field for field in fields if field not in nanos])
         held = nullcontext() if self._ranged is None else self._ranged.holding(groups, self._present(fields))
         with _read_errors(self.path), held:
@@ -192,8 +190,8 @@ class ParquetReader:
         names = self.column_names
         return [field.name for field in fields if field.name in names]
 
-    def _groups(self, row_groups: Sequence[int] | None) -> list[int]:
-        return list(range(self.metadata.num_row_groups)) if row_groups is None else list(row_groups)
+    def _groups(self, chunks: Sequence[int] | None) -> list[int]:
+        return list(range(self.metadata.num_row_groups)) if chunks is None else list(chunks)
 
 
 def _batch_sizes(metadata: pq.FileMetaData, groups: Sequence[int], batch_rows: int) -> Iterator[int]:
