@@ -100,6 +100,7 @@ OWNERS = {
     "pyspark.sql.datasource": ["pipeline/sources/"],
     "confluent_kafka": ["logstore/kafka/", "jobs/demo/"],
     "pyarrow.parquet": ["storage/files/parquet/", "jobs/demo/paimon_reader.py"],
+    "pyarrow.orc": ["storage/files/orc/"],
     "pyarrow.dataset": [],
     "pyarrow.fs": ["storage/io/local_file_io.py"],
     "fastavro": ["storage/codec/avro_file.py"],
@@ -121,7 +122,7 @@ OWNERS = {
 }
 
 # What is one format's own: everyone else asks the port, storage.files.file_format, of which one module has them all.
-FILE_FORMATS = ("parquet",)
+FILE_FORMATS = ("parquet", "orc", "avro")
 FILE_FORMAT_REGISTRY = "storage/files/formats.py"
 
 # What pipeline and jobs see of storage, module by module as their imports name them.

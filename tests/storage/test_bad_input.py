@@ -208,7 +208,7 @@ def test_wrong_options(catalog: Catalog, options: Any, parts: list[str]) -> None
     [
         ({"bucket": -1}, ["bucket=-1", "for example 4"]),
         ({"bucket": -2}, ["bucket=-2"]),
-        ({"file.format": "orc"}, ["file.format=orc", "parquet"]),
+        ({"file.format": "csv"}, ["file.format=csv", "parquet"]),
         ({"file.compression": "brotli"}, ["file.compression=brotli", "zstd"]),
         ({"manifest.format": "orc"}, ["manifest.format=orc", "avro"]),
         ({"index-file-in-data-file-dir": True}, ["index-file-in-data-file-dir"]),

@@ -363,7 +363,7 @@ def test_times_that_no_calendar_has(damage: Damage, time_ms: int) -> None:
 @pytest.mark.parametrize(
     ("options", "read", "write", "key"),
     [
-        ({"file.format": "orc"}, False, False, "file.format"),
+        ({"file.format": "csv"}, False, False, "file.format"),
         ({"manifest.format": "parquet"}, False, False, "manifest.format"),
         ({"bucket": "-2"}, False, False, "bucket"),
         ({"scan.snapshot-id": "1"}, False, False, "scan.snapshot-id"),

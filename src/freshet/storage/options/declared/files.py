@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from freshet.storage.options.choices import DYNAMIC_BUCKET
+from freshet.storage.options.file_formats import ALL_CODECS, FILE_FORMATS
 from freshet.storage.options.option import FLAG, INT, LONG, MB, PAIRS, RAW_NAMES, SIZE, TEXT, WORD, Option, Status
 from freshet.storage.options.refusal import LATER, Access, Refusal, has_level_not_of, is_none_of
 from freshet.storage.options.values import LONG_MAX
 from freshet.storage.paths import DEFAULT_PARTITION_NAME
 
-_CODECS: Final = ("zstd", "snappy", "gzip", "none", "lz4")
-_NO_CODEC: Final = ("Paimon does not read it, or it cannot be written here", f"use one of {', '.join(_CODECS)}")
+_NO_CODEC: Final = ("Paimon does not read it, or it cannot be written here", f"use one of {', '.join(ALL_CODECS)}")
+_NO_FORMAT: Final = (f"data files of {', '.join(FILE_FORMATS)} are read", f"use one of {', '.join(FILE_FORMATS)}")
 
 
 class BucketOptions:
@@ -57,42 +58,35 @@ class FileOptions:
         "file.format",
         WORD,
         "parquet",
-        refusals=(
-            Refusal(Access.READ, is_none_of("parquet"), "only Parquet data files are read", "use file.format=parquet"),
-        ),
+        refusals=(Refusal(Access.READ, is_none_of(*FILE_FORMATS), *_NO_FORMAT),),
     )
-    """Format of data files. Only `parquet` is read and written here."""
+    """Format of data files: `parquet`, `orc` or `avro`."""
     file_format_per_level = Option(
         "file.format.per.level",
         PAIRS,
         (),
-        refusals=(
-            Refusal(
-                Access.READ,
-                has_level_not_of("parquet"),
-                "only Parquet data files are read",
-                "use parquet at every level",
-            ),
-        ),
+        refusals=(Refusal(Access.READ, has_level_not_of(*FILE_FORMATS), *_NO_FORMAT),),
     )
-    """Format by level, as `0:parquet,5:parquet`; other formats than Parquet are refused."""
+    """Format by level, as `0:avro,5:parquet`: level 0 written fast, the rows that stay in columns."""
     file_compression = Option(
-        "file.compression", WORD, "zstd", refusals=(Refusal(Access.WRITE, is_none_of(*_CODECS), *_NO_CODEC),)
+        "file.compression", WORD, "zstd", refusals=(Refusal(Access.WRITE, is_none_of(*ALL_CODECS), *_NO_CODEC),)
     )
-    """Codec of data files: `zstd`, `snappy`, `gzip`, `lz4` or `none`."""
+    """Codec of data files: `zstd` or `snappy`; also `gzip`, `lz4` and `none` (Parquet), `zlib`, `lz4` and `none` (ORC),
+    `deflate`, `bzip2` and `null` (Avro)."""
     file_compression_per_level = Option(
         "file.compression.per.level",
         PAIRS,
         (),
-        refusals=(Refusal(Access.WRITE, has_level_not_of(*_CODECS), *_NO_CODEC),),
+        refusals=(Refusal(Access.WRITE, has_level_not_of(*ALL_CODECS), *_NO_CODEC),),
     )
     """Codec by level, as `0:lz4,5:zstd`. A fast codec at level 0 makes commits quicker; files of level 0 are rewritten
     soon."""
     file_compression_zstd_level = Option("file.compression.zstd-level", INT, 1)
-    """Level of zstd; higher levels make smaller files and slower commits."""
+    """Level of zstd; higher levels make smaller files and slower commits. ORC files
+    have one level only."""
     file_block_size_bytes = Option("file.block-size", SIZE, None, above=0)
-    """Bytes of the rows of a Parquet row group, as they are in memory; 16 MB unless set. Smaller groups let filters
-    skip more and compress less; a writer holds a group of each open file, and a reader a few."""
+    """Bytes of the rows of a row group (a stripe of ORC), as they are in memory; 16 MB unless set. Smaller ones let
+    filters skip more and compress less; a writer holds one of each open file, and a reader a few."""
     data_file_prefix = Option("data-file.prefix", TEXT, "data-")
     """How names of data files begin."""
     data_file_path_directory = Option("data-file.path-directory", TEXT, None, immutable=True)
@@ -106,15 +100,15 @@ class FileOptions:
         refusals=(
             Refusal(
                 Access.WRITE,
-                is_none_of("parquet"),
-                "only Parquet changelog files are written",
-                "use changelog-file.format=parquet",
+                is_none_of(*FILE_FORMATS),
+                f"changelog files of {', '.join(FILE_FORMATS)} are written",
+                f"use one of {', '.join(FILE_FORMATS)}",
             ),
         ),
     )
-    """Format of changelog files, by default that of data files; only `parquet` is supported."""
+    """Format of changelog files, by default that of data files."""
     changelog_file_compression_given = Option(
-        "changelog-file.compression", TEXT, None, refusals=(Refusal(Access.WRITE, is_none_of(*_CODECS), *_NO_CODEC),)
+        "changelog-file.compression", TEXT, None, refusals=(Refusal(Access.WRITE, is_none_of(*ALL_CODECS), *_NO_CODEC),)
     )
     """Codec of changelog files, by default that of data files at the same level."""
     changelog_file_stats_mode_given = Option("changelog-file.stats-mode", TEXT, None)
