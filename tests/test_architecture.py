@@ -103,7 +103,7 @@ OWNERS = {
     "pyarrow.orc": ["storage/files/orc/"],
     "pyarrow.dataset": [],
     "pyarrow.fs": ["storage/io/local_file_io.py"],
-    "fastavro": ["storage/codec/avro_file.py"],
+    "fastavro": ["storage/codec/avro_file.py", "storage/files/avro/"],
     "pyroaring": ["storage/codec/roaring_bitmaps.py"],
     "datasketches": ["storage/codec/sketches.py"],
     "sqlglot": ["storage/filters/filter_text.py"],

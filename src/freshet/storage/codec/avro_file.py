@@ -1,8 +1,8 @@
 """Avro object container files of versioned records: written, read, and read by those blocks that matter.
 
 Every nullable field is the union ["null", T] with default null, null FIRST. Files of older versions are read as well,
-of newer ones not: unknown fields are skipped, fields behind the required ones may be absent. This is the one module
-that knows fastavro.
+of newer ones not: unknown fields are skipped, fields behind the required ones may be absent. Data files in
+Avro are columns: `files.avro`.
 
 Source: FORMAT.md §4.
 """

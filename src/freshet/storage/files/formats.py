@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.files.avro.avro_format import AvroFormat
 from freshet.storage.files.file_format import FileFormat
 from freshet.storage.files.orc.orc_format import OrcFormat
 from freshet.storage.files.parquet.parquet_format import ParquetFormat
 from freshet.storage.paths import file_format_of
 
-FORMATS: Final[Mapping[str, FileFormat]] = {"parquet": ParquetFormat(), "orc": OrcFormat()}
+FORMATS: Final[Mapping[str, FileFormat]] = {"parquet": ParquetFormat(), "orc": OrcFormat(), "avro": AvroFormat()}
 """By the name that `file.format` has for it, which is the extension of its files."""
 
 

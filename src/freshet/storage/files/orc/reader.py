@@ -29,6 +29,7 @@ from freshet.storage.files.orc.stripe_stats import check_readable, stripe_stats
 from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_errors import storage_error
+from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.nested_arrays import converted
 
@@ -124,19 +125,16 @@ class OrcReader:
         wanted = self._all() if chunks is None else list(chunks)
         present = [field.name for field in fields if field.name in self.column_names]
         columns = StoredColumns(fields, self.path)
+        if not present:
+            return columns.table({}, sum(self._footer.stripes[chunk].row_count for chunk in wanted))
         tables = []
         for chunk in wanted:
             with _read_errors(self.path):
                 stored = self._stripe(chunk, present)
                 tables.append(columns.table(stored, self._footer.stripes[chunk].row_count))
-        if not tables:
-            empty = {field.name: pa.chunked_array([], field.type) for field in self._file.schema}
-            return columns.table({name: empty[name] for name in present}, 0)
-        return pa.concat_tables(tables)
+        return pa.concat_tables(tables) if tables else arrow_schema(fields).empty_table()
 
     def _stripe(self, chunk: int, names: Sequence[str]) -> dict[str, pa.ChunkedArray[Any]]:
-        if not names:
-            return {}
         for name in names:
             check_readable(self._footer, chunk, name, self.path)
         # A dot in a name would be taken for a path into a struct.

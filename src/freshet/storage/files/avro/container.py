@@ -1,0 +1,139 @@
+"""Object container files of Avro: a header, then blocks of records, each with its count, its size and a sync mark.
+
+Obj 1 | map of properties | sync | count, size, compressed records, sync | …
+"""
+
+from __future__ import annotations
+
+import bz2
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from freshet.storage.exceptions import UnsupportedFeatureError
+
+MAGIC: Final = b"Obj\x01"
+SYNC_BYTES: Final = 16
+BLOCK_BYTES: Final = 64_000
+"""Records of a block before compression: what Paimon's writer gathers."""
+
+_NAMES: Final = {"zstd": "zstandard"}
+_CRC_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a file begins with; `length` is where its first block begins."""
+
+    schema: Any
+    codec: str
+    sync: bytes
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records of a file: the bytes from `offset` on, `length` with the head and the sync mark."""
+
+    offset: int
+    length: int
+    row_count: int
+
+
+def codec_name(compression: str) -> str:
+    """A codec of `file.compression` as files name it."""
+    return _NAMES.get(compression, compression)
+
+
+def header(schema: Any, codec: str, sync: bytes) -> bytes:
+    """The beginning of a file."""
+    properties = {"avro.schema": json.dumps(schema, separators=(",", ":")).encode(), "avro.codec": codec.encode()}
+    entries = b"".join(_sized(key.encode()) + _sized(value) for key, value in properties.items())
+    return MAGIC + zigzag(len(properties)) + entries + b"\x00" + sync
+
+
+def read_header(data: bytes) -> Header:
+    """Reads the beginning of a file; `ValueError` where it is none, `IndexError` where it is cut short."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise ValueError("it does not begin as an Avro file does")
+    properties: dict[str, bytes] = {}
+    position = len(MAGIC)
+    while True:
+        count, position = read_long(data, position)
+        if count == 0:
+            break
+        if count < 0:
+            count, (_, position) = -count, read_long(data, position)
+        for _ in range(count):
+            key, position = _bytes(data, position)
+            value, position = _bytes(data, position)
+            properties[key.decode()] = value
+    sync = data[position : position + SYNC_BYTES]
+    if len(sync) < SYNC_BYTES:
+        raise IndexError("the header is cut short")
+    schema = json.loads(properties["avro.schema"])
+    return Header(schema, properties.get("avro.codec", b"null").decode(), sync, position + SYNC_BYTES)
+
+
+def block(records: pa.Buffer, row_count: int, codec: str, zstd_level: int, sync: bytes) -> bytes:
+    """A block of records."""
+    content = _compressed(records, codec, zstd_level)
+    return b"".join((zigzag(row_count), zigzag(len(content)), content, sync))
+
+
+def zigzag(number: int) -> bytes:
+    """A long of Avro."""
+    rest, out = (number << 1) ^ (number >> 63), bytearray()
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def read_long(data: bytes, position: int) -> tuple[int, int]:
+    """A long and the position behind it."""
+    shift = number = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), position
+        shift += 7
+
+
+def _sized(content: bytes) -> bytes:
+    return zigzag(len(content)) + content
+
+
+def _bytes(data: bytes, position: int) -> tuple[bytes, int]:
+    length, position = read_long(data, position)
+    if length < 0 or position + length > len(data):
+        raise IndexError("the header is cut short")
+    return data[position : position + length], position + length
+
+
+def _compressed(records: pa.Buffer, codec: str, zstd_level: int) -> bytes:
+    match codec:
+        case "null":
+            return bytes(records)
+        case "zstandard":
+            return bytes(pa.Codec("zstd", compression_level=zstd_level).compress(records))
+        case "deflate":
+            compress = zlib.compressobj(wbits=-15)
+            return compress.compress(records) + compress.flush()
+        case "snappy":
+            return bytes(pa.Codec("snappy").compress(records)) + zlib.crc32(records).to_bytes(_CRC_BYTES, "big")
+        case "bzip2":
+            return bz2.compress(records)
+    raise UnsupportedFeatureError(f"codec {codec!r} cannot be written to Avro files")
+
+
+def joined(head: bytes, blocks: Sequence[bytes]) -> bytes:
+    """A file of some blocks."""
+    return b"".join((head, *blocks))
