@@ -11,6 +11,7 @@ Source: FORMAT.md §1.3, §2.3.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -21,3 +22,6 @@ CODECS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 FILE_FORMATS: Final = tuple(CODECS)
 ALL_CODECS: Final = tuple(dict.fromkeys(codec for codecs in CODECS.values() for codec in codecs))
+
+AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""What Avro takes for the name of a field."""

@@ -41,6 +41,7 @@ from freshet.storage.model.arrow_types import arrow_schema, arrow_type
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, SimpleStats
 from freshet.storage.model.data_type import FLOAT_ROOTS, INTEGER_ROOTS, TEXT_ROOTS, DataType, TypeRoot
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.paths import file_format_of
 
 _ONE_FORM: Final = frozenset({*INTEGER_ROOTS, *TEXT_ROOTS, TypeRoot.BOOLEAN, TypeRoot.DATE})
 
@@ -195,7 +196,7 @@ class FileStatistics:
         stats = {name: ColumnStats(None, None, file.row_count) for name in plan.absent}
         if plan.types and file.value_stats.min_values != EMPTY_ROW:
             decoded = decode_stats(file.value_stats, plan.types)
-            stats.update((name, _comparable(decoded[index], plan.types[index])) for index, name in plan.columns)
+            stats.update((name, _comparable(decoded[index], plan.types[index], file)) for index, name in plan.columns)
         stats.update(self.keys_of(file))
         return stats
 
@@ -206,7 +207,7 @@ class FileStatistics:
             return {}
         types = self._schema.types_of(names)
         decoded = decode_stats(file.key_stats, types)
-        return {name: _comparable(stats, kind) for name, stats, kind in zip(names, decoded, types, strict=True)}
+        return {name: _comparable(stats, kind, file) for name, stats, kind in zip(names, decoded, types, strict=True)}
 
     def _plan(self, schema_id: int, covered: tuple[str, ...] | None) -> _StatsPlan:
         written = self._schema if schema_id == self._schema.id else self._schemas.schema(schema_id)
@@ -301,8 +302,11 @@ def _equal_values(part: Predicate, column: str) -> list[Any] | None:
     return None
 
 
-def _comparable(stats: ColumnStats, kind: DataType) -> ColumnStats:
-    """Days outside the years of `datetime.date` come as integers, which compare with no literal: unknown."""
+def _comparable(stats: ColumnStats, kind: DataType, file: DataFileMeta | None = None) -> ColumnStats:
+    """Days outside the years of `datetime.date` come as integers, which compare with no literal: unknown. So are bounds
+    of CHAR in ORC files: Apache Paimon takes them from values that are padded with blanks, which order otherwise."""
+    if kind.root is TypeRoot.CHAR and file is not None and file_format_of(file.file_name) == "orc":
+        return ColumnStats(null_count=stats.null_count)
     if kind.root is not TypeRoot.DATE:
         return stats
     low, high = (None if isinstance(value, int) else value for value in (stats.min_value, stats.max_value))

@@ -17,7 +17,6 @@ are names that are none in Avro. Source: FORMAT.md §2.3, §4.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -35,8 +34,8 @@ from freshet.storage.model.data_type import (
     TypeRoot,
     with_nullable,
 )
+from freshet.storage.options.file_formats import AVRO_NAME
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RECORD: Final = "org.apache.paimon.avro.generated.record"
 _MILLIS_PRECISION_MAX: Final = 3
 _MICROS_PRECISION_MAX: Final = 6
@@ -61,7 +60,7 @@ def avro_schema(fields: Sequence[DataField]) -> dict[str, Any]:
 
 def check_avro(column: str, field: DataField) -> None:
     """Refuses what Avro cannot hold of a column, or of a field in it."""
-    if not _NAME.fullmatch(field.name):
+    if not AVRO_NAME.fullmatch(field.name):
         raise UnsupportedFeatureError(
             f"column {column!r} cannot be written to Avro files: {field.name!r} is no name of a field there; use "
             "letters, digits and underscores, or file.format=parquet"

@@ -19,7 +19,7 @@ import pyarrow as pa
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.files.orc import protobuf as pb
-from freshet.storage.files.orc.footer import TIMESTAMP_KINDS, OrcFooter
+from freshet.storage.files.orc.footer import CHAR_KIND, TIMESTAMP_KINDS, OrcFooter
 from freshet.storage.files.orc.schema import NANOS_MAX
 from freshet.storage.filters.literal import canonical
 from freshet.storage.model.arrow_types import arrow_type
@@ -51,7 +51,9 @@ def stripe_stats(footer: OrcFooter, stripe: int, column: str, source: DataType, 
     message = found.statistics[node]
     values = pb.number(message, 1)
     null_count = None if values is None else found.row_count - values
-    low, high = _bounds(message, source, wanted) if values and isinstance(source, ScalarType) else (None, None)
+    if not values or not isinstance(source, ScalarType) or footer.types[node].kind == CHAR_KIND:
+        return ColumnStats(null_count=null_count)  # a CHAR has its bounds with blanks, which order otherwise
+    low, high = _bounds(message, source, wanted)
     return ColumnStats(low, high, null_count)
 
 
