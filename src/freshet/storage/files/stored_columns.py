@@ -24,6 +24,7 @@ from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.file_fields import SYSTEM_FIELDS
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField
+from freshet.storage.model.nested_arrays import converted
 from freshet.storage.model.schema import TableSchema
 
 
@@ -71,13 +72,25 @@ def _projected_column(column: Any, field: DataField, target: pa.DataType, count:
     if column.type.equals(target):
         return column
     try:
-        # Only timestamps may lose something: a writer stored finer units than the type has.
-        return column.cast(target, safe=not pa.types.is_timestamp(target))
+        return _cast(column, target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CorruptDataError(
             f"column {field.name!r} is stored as {column.type}, which does not convert to {field.type}: {error}",
             path=path,
         ) from error
+
+
+def _cast(column: Any, target: pa.DataType) -> Any:
+    try:
+        # Only timestamps may lose something: a writer stored finer units than the type has.
+        return column.cast(target, safe=not pa.types.is_timestamp(target))
+    except pa.ArrowInvalid:
+        if not pa.types.is_nested(target) or column.type.num_fields != target.num_fields:
+            raise
+        # Arrow's cast takes no NULL row whose fields are NOT NULL, and cuts no timestamps in nested values.
+        if isinstance(column, pa.ChunkedArray):
+            return pa.chunked_array([converted(chunk, target, _cast) for chunk in column.chunks], target)
+        return converted(column, target, _cast)
 
 
 class HeldRows:

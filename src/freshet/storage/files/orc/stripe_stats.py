@@ -5,7 +5,7 @@
 | integers, TIME, DATE, DECIMAL, BOOLEAN | as they are |
 | text | as they are; of values that were too long for the statistics a bound below, a bound above |
 | FLOAT, DOUBLE | NaN may be left out, or take the place of both |
-| TIMESTAMP | the millisecond below, the one above |
+| TIMESTAMP | the millisecond below, the one above: writers cut before 1970 upwards |
 | binary, nested types, missing statistics | none |
 """
 
@@ -86,9 +86,9 @@ def _bounds(message: pb.Message, source: ScalarType, wanted: DataType) -> tuple[
             return None, None
         return trues == pb.number(message, 1), trues > 0
     if root is TypeRoot.DECIMAL:
-        part, unit = _part(message, _DECIMALS), Decimal(1).scaleb(-(source.scale or 0))
+        part = _part(message, _DECIMALS)
         low, high = _text(part, 1, 1), _text(part, 2, 2)
-        return (None, None) if low is None or high is None else (_scaled(low, unit), _scaled(high, unit))
+        return (None, None) if low is None or high is None else (Decimal(low), Decimal(high))
     if root is TypeRoot.DATE:
         days = _signed_pair(message, _DATES)
         return tuple(None if day is None else _date(day) for day in days)  # type: ignore[return-value]
@@ -96,7 +96,7 @@ def _bounds(message: pb.Message, source: ScalarType, wanted: DataType) -> tuple[
         low_ms, high_ms = _millis(message)
         if low_ms is None or high_ms is None:
             return None, None
-        return _ticks(low_ms, wanted), _ticks(high_ms + 1, wanted)
+        return _ticks(low_ms - 1, wanted), _ticks(high_ms + 1, wanted)
     return None, None
 
 
@@ -119,10 +119,6 @@ def _text(part: pb.Message, exact: int, bound: int) -> str | None:
     found = pb.content(part, exact)
     found = pb.content(part, bound) if found is None else found
     return None if found is None else found.decode(errors="strict")
-
-
-def _scaled(text: str, unit: Decimal) -> Decimal:
-    return Decimal(text).quantize(unit)
 
 
 def _date(day: int) -> Any:

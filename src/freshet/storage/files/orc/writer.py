@@ -1,7 +1,8 @@
 """ORC files written by pyarrow: each chunk is a stripe.
 
 A stripe ends when a batch of rows has been added and `stripe_size` is reached, so a stripe size of one byte and batches
-as large as a chunk let this module decide. The level of zstd cannot be chosen. Source: FORMAT.md §2.3.
+as large as a chunk let this module decide; chunks whose encoded rows still fit into the buffers of their streams share
+a stripe. The level of zstd cannot be chosen. Source: FORMAT.md §2.3.
 """
 
 from __future__ import annotations
