@@ -40,6 +40,9 @@ SAFE_TYPES = [
 ]
 COLUMNS = {"id": "BIGINT NOT NULL", **{f"c{index}": kind for index, kind in enumerate(SAFE_TYPES)}}
 
+NO_TIMESTAMPS = {name: kind for name, kind in COLUMNS.items() if not kind.startswith("TIMESTAMP")}
+"""Some of their values cannot be held by ORC."""
+
 CASES = [
     Case("keyed", COLUMNS, ("id",), options={"bucket": "2"}),
     Case("write-only", COLUMNS, ("id",), options={"bucket": "1", "write-only": "true"}),
@@ -51,6 +54,8 @@ CASES = [
         ("dt",),
         {"bucket": "1"},
     ),
+    Case("avro", COLUMNS, ("id",), options={"bucket": "2", "file.format": "avro"}),
+    Case("orc", NO_TIMESTAMPS, ("id",), options={"bucket": "2", "file.format": "orc"}),
 ]
 
 
