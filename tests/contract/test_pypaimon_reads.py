@@ -126,13 +126,15 @@ def test_pypaimon_merges_as_freshet_does(shape: Shape, tmp_path: Path, pypaimon:
     table.close()
 
 
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize("primary_keys", [["id"], []], ids=["keyed", "append"])
 def test_freshet_continues_what_pypaimon_writes(
-    primary_keys: list[str], tmp_path: Path, pypaimon: PypaimonJudge
+    primary_keys: list[str], file_format: str, tmp_path: Path, pypaimon: PypaimonJudge
 ) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=not primary_keys), pa.field("v", pa.string())])
     location = tmp_path / "db.db" / "t"
-    pypaimon.create_table(location, schema, primary_keys=primary_keys, options={"bucket": 1} if primary_keys else {})
+    options = {"file.format": file_format, **({"bucket": 1} if primary_keys else {})}
+    pypaimon.create_table(location, schema, primary_keys=primary_keys, options=options)
     pypaimon.write(location, pa.table({"id": [1, 2, 3], "v": ["a", None, "c"]}, schema=schema))
     table = Catalog(str(tmp_path)).table("db.t")
     assert canonical(table.scan().to_arrow()) == ["(1, 'a')", "(2, None)", "(3, 'c')"]

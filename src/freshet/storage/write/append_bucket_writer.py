@@ -75,7 +75,7 @@ class AppendBucketWriter(BucketWriter):
                 self._store, self._partition, self._bucket, FileSource.APPEND, self._next_sequence
             )
         chunks, self._chunks, self._chunk_bytes = self._chunks, [], 0
-        with self._tools.timings.step("parquet"):
+        with self._tools.timings.step("files"):
             for rows in chunks:
                 self._open_file.write(rows)
                 if self._tools.logged is not Logged.NOTHING:
@@ -87,7 +87,7 @@ class AppendBucketWriter(BucketWriter):
         writer, self._open_file = self._open_file, None
         if writer is None:
             return
-        with undone_on_failure(writer.abort), self._tools.timings.step("parquet"):
+        with undone_on_failure(writer.abort), self._tools.timings.step("files"):
             self._increment.add_new_files(writer.close())
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
 

@@ -138,14 +138,14 @@ class KeyValueBucketWriter(BucketWriter):
         held = HeldRows(self._store.schema, HELD_BYTES_MAX if self._compacts_what_it_flushes else 0)
         with undone_on_failure(writer.abort, None if changelog is None else changelog.abort):
             for rows, changes in timings.timed("sort and merge", self._taken(executor)):
-                with timings.step("parquet"):
+                with timings.step("files"):
                     if changelog is not None and changes is not None:
                         changelog.write(_numbered(changes, self._next_sequence))
                     self._keep_logged(rows, changes)
                     numbered = _numbered(rows, self._next_sequence)
                     writer.write(numbered)
                     held.add(numbered)
-            with timings.step("parquet"):
+            with timings.step("files"):
                 changelog_files = [] if changelog is None else changelog.close()
                 files = writer.close()
         self._next_sequence += self._buffered_count
@@ -192,7 +192,7 @@ class KeyValueBucketWriter(BucketWriter):
     ) -> list[DataFileMeta]:
         """The rows of a file with numbers so much larger; what was written is noted among `written`."""
         columns = self._store.schema.column_names
-        with undone_on_failure(writer.abort), self._tools.timings.step("parquet"):
+        with undone_on_failure(writer.abort), self._tools.timings.step("files"):
             for rows in read_data_file(self._store, self._partition, self._bucket, file, columns, system_columns=True):
                 writer.write(_numbered(rows, by))
             files = writer.close()

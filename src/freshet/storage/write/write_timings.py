@@ -1,6 +1,6 @@
 """Where the time of writing went, summed over threads, in seconds: for benches and progress reports.
 
-Steps: "route" (checks, bucket hash, split), "spill", "sort and merge", "parquet" (level 0), "compaction" (all of it).
+Steps: "route" (checks, bucket hash, split), "spill", "sort and merge", "files" (level 0), "compaction" (all of it).
 """
 
 from __future__ import annotations
