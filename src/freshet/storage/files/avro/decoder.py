@@ -1,8 +1,9 @@
 """Avro records as Arrow columns: fastavro reads the records, Arrow makes columns of them.
 
 fastavro reads with a copy of the file's schema that is plain: no logical types, text as bytes, maps as arrays of
-records (the bytes are the same), of the fields only those wanted. So its values are numbers and bytes; no dates,
-decimals or texts are made one by one, and what columns mean is done to whole columns afterwards.
+records (the bytes are the same). So its values are numbers and bytes; no dates, decimals or texts are made one by one,
+and what columns mean is done to whole columns afterwards. All fields are read: to let fastavro pass over some by a
+schema of the reader takes longer (100,000 rows, 9 fields of 10: 0.82 s, not 0.45 s).
 """
 
 from __future__ import annotations
@@ -63,14 +64,10 @@ class Decoder:
         self._parts = {name: part for name, part in everything.items() if name in columns}
         plain = {"type": "record", "name": "record", "fields": _fields(everything)}
         self._head = header(plain, file.codec, file.sync)
-        self._wanted = fastavro.parse_schema({**plain, "fields": _fields(self._parts)})
-        self._is_whole = len(self._parts) == len(everything)
 
     def columns(self, blocks: bytes) -> tuple[int, dict[str, pa.Array[Any]]]:
         """The number of records in these blocks, and their columns."""
-        reader: Any = fastavro.reader(
-            io.BytesIO(self._head + blocks), reader_schema=None if self._is_whole else self._wanted
-        )
+        reader: Any = fastavro.reader(io.BytesIO(self._head + blocks))
         records = list(reader)
         found = {}
         for name, part in self._parts.items():

@@ -2,7 +2,7 @@
 
 A file has no footer: its header and the heads of all blocks are read when it is opened (a file at a store that is asked
 by requests is read whole). Chunks are groups of neighbouring blocks of about `CHUNK_ROWS`. Values are decoded one by
-one by fastavro, columns wanted only: of all formats the slowest to read, the choice for files that are read once, such
+one by fastavro: of all formats the slowest to read, the choice for files that are read once, such
 as level 0 and changelogs.
 """
 
