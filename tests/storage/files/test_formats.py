@@ -138,8 +138,8 @@ def test_slices_and_chunks_of_rows_are_written(form: FileFormat, tmp_path: Path)
         assert reader.table(ALL).to_pydict() == expected.to_pydict()
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_chunks_are_counted_and_read_by_themselves(form: FileFormat, tmp_path: Path, nested: bool) -> None:
+@pytest.mark.parametrize("backwards", [False, True])
+def test_chunks_are_counted_and_read_by_themselves(form: FileFormat, tmp_path: Path, backwards: bool) -> None:
     env, path, rows = local_env(), str(tmp_path / "a"), numbered()
     write(form, env, path, NUMBERED, rows, SMALL_CHUNKS)
     with form.open(env, path) as reader:
@@ -147,7 +147,7 @@ def test_chunks_are_counted_and_read_by_themselves(form: FileFormat, tmp_path: P
         assert sum(counts) == COUNT
         assert len(counts) > 1
         starts = [sum(counts[:at]) for at in range(len(counts))]
-        some = [len(counts) - 1, 0] if nested else [len(counts) - 1]
+        some = [len(counts) - 1, 0] if backwards else [len(counts) - 1]
         keys = [key for at in some for key in range(starts[at], starts[at] + counts[at])]
         assert reader.table(NUMBERED[:1], chunks=some).column(0).to_pylist() == keys
         batches = list(reader.batches(NUMBERED[:1], chunks=some, batch_rows=1000))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import bz2
 import json
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -132,8 +131,3 @@ def _compressed(records: pa.Buffer, codec: str, zstd_level: int) -> bytes:
         case "bzip2":
             return bz2.compress(records)
     raise UnsupportedFeatureError(f"codec {codec!r} cannot be written to Avro files")
-
-
-def joined(head: bytes, blocks: Sequence[bytes]) -> bytes:
-    """A file of some blocks."""
-    return b"".join((head, *blocks))
