@@ -12,6 +12,7 @@
     │   └── MissingFileError          a file that metadata names is not there: lost, or expired while it was in use
     │       └── MissingManifestError  the same of a manifest; a `NotFoundError` too
     ├── ConflictError           reread and replan: another writer committed
+    │   └── OutdatedAssignmentError   commit again: `Table.writer` assigns its rows to dynamic buckets anew
     └── UnknownOutcomeError     find out first; never delete or retry blindly
 
 Every error carries what it is about as attributes, each None where it is not known or not the point: `table` (its
@@ -156,6 +157,16 @@ class MissingManifestError(MissingFileError, NotFoundError):
 
 class ConflictError(StorageError):
     """Another writer committed something that this change does not fit on; reread and replan."""
+
+
+class OutdatedAssignmentError(ConflictError):
+    """Another writer has added keys to dynamic buckets of the same partitions: a new key may be in another bucket by
+    now. Nothing was committed; the rows must be assigned to buckets again. `is_certain` is False where files of the
+    commit must stay because a request about them may arrive yet."""
+
+    def __init__(self, message: str = "", *, table: str | None = None, is_certain: bool = True) -> None:
+        super().__init__(message, table=table)
+        self.is_certain = is_certain
 
 
 class UnknownOutcomeError(StorageError):

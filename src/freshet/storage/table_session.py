@@ -25,10 +25,10 @@ from types import TracebackType
 from typing import Final
 
 from freshet.storage.cleaning.expire import expire_later
-from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.commit.committer import CommitResult, Committer, discard_messages
 from freshet.storage.commit.identity import check_identifier
 from freshet.storage.commit.replays import replay_text
-from freshet.storage.exceptions import ConflictError, InvalidRequestError
+from freshet.storage.exceptions import ConflictError, InvalidRequestError, OutdatedAssignmentError
 from freshet.storage.logs.writers import ChangeSink, LogPublisher, TableLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.maintenance.hidden_rows import show_hidden_rows
@@ -38,6 +38,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.values import LONG_MAX
+from freshet.storage.write.reassignment import reassigned
 from freshet.storage.write.renumbering import renumbered
 from freshet.storage.write.task_writer import TaskWriter
 
@@ -55,6 +56,10 @@ class _PendingCommit:
     base_id: int
     """Latest snapshot from before the first try; 0 for none."""
     was_tried: bool = False
+    is_outdated: bool = False
+    """The rows must be assigned to dynamic buckets again."""
+    may_discard: bool = False
+    """No snapshot can appear that names files of the last try."""
 
 
 class TableSession:
@@ -121,7 +126,7 @@ class TableSession:
                 path=self._store.location,
             )
         self._adopt_schema()
-        if not self._has_rows and _numbers_early(self._store.options, self._store.schema.has_primary_key):
+        if not self._has_rows and _follows_early(self._store.options, self._store.schema.has_primary_key):
             self._writer.rebase(self._store.snapshots.latest())
         self._has_rows = True
         row_count = self._writer.write(data)
@@ -164,6 +169,8 @@ class TableSession:
                 f"as {pending.identifier} or without a number, or abort",
                 path=self._store.location,
             )
+        if pending is not None and pending.is_outdated:
+            self._reassign(pending)
         result = CommitResult((), already_committed=True) if pending is None else self._commit(pending)
         if result.already_committed:
             if pending is None or not self._is_ours(pending):
@@ -217,14 +224,31 @@ class TableSession:
         self._pending = _PendingCommit(number, identifier is None, messages, base_id)
         return self._pending
 
+    def _reassign(self, pending: _PendingCommit) -> None:
+        """Assigns the rows of a refused commit to dynamic buckets upon what is committed now."""
+        before = pending.messages
+        pending.messages = self._store.at_latest(
+            lambda latest: reassigned(
+                self._store, before, latest, identifier=pending.identifier, parallelism=self._parallelism
+            )
+        )
+        pending.is_outdated = False
+        kept = {file.file_name for each in pending.messages for file in (*each.new_files, *each.changelog_files)}
+        if pending.may_discard:
+            discard_messages(self._store, before, spared=kept)
+
     def _commit(self, pending: _PendingCommit) -> CommitResult:
         """Commits under the number of the pending commit; a number that was chosen here may have to be chosen again."""
         base_id = pending.base_id if pending.was_tried else None
         pending.was_tried = True
         while True:
-            result = self._committer.commit(
-                pending.identifier, pending.messages, base_id=base_id, force_empty=self._commits_empty
-            )
+            try:
+                result = self._committer.commit(
+                    pending.identifier, pending.messages, base_id=base_id, force_empty=self._commits_empty
+                )
+            except OutdatedAssignmentError as error:
+                pending.is_outdated, pending.may_discard = True, error.is_certain
+                raise
             if not (result.already_committed and pending.is_automatic):
                 return result
             # The number is used up: by an earlier try of ours whose end we did not see, or by another program.
@@ -338,7 +362,8 @@ class TableSession:
             sink=self._sink,
         )
         lost = {message.bucket_id for message in messages}
-        pending.messages = [*(each for each in pending.messages if each.bucket_id not in lost), *made]
+        kept = [each for each in pending.messages if each.bucket_id not in lost or each.assigned_upon is not None]
+        pending.messages = [*kept, *made]
         return made
 
     def _open_writer(self, store: TableStore, base: Snapshot | None) -> TaskWriter:
@@ -346,8 +371,10 @@ class TableSession:
         return TaskWriter(store, base_snapshot=base, parallelism=self._parallelism, sink=self._sink)
 
 
-def _numbers_early(options: CoreOptions, has_primary_key: bool) -> bool:
-    """True when rows may become files, with sequence numbers, before the commit."""
+def _follows_early(options: CoreOptions, has_primary_key: bool) -> bool:
+    """True when rows may become files, with sequence numbers, before the commit, or are assigned to buckets."""
+    if options.has_dynamic_buckets:
+        return True
     if not has_primary_key:
         return options.bucket > 0
     return not options.write_buffer_spillable or options.write_buffer_spill_max_disk_size_bytes < LONG_MAX

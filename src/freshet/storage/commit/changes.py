@@ -9,6 +9,7 @@
 | compact_lookups                         | none        | must be live for the COMPACT snapshot to fit |
 | new_, deleted_index_files               | ADD, DELETE | APPEND; OVERWRITE with deletion vectors |
 | compact_new_, compact_deleted_index_files | ADD, DELETE | COMPACT |
+| assigned_upon                           | none        | must be the state of the indexes for the APPEND to fit |
 | log, compact_log                        | none        | properties of the APPEND, of the COMPACT (`log_progress`) |
 
 Source: MERGING.md §1.4.
@@ -46,6 +47,8 @@ class SnapshotChange:
     log: LogChange = NOTHING_LOGGED
     numbered_at: Mapping[BucketId, int] = field(default_factory=dict)
     """Of buckets whose new rows are numbered: the snapshot above whose files they are."""
+    assigned_upon: Mapping[bytes, frozenset[str]] = field(default_factory=dict)
+    """Of partitions with dynamic buckets: the state of the hash indexes that keys were assigned upon."""
 
     @property
     def is_empty(self) -> bool:
@@ -80,6 +83,7 @@ class SnapshotChange:
             tuple(entry for entry in self.index_entries if entry.bucket_id not in buckets),
             self.log.without(buckets),
             {bucket: at for bucket, at in self.numbered_at.items() if bucket not in buckets},
+            self.assigned_upon,
         )
 
 
@@ -102,6 +106,7 @@ def append_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         numbered_at={}
         if deletes or marks
         else {m.bucket_id: m.numbered_at for m in messages if m.new_files and m.numbered_at is not None},
+        assigned_upon=_assigned_upon(messages),
     )
 
 
@@ -115,6 +120,15 @@ def compact_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         _index_entries((m, m.compact_deleted_index_files, m.compact_new_index_files) for m in messages),
         LogChange({m.bucket_id: m.compact_log for m in messages if m.compact_log is not None}),
     )
+
+
+def _assigned_upon(messages: Sequence[CommitMessage]) -> dict[bytes, frozenset[str]]:
+    """By partition; several assigners of one may have seen different states, of which only one can be that of now."""
+    states: dict[bytes, frozenset[str]] = {}
+    for message in messages:
+        if message.assigned_upon is not None:
+            states[message.partition] = states.get(message.partition, frozenset()) | {message.assigned_upon}
+    return states
 
 
 def _entries(

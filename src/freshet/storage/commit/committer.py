@@ -282,7 +282,7 @@ class Committer:
         """
         assert outcome.view is not None
         assert outcome.view.latest is not None
-        lost = [message for message in rewrites.messages if message.bucket_id in outcome.outnumbered]
+        lost = [message for message in rewrites.messages if _has_rows_of(message, outcome.outnumbered)]
         count = rewrites.count + 1
         counted = count - self._snapshot_commit.spared(count)
         if self._renumber is None or counted > REWRITES_MAX:
@@ -295,7 +295,7 @@ class Committer:
         row_count = max(sum(file.row_count for file in message.new_files) for message in lost)
         headroom = row_count * HEADROOM_PER_ROW * HEADROOM_FACTOR ** min(max(counted - 1, 0), 8)
         made = self._renumber(identifier, lost, outcome.view.latest.id, headroom)
-        kept = [message for message in rewrites.messages if message.bucket_id not in outcome.outnumbered]
+        kept = [message for message in rewrites.messages if not _has_rows_of(message, outcome.outnumbered)]
         if outcome.is_certain:
             spared = {file.file_name for each in made for file in (*each.new_files, *each.changelog_files)}
             discard_messages(self._store, lost, spared=spared)
@@ -315,6 +315,11 @@ class Committer:
             _LOG.warning("table %s: a compaction was given up: %s", self._store.location, error)
             aborted_compactions = tuple(Conflict(*bucket, str(error)) for bucket in sorted(request.change.buckets))
             return SnapshotOutcome(None, aborted_compactions=aborted_compactions, is_certain=False)
+
+
+def _has_rows_of(message: CommitMessage, buckets: Collection[BucketId]) -> bool:
+    """Whether the message has rows of one of the buckets; those of an assigner have none, and stay as they are."""
+    return message.bucket_id in buckets and message.assigned_upon is None
 
 
 def discard_messages(

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from freshet.storage.catalogs.claims import ClaimOutcome, LockTimeoutError
+from freshet.storage.commit.assignment import outdated_error, outdated_partitions
 from freshet.storage.commit.change_fit import ChangeFit
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
@@ -198,6 +199,7 @@ class SnapshotCommit:
         known = self._find_new_files(request, latest, rounds)
         if known is not None:
             return SnapshotOutcome(known)
+        self._refuse_outdated(request, rounds, latest)
         outnumbered = outnumbered_buckets(store, request.change, latest)
         if outnumbered:
             # Every claim without an answer is decided by now: the table has gone on past its snapshot.
@@ -231,6 +233,13 @@ class SnapshotCommit:
         return SnapshotOutcome(
             snapshot, following, aborted_compactions=aborted_compactions, is_certain=rounds.is_certain
         )
+
+    def _refuse_outdated(self, request: CommitRequest, rounds: _Rounds, latest: Snapshot | None) -> None:
+        """Every claim without an answer is decided when this is asked."""
+        outdated = outdated_partitions(self._store.hash_indexes, request.change, latest)
+        if outdated:
+            rounds.files.take_back()
+            raise outdated_error(self._store, outdated, is_certain=rounds.is_certain)
 
     def _find_new_files(self, request: CommitRequest, latest: Snapshot | None, rounds: _Rounds) -> Snapshot | None:
         """The snapshot that has the files of this commit already, where an unanswered claim of ours made it.

@@ -32,6 +32,13 @@ class SizedCache(Generic[K, V]):
                 self._values.move_to_end(key)
             return value
 
+    def take(self, key: K) -> V | None:
+        """The value, which is not here any more."""
+        with self._lock:
+            value = self._values.get(key)
+            self._drop(key)
+            return value
+
     def put(self, key: K, value: V) -> None:
         """Takes the place of the value before."""
         with self._lock:

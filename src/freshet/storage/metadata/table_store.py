@@ -30,6 +30,7 @@ from freshet.storage.io.env import Env
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
+from freshet.storage.metadata.hash_index_store import HashIndexStore
 from freshet.storage.metadata.live_file_index import LiveFileIndex
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.schema_store import SchemaStore
@@ -124,6 +125,11 @@ class TableStore:
     def consumers(self) -> ConsumerStore:
         """Positions of streaming readers that have a name."""
         return ConsumerStore(self.env, self.paths)
+
+    @cached_property
+    def hash_indexes(self) -> HashIndexStore:
+        """Where the keys of dynamic buckets are."""
+        return HashIndexStore(self.env, self.paths, self.manifests)
 
     @cached_property
     def partition_types(self) -> tuple[DataType, ...]:

@@ -15,6 +15,10 @@ APPEND, those of the compaction with the COMPACT. One that is replaced is among 
 Rows are numbered above everything that is live in their bucket at the snapshot `numbered_at`. Where another writer has
 committed larger numbers since, the files are rewritten before the claim: the commit that comes last wins.
 
+Of a table with dynamic buckets the assigner gives messages of its own: the index files of buckets that got keys, and
+upon which index files of the whole partition they were assigned. Where these have changed before the claim, a key may
+be in another bucket by now: all is assigned again.
+
 `CommitDigest` says in short what a commit was made from, so that a commit of the same number but of other input is
 recognised: two commits of one identifier are the same commit only if they read the same. The hash decides; the text
 names the range for people, in the message that shows both sides.
@@ -31,7 +35,7 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, IndexFileMeta
 from freshet.storage.model.table_log import LogIncrement
 
-COMMIT_MESSAGE_VERSION: Final = 5
+COMMIT_MESSAGE_VERSION: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,9 @@ class CommitMessage:
     numbered_at: int | None = None
     """The snapshot above whose files the rows of the new files are numbered, 0 for none; None where numbers do not
     matter."""
+    assigned_upon: str | None = None
+    """Of a message from the assigner of a table with dynamic buckets, which brings no rows: the state of the hash
+    indexes of the partition (`codec.hash_index.index_state`) that its keys were assigned upon."""
     version: int = COMMIT_MESSAGE_VERSION
 
     @property
@@ -75,6 +82,7 @@ class CommitMessage:
             new_index_files=(),
             deleted_index_files=(),
             log=None,
+            assigned_upon=None,
         )
 
     @property
@@ -82,7 +90,8 @@ class CommitMessage:
         """True when nothing changed."""
         has_rows = self.new_files or self.deleted_files or self.changelog_files
         has_index = self.new_index_files or self.deleted_index_files
-        return not (has_rows or has_index or self.log is not None or self.has_compaction)
+        is_checked = self.log is not None or self.assigned_upon is not None
+        return not (has_rows or has_index or is_checked or self.has_compaction)
 
     @property
     def has_compaction(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.options.choices import (
+    DYNAMIC_BUCKET,
     LogChangelogMode,
     LogConsistency,
     LogSystem,
@@ -127,6 +128,11 @@ class CoreOptions(DeclaredOptions):
     def numbers_rows(self) -> bool:
         """True when of two rows of a bucket the one with the larger sequence number is the later one."""
         return self.has_primary_key or (self.bucket > 0 and self.bucket_append_ordered)
+
+    @property
+    def has_dynamic_buckets(self) -> bool:
+        """True when an index says which bucket a key is in."""
+        return self.has_primary_key and self.bucket == DYNAMIC_BUCKET
 
     @property
     def hides_level_0(self) -> bool:

@@ -7,20 +7,13 @@ from typing import Final
 
 from freshet.storage.options.declaration import OPTIONS
 from freshet.storage.options.declared.refused import MOVED_OUT
-from freshet.storage.options.declared.tolerated import (
-    ENGINE_KEYS,
-    FORMAT_KEYS,
-    IMMUTABLE_TOLERATED_KEYS,
-    KEY_PREFIXES,
-)
+from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS, KEY_PREFIXES
 from freshet.storage.options.option import Status
 
 _FORMER_KEYS: Final = frozenset(key for option in OPTIONS.values() for key in option.former)
 _OUR_KEYS: Final = sorted({*OPTIONS, *_FORMER_KEYS, *MOVED_OUT, *FORMAT_KEYS})
 
-IMMUTABLE_KEYS: Final = frozenset(
-    {key for key, option in OPTIONS.items() if option.immutable} | MOVED_OUT.keys() | IMMUTABLE_TOLERATED_KEYS
-)
+IMMUTABLE_KEYS: Final = frozenset({key for key, option in OPTIONS.items() if option.immutable} | MOVED_OUT.keys())
 """Options that cannot change once the table has a snapshot."""
 
 

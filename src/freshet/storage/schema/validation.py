@@ -176,7 +176,7 @@ def _check_keys(schema: TableSchema, nullable_before: Sequence[str] = ()) -> Non
         raise InvalidRequestError(
             f"the primary key ({', '.join(schema.primary_keys)}) must contain the partition columns, "
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; a key that may move between "
-            "partitions needs dynamic buckets, which are not supported yet"
+            "partitions is not supported yet"
         )
     if set(schema.primary_keys) == set(schema.partition_keys):
         raise InvalidRequestError(
@@ -205,10 +205,16 @@ def _check_nested(column: str, data_type: DataType) -> None:
 
 
 def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:
-    if schema.has_primary_key and options.bucket < 1:
-        kind = "dynamic" if options.bucket == DYNAMIC_BUCKET else "postponed"
+    if schema.has_primary_key and options.bucket < 1 and options.bucket != DYNAMIC_BUCKET:
         raise InvalidRequestError(
-            f"bucket={options.bucket} ({kind} buckets) is not supported yet; use a number such as 4", option="bucket"
+            f"bucket={options.bucket} (postponed buckets) is not supported yet; use a number such as 4, or -1",
+            option="bucket",
+        )
+    if schema.has_primary_key and options.bucket == DYNAMIC_BUCKET and options.logs_changes:
+        raise InvalidRequestError(
+            "log.system is not supported with dynamic buckets (bucket=-1) yet: partitions of the log are buckets; use "
+            "a number of buckets such as 4",
+            option="log.system",
         )
     if options.bucket == UNAWARE_BUCKET:
         if options.bucket_key:

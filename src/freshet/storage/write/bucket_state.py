@@ -26,6 +26,7 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, IndexFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.compaction_limit import CompactionSpeed
+from freshet.storage.write.partition_index import warm_indexes
 
 BUCKETS_MAX: Final = 20_000
 """Buckets of one table that a process remembers; those that were asked for longest ago are forgotten."""
@@ -78,10 +79,12 @@ class BucketState:
 
 
 class BucketStates:
-    """The buckets of one table, and how fast this process compacts them. May be shared by threads."""
+    """The buckets of one table, how fast this process compacts them, and the hash indexes of its partitions. May be
+    shared by threads."""
 
     def __init__(self) -> None:
         self.speed = CompactionSpeed()
+        self.indexes = warm_indexes()
         self._lock = threading.Lock()
         self._memories: OrderedDict[BucketId, BucketMemory] = OrderedDict()
 

@@ -179,12 +179,12 @@ class BucketRouter:
         rows, kinds = accepted.rows, accepted.kinds
         if not rows.num_rows:
             return
-        partitions, codes = _partitions(rows, self._schema)
+        partitions, codes = partition_codes(rows, self._schema)
         totals = self._counts.of(partitions)
         buckets = self._buckets(rows, codes, np.array(totals))
         bucket_count = max(1, *totals)
-        groups = _groups(codes, buckets, bucket_count, len(partitions) * bucket_count)
-        for group, positions, part in _split(rows, groups, executor):
+        groups = group_numbers(codes, buckets, bucket_count, len(partitions) * bucket_count)
+        for group, positions, part in split_rows(rows, groups, executor):
             code, bucket = divmod(group, bucket_count)
             part_kinds = kinds if kinds is None or positions is None else kinds[positions]
             yield RoutedRows(partitions[code], bucket, totals[code], part, part_kinds)
@@ -212,13 +212,13 @@ def rows_by_bucket(
     """The rows of each (table partition, bucket), in input order; `buckets` holds the bucket of each row."""
     if not rows.num_rows:
         return
-    partitions, codes = _partitions(rows, schema)
+    partitions, codes = partition_codes(rows, schema)
     count = int(buckets.max()) + 1
-    for group, _, part in _split(rows, _groups(codes, buckets, count, len(partitions) * count)):
+    for group, _, part in split_rows(rows, group_numbers(codes, buckets, count, len(partitions) * count)):
         yield partitions[group // count], group % count, part
 
 
-def _partitions(rows: pa.Table, schema: TableSchema) -> tuple[list[bytes], npt.NDArray[np.int64] | None]:
+def partition_codes(rows: pa.Table, schema: TableSchema) -> tuple[list[bytes], npt.NDArray[np.int64] | None]:
     """The partitions there are, and which of them each row is in; None where there is one."""
     if not schema.partition_keys:
         return [EMPTY_ROW], None
@@ -226,7 +226,7 @@ def _partitions(rows: pa.Table, schema: TableSchema) -> tuple[list[bytes], npt.N
     return distinct_rows(columns, schema.types_of(schema.partition_keys))
 
 
-def _split(
+def split_rows(
     rows: pa.Table, groups: npt.NDArray[np.integer], executor: Executor | None = None
 ) -> Iterator[tuple[int, npt.NDArray[np.int64] | None, pa.Table]]:
     """Each group number with the positions of its rows, None for all, and the rows, in input order."""
@@ -248,7 +248,7 @@ def _split(
         start += len(positions)
 
 
-def _groups(
+def group_numbers(
     codes: npt.NDArray[np.int64] | None,
     buckets: npt.NDArray[np.integer] | None,
     bucket_count: int,

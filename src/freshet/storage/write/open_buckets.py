@@ -17,6 +17,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.write.bucket_assignment import BUCKETS_MAX
 from freshet.storage.write.bucket_state import BucketState, BucketStates
 from freshet.storage.write.bucket_writer import BucketWriter
 from freshet.storage.write.bucketing import RoutedRows, RowRouter
@@ -71,6 +72,8 @@ class OpenBuckets:
                 "was rescaled while they were on their way. Start the stream again; nothing of them was written",
                 path=self._store.location,
             )
+        if self._store.options.has_dynamic_buckets and 0 <= bucket < BUCKETS_MAX:
+            return total
         if not 0 <= bucket < max(1, total):
             raise InvalidRequestError(
                 f"{self._name_of(partition)} has buckets 0 to {max(1, total) - 1}, not {bucket}; route the rows again",

@@ -18,8 +18,10 @@ from freshet.storage.options.engine import engine_options
 from freshet.storage.write.append_bucket_writer import AppendBucketWriter
 from freshet.storage.write.bucket_writer import BucketTools
 from freshet.storage.write.bucketing import BucketCounts, BucketRouter, RowRouter
+from freshet.storage.write.dynamic_router import DynamicRouter
 from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
 from freshet.storage.write.open_buckets import OpenBucket
+from freshet.storage.write.partition_index import WarmIndexes
 from freshet.storage.write.records import RecordRules
 from freshet.storage.write.retract_rules import RetractRules
 
@@ -42,8 +44,10 @@ def record_rules(store: TableStore) -> RecordRules:
     )
 
 
-def row_router(store: TableStore, snapshot: Snapshot | None) -> RowRouter:
-    """The router that the table's options ask for."""
+def row_router(store: TableStore, snapshot: Snapshot | None, warm: WarmIndexes) -> RowRouter:
+    """The router that the table's options ask for; `warm` are the indexes that the process keeps of the table."""
+    if store.options.has_dynamic_buckets:
+        return DynamicRouter(store, snapshot, warm)
     return BucketRouter(
         store.schema,
         counts=BucketCounts(store, snapshot),

@@ -29,17 +29,19 @@ class BucketOptions:
                 "rows not yet assigned to a bucket would be missed",
                 LATER,
             ),
-            Refusal(
-                Access.WRITE,
-                lambda text, has_key: has_key and text == "-1",
-                "dynamic buckets need an index of all keys",
-                "set bucket to a number of buckets, for example 4",
-            ),
         ),
     )
     """Buckets of each table partition; every row of a key lies in one bucket, which one task writes. More buckets write
-    faster and make smaller files. Keyed tables need a number; -1 is an append table without buckets. Cannot change
-    once the table has data."""
+    faster and make smaller files. With -1 a keyed table has dynamic buckets: a partition gets another one when those it
+    has are full, and an index says where each key is; one program at a time may add keys. An append table has no
+    buckets then. Cannot change once the table has data."""
+    dynamic_bucket_target_row_num = Option("dynamic-bucket.target-row-num", LONG, 2_000_000, above=0)
+    """Keys of a dynamic bucket before a partition gets another one."""
+    dynamic_bucket_initial_buckets = Option("dynamic-bucket.initial-buckets", INT, None, above=0, immutable=True)
+    """Tasks of a Spark job that share the new keys of a partition: it begins with so many dynamic buckets."""
+    dynamic_bucket_max_buckets = Option("dynamic-bucket.max-buckets", INT, -1, above=-2)
+    """Most dynamic buckets of a partition, each of which has its own count; beyond that they grow over the target. -1
+    is 32,767, which is all that the format has."""
     bucket_key = Option("bucket-key", RAW_NAMES, (), immutable=True)
     """Columns whose hash decides the bucket; for keyed tables a part of the primary key, which is the default. Names
     are not trimmed: that is how the format reads them."""

@@ -25,7 +25,6 @@ FORMAT_KEYS: Final = frozenset(
     data-evolution.row-sidecar.max-selection-ratio data-file.external-paths.specific-fs
     data-file.external-paths.strategy data-file.external-paths.weights delete-file.thread-num
     delete.force-produce-changelog deletion-vector.index-file.target-size dynamic-bucket.assigner-parallelism
-    dynamic-bucket.initial-buckets dynamic-bucket.max-buckets dynamic-bucket.target-row-num
     dynamic-partition-overwrite end-input.check-partition-expire file-index.in-manifest-threshold
     file-operation.thread-num file-reader-async-threshold format-table.commit-hive-sync-url
     format-table.file.compression format-table.implementation format-table.partition-path-only-value
@@ -109,8 +108,6 @@ ENGINE_KEYS: Final = frozenset(
 )
 """Of query engines, which keep them in the same place."""
 
-IMMUTABLE_TOLERATED_KEYS: Final = frozenset({"dynamic-bucket.initial-buckets"})
-"""Those that cannot change once the table has a snapshot."""
 
 KEY_PREFIXES: Final = (
     "fields.",

@@ -1,0 +1,208 @@
+"""The router of tables with dynamic buckets: a key stays in its bucket, a new key gets one (`bucket_assignment`).
+
+    route            looks the hashes of the keys up in the index of their partition, and assigns new ones
+    prepare_commit   writes a new index file for each bucket that got keys: the old hashes, then the new ones
+    rebase           gives the indexes of partitions without changes to the process, which keeps them warm
+
+The index of a partition is read at the snapshot that the writer builds on, when rows first touch it. What was assigned
+upon it holds only while no other commit changes the index of any bucket of the partition: a new key of ours may be
+another writer's, in another bucket. So the messages say which index files were there (`assigned_upon`), and the
+committer compares them before each claim (`commit.assignment`).
+
+Source: FORMAT.md §8.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from freshet.storage.codec.binary_row_arrays import row_hashes
+from freshet.storage.codec.hash_index import encode_hashes
+from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError
+from freshet.storage.metadata.hash_index_store import REPAIR, LostIndexError
+from freshet.storage.metadata.live_files import live_entries
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.choices import DYNAMIC_BUCKET
+from freshet.storage.write.bucket_assignment import SOLE_ASSIGNER, AssignerShare, AssignmentRule
+from freshet.storage.write.bucketing import RoutedRows, group_numbers, partition_codes, split_rows
+from freshet.storage.write.key_index import UNKNOWN, Int16Array, Int32Array, KeyIndex
+from freshet.storage.write.partition_index import KnownFile, PartitionIndex, WarmIndexes, key_counts
+from freshet.storage.write.records import AcceptedRows
+
+
+class DynamicRouter:
+    """The `RowRouter` of a keyed table with `bucket=-1`, or of one of several assigners of such a table."""
+
+    def __init__(
+        self, store: TableStore, snapshot: Snapshot | None, warm: WarmIndexes, share: AssignerShare = SOLE_ASSIGNER
+    ) -> None:
+        options = store.options
+        limit = options.dynamic_bucket_max_buckets
+        self._store = store
+        self._snapshot = snapshot
+        self._warm = warm
+        self._share = share
+        self._rule = AssignmentRule(options.dynamic_bucket_target_row_num, limit if limit > 0 else None, share)
+        self._keys = store.schema.trimmed_primary_keys
+        self._partitions: dict[bytes, _PartitionAssigner] = {}
+
+    def total_buckets(self, partition: bytes) -> int:
+        return DYNAMIC_BUCKET
+
+    def note(self, partition: bytes, total_buckets: int) -> None:
+        path = self._store.partition_path(partition) or "the table"
+        raise InvalidRequestError(
+            f"{path} of {self._store.location} has files of {total_buckets} fixed buckets, and the option bucket is "
+            f"{DYNAMIC_BUCKET}: keys of them would come into a second bucket; overwrite it with its own rows by Apache "
+            "Paimon",
+            path=self._store.location,
+        )
+
+    def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
+        rows, kinds = accepted.rows, accepted.kinds
+        if not rows.num_rows:
+            return
+        hashes = row_hashes([rows.column(name) for name in self._keys], self._store.key_types)
+        partitions, codes = partition_codes(rows, self._store.schema)
+        buckets = self.assign(hashes, partitions, codes)
+        bucket_count = int(buckets.max()) + 1
+        groups = group_numbers(codes, buckets, bucket_count, len(partitions) * bucket_count)
+        for group, positions, part in split_rows(rows, groups, executor):
+            code, bucket = divmod(group, bucket_count)
+            part_kinds = kinds if kinds is None or positions is None else kinds[positions]
+            yield RoutedRows(partitions[code], bucket, DYNAMIC_BUCKET, part, part_kinds)
+
+    def assign(
+        self, hashes: Int32Array, partitions: Sequence[bytes], codes: npt.NDArray[np.int64] | None
+    ) -> Int16Array:
+        """The bucket of each row by the hash of its key; `codes` is the position of its partition, None for one."""
+        self._open(partitions)
+        if codes is None:
+            return self._partitions[partitions[0]].assign(hashes)
+        buckets = np.empty(len(hashes), np.int16)
+        order = np.argsort(codes, kind="stable")
+        ends = np.bincount(codes, minlength=len(partitions)).cumsum()
+        for partition, members in zip(partitions, np.split(order, ends[:-1]), strict=True):
+            buckets[members] = self._partitions[partition].assign(hashes[members])
+        return buckets
+
+    def prepare_commit(self) -> Sequence[CommitMessage]:
+        return [message for partition in sorted(self._partitions) for message in self._partitions[partition].prepare()]
+
+    def rebase(self, snapshot: Snapshot | None) -> None:
+        self._snapshot = snapshot
+        # One with changes keeps the index that it has assigned upon: if that is outdated, its commit is refused.
+        for partition in [each for each, assigner in self._partitions.items() if not assigner.has_changes]:
+            self._give_back(partition)
+
+    def abort(self) -> None:
+        for partition in list(self._partitions):
+            self._give_back(partition)
+
+    def _give_back(self, partition: bytes) -> None:
+        self._warm.put((partition, self._share), self._partitions.pop(partition).index)
+
+    def _open(self, partitions: Collection[bytes]) -> None:
+        missing = [partition for partition in partitions if partition not in self._partitions]
+        if not missing:
+            return
+        files = self._store.hash_indexes.files(self._snapshot)
+        indexes = {partition: self._warm.take((partition, self._share)) for partition in missing}
+        self._check_indexed([partition for partition, index in indexes.items() if index is None])
+        for partition, warm in indexes.items():
+            index = warm or PartitionIndex(self._share)
+            index.sync(files.get(partition, {}), self._store.hash_indexes.read)
+            self._partitions[partition] = _PartitionAssigner(self._store, partition, self._rule, index)
+
+    def _check_indexed(self, partitions: Sequence[bytes]) -> None:
+        """Raises `CorruptDataError` where a bucket has rows and no index: its keys would come into another one."""
+        if not partitions or self._snapshot is None:
+            return
+        files = self._store.hash_indexes.files(self._snapshot)
+        for entry in live_entries(self._store.manifests, self._snapshot, partition=frozenset(partitions).__contains__):
+            if entry.bucket not in files.get(entry.partition, {}):
+                raise CorruptDataError(
+                    f"the bucket has rows and no hash index, so its keys would come into a second bucket; {REPAIR}",
+                    path=self._store.bucket_folder(*entry.bucket_id),
+                )
+
+
+class _PartitionAssigner:
+    """Assigns the keys of one partition."""
+
+    def __init__(self, store: TableStore, partition: bytes, rule: AssignmentRule, index: PartitionIndex) -> None:
+        self.index = index
+        self._store = store
+        self._partition = partition
+        self._rule = rule
+        self._new = KeyIndex()
+        self._counts = key_counts(index.files)
+        self._touched: int | None = None
+        """A bucket that got rows since the last messages."""
+
+    @property
+    def has_changes(self) -> bool:
+        """True when rows were assigned that no message knows of."""
+        return self._touched is not None
+
+    def assign(self, hashes: Int32Array) -> Int16Array:
+        """The bucket of each hash."""
+        buckets = self.index.find(hashes)
+        missing = np.flatnonzero(buckets == UNKNOWN)
+        if len(missing):
+            asked = hashes[missing]
+            found = self._new.find(asked)
+            new = np.unique(asked[found == UNKNOWN])
+            if len(new):
+                self._add(new)
+                found = self._new.find(asked)
+            buckets[missing] = found
+        self._touched = int(buckets[0])
+        return buckets
+
+    def _add(self, new: Int32Array) -> None:
+        given = self._rule.assign(new, self._counts)
+        self._new.add(new, given)
+        for bucket, count in zip(*(each.tolist() for each in np.unique(given, return_counts=True)), strict=True):
+            self._counts[bucket] = self._counts.get(bucket, 0) + count
+
+    def prepare(self) -> Iterator[CommitMessage]:
+        """The index files of buckets that got keys."""
+        if self._touched is None:
+            return
+        touched, self._touched = self._touched, None
+        state, before = self.index.state, self.index.files
+        written: dict[int, KnownFile] = {}
+        for bucket, hashes in self._new.by_bucket():
+            old = before.get(bucket)
+            data = (b"" if old is None else self._bytes(bucket, old)) + encode_hashes(hashes)
+            written[bucket] = KnownFile.of(self._store.hash_indexes.write(data), data)
+        self.index.expect(self._new, written)
+        self._new = KeyIndex()
+        for bucket, file in written.items():
+            gone = () if bucket not in before else (before[bucket].meta,)
+            message = CommitMessage(self._partition, bucket, DYNAMIC_BUCKET, assigned_upon=state)
+            yield replace(message, new_index_files=(file.meta,), deleted_index_files=gone)
+        if not written:
+            yield CommitMessage(self._partition, touched, DYNAMIC_BUCKET, assigned_upon=state)
+
+    def _bytes(self, bucket: int, file: KnownFile) -> bytes:
+        try:
+            return self._store.hash_indexes.read(file.meta)
+        except LostIndexError as error:
+            if self._rule.share == SOLE_ASSIGNER:
+                return encode_hashes(self.index.hashes_of(bucket))
+            latest = self._store.hash_indexes.files(self._store.snapshots.latest()).get(self._partition, {})
+            if bucket in latest and latest[bucket].file_name == file.meta.file_name:
+                raise
+            raise ConflictError(
+                f"table {self._store.location}: another writer has added keys to bucket {bucket} since this batch "
+                "began; nothing was committed, run it again"
+            ) from error
