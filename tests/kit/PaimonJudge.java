@@ -43,6 +43,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.ToIntFunction;
 import java.util.UUID;
 
 import org.apache.paimon.CoreOptions;
@@ -71,6 +72,7 @@ import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.FileIO;
 import org.apache.paimon.fs.Path;
 import org.apache.paimon.fs.local.LocalFileIO;
+import org.apache.paimon.index.HashBucketAssigner;
 import org.apache.paimon.manifest.BucketEntry;
 import org.apache.paimon.options.ExpireConfig;
 import org.apache.paimon.options.Options;
@@ -94,9 +96,11 @@ import org.apache.paimon.shade.org.roaringbitmap.longlong.Roaring64Bitmap;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
 import org.apache.paimon.table.Table;
+import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.sink.CommitMessageSerializer;
 import org.apache.paimon.table.sink.RowKeyExtractor;
+import org.apache.paimon.table.sink.RowPartitionKeyExtractor;
 import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.table.source.ReadBuilder;
@@ -366,17 +370,18 @@ public class PaimonJudge {
             write.withIgnorePreviousFiles(request.hasNonNull("overwrite"));
             write.withIOManager(ioManager);
             Map<BinaryRow, Set<Integer>> buckets = new LinkedHashMap<>();
+            ToIntFunction<InternalRow> bucketOf = bucketOf(table, user, request);
             for (JsonNode file : request.get("batches")) {
                 Rows rows = Rows.load(file.asText(), table.rowType());
                 for (int index = 0; index < rows.count; index++) {
                     InternalRow row = rows.row(index);
-                    if (request.hasNonNull("bucket")) {
-                        write.write(row, request.get("bucket").asInt());
-                    } else {
+                    int bucket = bucketOf == null ? write.getBucket(row) : bucketOf.applyAsInt(row);
+                    if (bucketOf == null) {
                         write.write(row);
+                    } else {
+                        write.write(row, bucket);
                     }
                     if (request.hasNonNull("compact")) {
-                        int bucket = request.hasNonNull("bucket") ? request.get("bucket").asInt() : write.getBucket(row);
                         buckets.computeIfAbsent(write.getPartition(row).copy(), key -> new LinkedHashSet<>()).add(bucket);
                     }
                 }
@@ -405,6 +410,23 @@ public class PaimonJudge {
             return Map.of("messages", encoded);
         }
         return commit(table, request, messages);
+    }
+
+    /** The bucket of each row: the one asked for, or that of a single assigner; null where it follows from the key. */
+    static ToIntFunction<InternalRow> bucketOf(FileStoreTable table, String user, JsonNode request) {
+        if (request.hasNonNull("bucket")) {
+            int bucket = request.get("bucket").asInt();
+            return row -> bucket;
+        }
+        if (table.bucketMode() != BucketMode.HASH_DYNAMIC) {
+            return null;
+        }
+        CoreOptions options = table.coreOptions();
+        HashBucketAssigner assigner = new HashBucketAssigner(
+                table.snapshotManager(), user, table.store().newIndexFileHandler(), 1, 1, 0,
+                options.dynamicBucketTargetRowNum(), options.dynamicBucketMaxBuckets());
+        RowPartitionKeyExtractor extractor = new RowPartitionKeyExtractor(table.schema());
+        return row -> assigner.assign(extractor.partition(row), extractor.trimmedPrimaryKey(row).hashCode());
     }
 
     static Object commit(JsonNode request) throws Exception {
