@@ -17,7 +17,7 @@ from freshet.storage.options import CoreOptions, former_values, risky_options, u
 from freshet.storage.options.choices import OnTruncated
 from freshet.storage.options.declaration import ATTRIBUTES, GROUPS
 from freshet.storage.options.declared.refused import MOVED_OUT, REFUSED
-from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS, IMMUTABLE_TOLERATED_KEYS
+from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS
 from freshet.storage.options.option import FLAG, Option, Status
 
 SOURCES = Path(__file__).parents[3] / "src" / "freshet"
@@ -78,7 +78,6 @@ def test_every_key_is_declared_once() -> None:
     ]
     assert {key: count for key, count in Counter(once).items() if count > 1} == {}
     assert sum(len([o for o in vars(group).values() if isinstance(o, Option)]) for group in GROUPS) == len(ATTRIBUTES)
-    assert IMMUTABLE_TOLERATED_KEYS <= FORMAT_KEYS
 
 
 def test_what_is_refused_has_a_refusal() -> None:

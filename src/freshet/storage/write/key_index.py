@@ -73,6 +73,8 @@ class KeyIndex:
 
     def by_bucket(self) -> Iterator[tuple[int, Int32Array]]:
         """The hashes of each bucket, in ascending order of the buckets."""
+        if not len(self):
+            return iter(())
         hashes = np.concatenate([self._large.hashes, self._recent.hashes])
         buckets = np.concatenate([self._large.buckets, self._recent.buckets])
         order = np.argsort(buckets, kind="stable")

@@ -1,0 +1,268 @@
+"""Tables with dynamic buckets (`bucket=-1`): assignment, the index on disk, and what happens to it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from freshet import Catalog
+from freshet.storage.codec.hash_index import decode_hashes
+from freshet.storage.commit.committer import Committer
+from freshet.storage.exceptions import ConflictError, CorruptDataError, OutdatedAssignmentError
+from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.snapshot import CommitKind
+from freshet.storage.table import Table
+from freshet.storage.write.task_writer import TaskWriter
+
+SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+
+
+def create(path: Path, partitioned: bool = False, **options: str) -> Table:
+    given = {"bucket": "-1", **{key.replace("_", "-"): value for key, value in options.items()}}
+    return Catalog(str(path)).create_table(
+        "db.t",
+        schema={"p": "INT NOT NULL", "k": "BIGINT NOT NULL", "v": "BIGINT"},
+        primary_keys=["p", "k"],
+        partition_keys=["p"] if partitioned else [],
+        options=given,
+    )
+
+
+def rows(keys: Iterable[int], value: int = 1, p: int = 0) -> pa.Table:
+    listed = list(keys)
+    return pa.table({"p": pa.array([p] * len(listed), pa.int32()), "k": listed, "v": [value] * len(listed)})
+
+
+def write(table: Table, *parts: pa.Table, user: str = "w") -> None:
+    with table.writer(user) as writer:
+        for part in parts:
+            writer.write(part)
+        writer.commit()
+
+
+def found(table: Table) -> dict[int, int]:
+    read = table.scan(["k", "v"]).to_arrow()
+    keys = read.column("k").to_pylist()
+    assert len(keys) == len(set(keys)), "a key is in two buckets"
+    return dict(zip(keys, read.column("v").to_pylist(), strict=True))
+
+
+def counts(table: Table) -> list[dict[int, int]]:
+    """Entries by bucket, partition by partition; no hash is in two of a partition's files."""
+    store = table.store
+    listed = []
+    for _, files in sorted(store.hash_indexes.files(store.snapshots.latest()).items()):
+        hashes = [each for file in files.values() for each in decode_hashes(store.hash_indexes.read(file)).tolist()]
+        assert len(hashes) == len(set(hashes))
+        listed.append({bucket: file.row_count for bucket, file in sorted(files.items())})
+    return listed
+
+
+def index_files(table: Table) -> list[Path]:
+    return sorted(Path(table.store.paths.index_file("")).glob("index-*"))
+
+
+def test_two_writers_at_once_give_each_key_one_bucket(tmp_path: Path) -> None:
+    """Both assign the same new keys, then both commit; no row is lost or counted twice."""
+    create(tmp_path, **{"dynamic-bucket.target-row-num": "100", **SUM})
+    refused, failures, both_wrote = [0, 0], list[BaseException](), threading.Barrier(2, timeout=120)
+    batches, size = 8, 60
+
+    def run(number: int) -> None:
+        table = Catalog(str(tmp_path)).table("db.t")
+        with table.writer(f"w{number}") as writer:
+            for batch in range(batches):
+                writer.write(rows(range(batch * 30, batch * 30 + size)))
+                both_wrote.wait()
+                while True:
+                    try:
+                        writer.commit(batch)
+                    except OutdatedAssignmentError:
+                        refused[number] += 1
+                    else:
+                        break
+                both_wrote.wait()
+
+    def guarded(number: int) -> None:
+        try:
+            run(number)
+        except BaseException as error:  # noqa: BLE001 - shown by the main thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert sum(refused) == batches
+    table = Catalog(str(tmp_path)).table("db.t")
+    expected: dict[int, int] = {}
+    for batch in range(batches):
+        for key in range(batch * 30, batch * 30 + size):
+            expected[key] = expected.get(key, 0) + 2
+    assert found(table) == expected
+    (by_bucket,) = counts(table)
+    assert sum(by_bucket.values()) == len(expected)
+    assert not table.check().damage
+
+
+@pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_a_refused_writer_keeps_its_rows_and_assigns_them_anew(
+    tmp_path: Path, producer: str, partitioned: bool
+) -> None:
+    table = create(tmp_path, partitioned, **{"dynamic-bucket.target-row-num": "10", "changelog-producer": producer})
+    first, second = table.writer("a"), table.writer("b")
+    first.write(rows(range(10, 40), 1))
+    second.write(rows(range(25), 2))
+    second.write(rows(range(5), 3))
+    first.commit(0)
+    with pytest.raises(OutdatedAssignmentError, match="another writer has added keys"):
+        second.commit(5)
+    second.commit()
+    second.write(rows([0, 39], 4))
+    second.commit()
+    first.close()
+    second.close()
+    expected = {**dict.fromkeys(range(10, 40), 1), **dict.fromkeys(range(25), 2), **dict.fromkeys(range(5), 3)}
+    assert found(table) == {**expected, 0: 4, 39: 4}
+    assert counts(table) == [{0: 10, 1: 10, 2: 10, 3: 10}]
+    if producer != "none":
+        state: dict[int, int] = {}
+        for row in table.changelog().to_arrow().to_pylist():
+            if row["_ROW_KIND"] in ("+I", "+U"):
+                state[row["k"]] = row["v"]
+        assert state == found(table)
+    assert not table.check().damage
+
+
+def test_what_was_refused_is_not_committed_by_a_close(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    first, second = table.writer("a"), table.writer("b")
+    first.write(rows([1]))
+    second.write(rows([2]))
+    first.commit()
+    with pytest.raises(ConflictError):
+        second.commit()
+    second.abort()
+    second.write(rows([3]))
+    second.commit()
+    second.close()
+    first.close()
+    assert found(table) == {1: 1, 3: 1}
+    assert counts(table) == [{0: 2}]
+
+
+def test_keys_known_to_both_do_not_refuse_each_other(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    write(table, rows(range(10)))
+    first, second = table.writer("a"), table.writer("b")
+    first.write(rows(range(10), 5))
+    second.write(rows(range(3), 6))
+    first.commit()
+    second.commit()
+    first.close()
+    second.close()
+    assert found(table) == {**dict.fromkeys(range(10), 5), **dict.fromkeys(range(3), 6)}
+    assert len(index_files(table)) == 1, "an index without new keys is not written again"
+
+
+def test_buckets_are_filled_from_the_lowest(tmp_path: Path) -> None:
+    table = create(tmp_path, **{"dynamic-bucket.target-row-num": "7"})
+    write(table, rows(range(5)))
+    assert counts(table) == [{0: 5}]
+    write(table, rows(range(3, 12)), rows(range(12, 30)))
+    assert counts(table) == [{0: 7, 1: 7, 2: 7, 3: 7, 4: 2}]
+    assert {entry.total_buckets for entry in table.files()} == {-1}
+    assert found(table) == dict.fromkeys(range(30), 1)
+
+
+def test_the_largest_number_of_buckets_counts_for_each_partition(tmp_path: Path) -> None:
+    table = create(tmp_path, True, **{"dynamic-bucket.target-row-num": "2", "dynamic-bucket.max-buckets": "3"})
+    write(table, rows(range(20)), rows(range(4), p=1))
+    first, second = counts(table)
+    assert first.keys() == {0, 1, 2}
+    assert sum(first.values()) == 20
+    assert second == {0: 2, 1: 2}
+
+
+def test_the_index_goes_with_the_append_and_not_with_compactions(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    write(table, rows(range(5)))
+    (written,) = index_files(table)
+    table.compact(full=True)
+    snapshots = list(table.snapshots())
+    assert {each.commit_kind for each in snapshots} >= {CommitKind.APPEND, CommitKind.COMPACT}
+    assert len({each.index_manifest for each in snapshots}) == 1
+    assert index_files(table) == [written]
+    write(table, rows(range(100, 104)))
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**62)
+    assert index_files(table) != [written], "the index file that nothing names any more has gone"
+    assert len(index_files(table)) == 1
+    assert counts(table) == [{0: 9}]
+
+
+def test_deletes_of_unknown_keys_are_indexed_as_paimon_does(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    deleted = rows([7]).append_column("_ROW_KIND", pa.array(["-D"]))
+    write(table, rows([1]), deleted)
+    assert counts(table) == [{0: 2}]
+    assert found(table) == {1: 1}
+
+
+def test_a_lost_index_is_named_with_the_remedy(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    write(table, rows(range(5)))
+    (lost,) = index_files(table)
+    lost.unlink()
+    again = Catalog(str(tmp_path)).table("db.t")
+    with pytest.raises(CorruptDataError, match="freshet repair hash-index") as error:
+        write(again, rows([9]))
+    assert error.value.path == str(lost)
+    assert found(again) == dict.fromkeys(range(5), 1)
+
+
+def test_an_index_that_was_cut_short_is_named(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    write(table, rows(range(5)))
+    (cut,) = index_files(table)
+    cut.write_bytes(cut.read_bytes()[:-4])
+    with pytest.raises(CorruptDataError, match="has 16 bytes, its manifest entry says 20"):
+        write(Catalog(str(tmp_path)).table("db.t"), rows([9]))
+
+
+def test_a_bucket_without_an_index_is_refused(tmp_path: Path) -> None:
+    """A program that writes rows and no index would have its keys assigned once more."""
+    table = create(tmp_path)
+    writer = TaskWriter(table.store, base_snapshot=None)
+    writer.write_bucket(EMPTY_ROW, 3, rows(range(3)))
+    Committer(table.store, "other").commit(0, writer.prepare_commit(0))
+    writer.close()
+    with pytest.raises(CorruptDataError, match=r"has rows and no hash index.*bucket-3"):
+        write(table, rows([1]))
+
+
+def test_writers_that_take_turns_read_the_end_of_each_others_index(tmp_path: Path) -> None:
+    first_table, second_table = create(tmp_path), Catalog(str(tmp_path)).table("db.t")
+    with first_table.writer("a") as first, second_table.writer("b") as second:
+        for turn in range(6):
+            writer = second if turn % 2 else first
+            writer.write(rows(range(turn * 10, turn * 10 + 20), turn))
+            writer.commit()
+    assert counts(first_table) == [{0: 70}]
+    assert found(first_table) == {key: min(5, key // 10) for key in range(70)}
+
+
+def test_a_key_that_was_deleted_keeps_its_bucket(tmp_path: Path) -> None:
+    table = create(tmp_path, **{"dynamic-bucket.target-row-num": "2"})
+    write(table, rows(range(4)))
+    write(table, rows([0]).append_column("_ROW_KIND", pa.array(["-D"])))
+    table.compact(full=True)
+    write(table, rows([0], 9))
+    assert found(table) == {0: 9, 1: 1, 2: 1, 3: 1}
+    assert counts(table) == [{0: 2, 1: 2}]
