@@ -56,6 +56,7 @@ from freshet.storage.scan.read_snapshot import find_snapshot
 from freshet.storage.table_logs import TableLogs
 from freshet.storage.write.bucketing import BucketCounts
 from freshet.storage.write.compaction_limit import CompactionLimit
+from freshet.storage.write.key_assigner import KeyAssigner
 from freshet.storage.write.renumbering import renumbered
 from freshet.storage.write.task_writer import TaskWriter
 
@@ -71,6 +72,7 @@ __all__ = [
     "CommitTrace",
     "Committer",
     "CompactionLimit",
+    "KeyAssigner",
     "LogSplitStream",
     "LookupMetrics",
     "Split",
@@ -161,6 +163,13 @@ class TableEngine:
         """
         base = None if base_snapshot_id is None else self._store.snapshots.or_latest(base_snapshot_id)
         return TaskWriter(self._store, base_snapshot=base, parallelism=parallelism, sink=self.log.task_sink(log))
+
+    def key_assigner(self, *, base_snapshot_id: int | None, count: int) -> KeyAssigner:
+        """One of `count` assigners of each partition of a table with dynamic buckets, for rows that other tasks write.
+
+        Buckets follow from the snapshot named, which is not replaced by a later one.
+        """
+        return KeyAssigner(self._store, base_snapshot_id, count)
 
     def renumbered(
         self,

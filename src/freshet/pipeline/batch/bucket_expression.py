@@ -35,7 +35,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from freshet.pipeline.decode.carriers import restore_array
-from freshet.storage.codec.bucket_function import BucketFunctionType, bucket_ids
+from freshet.storage.codec.bucket_function import BucketFunctionType, BucketRule
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
 
 _BYTES: Final = bytearray(range(256))
@@ -78,6 +78,22 @@ def bucket_column(keys: Sequence[KeyColumn], bucket_count: int, function: Bucket
             return F.abs(F.hash(body_column(keys)) % F.lit(bucket_count)).cast("int")
         case _:
             return _arrow_bucket(keys, bucket_count, function)
+
+
+def number_column(keys: Sequence[KeyColumn], rule: BucketRule) -> Column:
+    """The number that the rule gives a row, INT; `keys` are its columns in their order."""
+    if not rule.is_assigned:
+        return bucket_column(keys, rule.count, BucketFunctionType(rule.function))
+    if len(keys) <= _KEYS_MAX and all(is_native(key.type) for key in keys):
+        return F.hash(body_column(keys))
+    return _arrow_numbers(keys, rule)
+
+
+def assigner_task_column(
+    partition_columns: Sequence[Column], key_hash: Column, assigner_count: int, task_count: int
+) -> Column:
+    """The task that assigns the keys of a row: each partition has so many assigners, on as many tasks."""
+    return task_column(partition_columns, F.abs(key_hash % F.lit(assigner_count)), task_count)
 
 
 def task_column(partition_columns: Sequence[Column], bucket: Column, task_count: int) -> Column:
@@ -228,10 +244,12 @@ def _divide_down(number: Column, divisor: int) -> Column:
 
 
 def _arrow_bucket(keys: Sequence[KeyColumn], bucket_count: int, function: BucketFunctionType) -> Column:
-    types = [key.type for key in keys]
+    return _arrow_numbers(keys, BucketRule((), tuple(key.type for key in keys), bucket_count, function))
 
-    def buckets(*arrays: pa.Array) -> pa.Array:
-        restored = [restore_array(array, data_type) for array, data_type in zip(arrays, types, strict=True)]
-        return pa.array(bucket_ids(restored, types, bucket_count, function), pa.int32())
 
-    return F.arrow_udf(buckets, "int")(*[key.column for key in keys])  # type: ignore[call-overload, no-any-return]
+def _arrow_numbers(keys: Sequence[KeyColumn], rule: BucketRule) -> Column:
+    def numbers(*arrays: pa.Array) -> pa.Array:
+        restored = [restore_array(array, data_type) for array, data_type in zip(arrays, rule.types, strict=True)]
+        return pa.array(rule.numbers(restored), pa.int32())
+
+    return F.arrow_udf(numbers, "int")(*[key.column for key in keys])  # type: ignore[call-overload, no-any-return]

@@ -29,25 +29,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.logstore.kafka.record_sizes import RecordSizes
+from freshet.pipeline.batch.assigner_task import without_reports
 from freshet.pipeline.batch.batch_pin import BatchPin, pin_of_this_task, task_log
 from freshet.pipeline.batch.dead_letters import WRITE_OPTIONS, DeadLetterWriter
 from freshet.pipeline.batch.gathered_rows import GatheredRows
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.outcome_counts import OutcomeCounts
 from freshet.pipeline.batch.read_count import ReadCount, without_tallies
+from freshet.pipeline.batch.restored_rows import restore_rows
 from freshet.pipeline.batch.routing import POSITION
 from freshet.pipeline.batch.task_result import TaskResult, encode_error, encode_result
 from freshet.pipeline.batch.unavailable_values import UnavailableValues
 from freshet.pipeline.batch.worker_tables import open_worker_table
-from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
-from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
+from freshet.pipeline.decode.outcomes import BUCKET, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ReportedError
-from freshet.storage.exceptions import InvalidRequestError, RetryableError
-from freshet.storage.model.arrow_types import arrow_schema
-from freshet.storage.model.data_type import DataField
-from freshet.storage.model.row_kind import ROW_KIND_COLUMN
-from freshet.storage.model.schema import TableSchema
+from freshet.storage.exceptions import RetryableError
 from freshet.storage.table import TableHandle
+from freshet.storage.table_engine import CommitMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,7 @@ class BucketTask:
         dead_letter_messages = arrived.finish_dead()
         clock.lap("dead letters")
         return arrived.result(
-            messages={self.table_index: messages},
+            messages={self.table_index: [*messages, *arrived.index_messages]},
             dead_letter_messages=dead_letter_messages,
             keys_merged=writer.merge_metrics.keys_merged,
             keys_in_python=writer.merge_metrics.keys_in_python,
@@ -152,6 +150,8 @@ class _Arrived:
         self.gathered = GatheredRows(task.table.env)
         self.read = ReadCount()
         self.counts = OutcomeCounts()
+        self.index_messages: list[CommitMessage] = []
+        """What assigners of dynamic buckets have sent."""
 
     @property
     def is_empty(self) -> bool:
@@ -167,6 +167,10 @@ class _Arrived:
             return
         self._batch_count += 1
         self._is_outcomes = TAG in batch.schema.names
+        batch, index_messages = without_reports(batch)
+        self.index_messages += index_messages
+        if not batch.num_rows:
+            return
         if not self._is_outcomes:
             self.read.add_positions(batch.column(POSITION))
             mean = batch.nbytes // batch.num_rows
@@ -233,38 +237,6 @@ class _Arrived:
         self.gathered.close()
         if self._dead_writer is not None:
             self._dead_writer.close()
-
-
-def restore_rows(rows: pa.Table, schema: TableSchema, carried: tuple[str, ...]) -> pa.Table:
-    """The table's columns in its own types, with `_ROW_KIND` where the rows have one.
-
-    `carried` are the columns that the rows have, by index; a column that is not among them is NULL.
-    """
-    indexes = {name: index for index, name in enumerate(carried)}
-    columns = []
-    for field in schema.fields:
-        target = arrow_schema([field])[0].type
-        if field.name not in indexes:
-            columns.append(pa.nulls(rows.num_rows, target))
-            continue
-        column: Any = rows.column(f"{DATA_PREFIX}{indexes[field.name]}")
-        if column.type != carrier_arrow_type(field.type) or column.type != target:
-            column = pa.chunked_array([_restored(chunk, field) for chunk in column.chunks], target)
-        columns.append(column)
-    names = list(schema.column_names)
-    if KIND in rows.column_names:
-        columns.append(rows.column(KIND))
-        names.append(ROW_KIND_COLUMN)
-    return pa.Table.from_arrays(columns, names=names)
-
-
-def _restored(chunk: pa.Array, field: DataField) -> pa.Array:
-    try:
-        return restore_array(chunk, field.type)
-    except pa.ArrowInvalid as error:
-        raise InvalidRequestError(
-            f"column {field.name!r} has a value that is no {field.type}: {error}", column=field.name
-        ) from error
 
 
 _is_frozen = False

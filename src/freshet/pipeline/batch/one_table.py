@@ -7,6 +7,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from freshet.pipeline.batch.assigner_task import AssignerTask
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.query_run import QueryRun
@@ -68,7 +69,8 @@ class OneTableJob:
         """As `BatchJob` says."""
         routing = self._plan(frame)
         task = self._task(routing, None if pins is None else pins[0])
-        rows = routing.crossing.map_in_arrow(routing.distributed(frame), task, RESULT_SPARK_SCHEMA)
+        distributed = routing.distributed(frame, self._assigner(routing, task))
+        rows = routing.crossing.map_in_arrow(distributed, task, RESULT_SPARK_SCHEMA)
         return rows, routing.task_count
 
     def _plan(self, frame: DataFrame) -> Routing:
@@ -89,6 +91,10 @@ class OneTableJob:
             return route_rows(frame, table.schema, table.options, tasks, is_rescaled=is_rescaled)
         self._commit.refuse_other_columns()
         return route_outcomes(names, self._commit.decoded, self._decoded_options, tasks, is_rescaled=is_rescaled)
+
+    def _assigner(self, routing: Routing, task: BucketTask) -> AssignerTask | None:
+        stage = routing.assigners
+        return None if stage is None else AssignerTask(task.table, task.columns, stage.count, task.pin)
 
     def _task(self, routing: Routing, pin: BatchPin | None) -> BucketTask:
         return BucketTask(

@@ -5,11 +5,15 @@ crosses to a task. A frame of outcomes crosses as it is; the rows of any other f
 
 | crosses as | frame of outcomes (`decode.outcomes`) | any other frame (columns = the table's) |
 |---|---|---|
-| `_bucket` int | as it is: the decoder, or `with_buckets`, has set it | bucket of the row, a Spark expression |
+| `_bucket` int | as it is: the decoder, or `with_buckets`, has set it | `BucketRule` as a Spark expression |
 | `_kind` | as it is | `_ROW_KIND` of the frame, if it has one |
 | `_position` | left out | Spark partition and position in it, one bigint: the input order |
 | `_d0` … | as they are | the columns of the table, by index |
 | all others | as they are | left out |
+
+A table with dynamic buckets has a stage between: rows go to an assigner by the hash of their key, which puts the bucket
+in its place, and then through a second shuffle, of the same job, to the task of the bucket (`assigner_task`). Where a
+partition has one assigner, that is the task which writes all of its buckets, and there is no stage between.
 
 Position names keep the columns of a table from colliding with ours. Everything here is built once per schema and used
 for every micro-batch: a Spark column is a value that belongs to no frame, and building one costs a call to the JVM per
@@ -30,19 +34,29 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark
 
-from freshet.pipeline.batch.bucket_expression import KeyColumn, bucket_column, epoch_micros, task_column, task_count
+from freshet.pipeline.batch.bucket_expression import (
+    KeyColumn,
+    assigner_task_column,
+    epoch_micros,
+    number_column,
+    task_column,
+    task_count,
+)
 from freshet.pipeline.decode.carriers import is_nanos
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, HEAD_SCHEMA, KIND, OFFSET, TAG, TAG_DATA
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark.arrow_bridge import spark_type
-from freshet.pipeline.spark.arrow_map import KeptColumns
-from freshet.storage.codec.bucket_function import BucketFunctionType
+from freshet.pipeline.spark.arrow_map import ArrowFunction, KeptColumns
+from freshet.storage.codec.bucket_function import BucketRule
 from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import CoreOptions
 
 POSITION: Final = "_position"
+
+INDEX: Final = "_index"
+"""What an assigner reports, in a frame that is not one of outcomes; NULL in all other rows."""
 
 _OTHERS_BITS: Final = 10
 """Dead letters go to the tasks in runs of 1024 offsets: they stay in order, and no task gets all of them."""
@@ -51,13 +65,23 @@ _INTEGERS: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.Lo
 
 
 @dataclass(frozen=True, slots=True)
+class AssignerStage:
+    """How the rows of one frame go to assigners of dynamic buckets: `count` for each partition, on `task_count` tasks.
+    `task` is the task of a row."""
+
+    task: Column
+    task_count: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Routing:
     """How the rows of one frame go to the tasks.
 
     `projection` gives the rows that cross, None where the frame has them already; `crossing` are their columns by name.
     `task` is None where any task may take any row. `columns` are the table's columns that `_d0` … hold. `bucket_count`
-    is the number that the buckets of the rows were computed for; None where partitions have different numbers, and the
-    task that gets all rows of a partition computes them.
+    is the number that the buckets of the rows were computed for; None where partitions have different numbers, or one
+    assigner, and the task that gets all rows of a partition computes them.
     """
 
     projection: KeptColumns | None
@@ -66,10 +90,15 @@ class Routing:
     task_count: int
     columns: tuple[str, ...]
     bucket_count: int | None
+    assigners: AssignerStage | None = None
 
-    def distributed(self, frame: DataFrame) -> DataFrame:
-        """The rows of the frame as they cross, each in the Spark partition of its task."""
+    def distributed(self, frame: DataFrame, assign: ArrowFunction | None = None) -> DataFrame:
+        """The rows of the frame as they cross, each in the Spark partition of its task; `assign` is the work of
+        assigners, where there are any."""
         rows = frame if self.projection is None else self.projection.select(frame)
+        if self.assigners is not None and assign is not None:
+            rows = rows.repartitionById(self.assigners.task_count, self.assigners.task)
+            rows = self.crossing.map_in_arrow(rows, assign, rows.schema)
         return rows if self.task is None else rows.repartitionById(self.task_count, self.task)
 
 
@@ -82,12 +111,21 @@ class TaskPlan:
 
     def count(self, schema: TableSchema, options: CoreOptions) -> int:
         """Tasks that write this table."""
+        bucket_count = self.parallelism if options.has_dynamic_buckets else options.bucket
         return task_count(
-            bucket_count=max(1, options.bucket),
+            bucket_count=max(1, bucket_count),
             is_partitioned=bool(schema.partition_keys),
             shuffle_partitions=self.shuffle_partitions,
             parallelism=self.parallelism,
         )
+
+    def assigners(self, schema: TableSchema, options: CoreOptions) -> tuple[int, int]:
+        """Assigners of each partition of a table with dynamic buckets, and the tasks of a batch, a multiple of that."""
+        count = self.count(schema, options)
+        if options.dynamic_bucket_max_buckets > 0:
+            count = min(count, options.dynamic_bucket_max_buckets)
+        assigners = min(options.dynamic_bucket_initial_buckets or count, count)
+        return assigners, count // assigners * assigners
 
 
 def is_outcomes(names: Sequence[str]) -> bool:
@@ -101,14 +139,24 @@ def route_outcomes(
     """The way of a frame of outcomes with these columns; `decoded` is the schema whose columns `_d0` … are, `options`
     are those that the buckets were computed with."""
     crossing = KeptColumns([F.col(name) for name in names])
-    if options.bucket <= 0:
+    if options.bucket <= 0 and not options.has_dynamic_buckets:
         return Routing(None, crossing, None, 1, decoded.column_names, options.bucket)
-    count = tasks.count(decoded, options)
+    assigners, count = _stages(tasks, decoded, options)
     # What is no row of the table needs no bucket; tallies have no offset.
     other = F.pmod(F.shiftright(F.coalesce(F.col(OFFSET), F.lit(0).cast("bigint")), _OTHERS_BITS), F.lit(count))
-    bucket = F.lit(0) if is_rescaled else F.col(BUCKET)
-    task = F.when(F.col(TAG) == TAG_DATA, _task(decoded, bucket, count)).otherwise(other.cast("int"))
-    return Routing(None, crossing, task, count, decoded.column_names, None if is_rescaled else options.bucket)
+    is_whole = is_rescaled or assigners == 1
+    bucket = F.lit(0) if is_whole else F.col(BUCKET)
+
+    def way(task: Column) -> Column:
+        return F.when(F.col(TAG) == TAG_DATA, task).otherwise(other.cast("int"))
+
+    partition_columns = _partition_columns(decoded, decoded.column_names)
+    stage = None
+    if assigners > 1:
+        to_assigner = assigner_task_column(partition_columns, F.col(BUCKET), assigners, count)
+        stage = AssignerStage(way(to_assigner), count, assigners)
+    task = way(task_column(partition_columns, bucket, count))
+    return Routing(None, crossing, task, count, decoded.column_names, None if is_whole else options.bucket, stage)
 
 
 def route_rows(
@@ -119,7 +167,11 @@ def route_rows(
     _check_names(given.fieldNames(), schema)
     fields = tuple(field for field in schema.fields if field.name in given.fieldNames())
     data = {field.name: _carried(F.col(_quoted(field.name)), given[field.name].dataType, field) for field in fields}
-    head = {BUCKET: F.lit(0) if is_rescaled else _bucket(data, schema, options)}
+    assigners, count = _stages(tasks, schema, options)
+    is_whole = is_rescaled or assigners == 1
+    head = {BUCKET: F.lit(0) if is_whole else _bucket(data, schema, options)}
+    if assigners > 1:
+        head[INDEX] = F.lit(None).cast("binary")
     if ROW_KIND_COLUMN in given.fieldNames():
         head[KIND] = F.col(ROW_KIND_COLUMN)
     head[POSITION] = F.monotonically_increasing_id()
@@ -127,13 +179,15 @@ def route_rows(
     projection = KeptColumns([column.alias(name) for name, column in named.items()])
     crossing = KeptColumns([F.col(name) for name in named])
     columns = tuple(field.name for field in fields)
-    if options.bucket <= 0:
+    if options.bucket <= 0 and not options.has_dynamic_buckets:
         return Routing(projection, crossing, None, 1, columns, options.bucket)
-    count = tasks.count(schema, options)
-    indexes = {name: index for index, name in enumerate(columns)}
-    partition_columns = [F.col(f"{DATA_PREFIX}{indexes[name]}") for name in schema.partition_keys]
+    partition_columns = _partition_columns(schema, columns)
     task = task_column(partition_columns, F.col(BUCKET), count)
-    return Routing(projection, crossing, task, count, columns, None if is_rescaled else options.bucket)
+    stage = None
+    if assigners > 1:
+        to_assigner = assigner_task_column(partition_columns, F.col(BUCKET), assigners, count)
+        stage = AssignerStage(to_assigner, count, assigners)
+    return Routing(projection, crossing, task, count, columns, None if is_whole else options.bucket, stage)
 
 
 def with_buckets(outcomes: DataFrame, decoded: TableSchema, options: CoreOptions) -> DataFrame:
@@ -143,23 +197,21 @@ def with_buckets(outcomes: DataFrame, decoded: TableSchema, options: CoreOptions
     return outcomes.withColumn(BUCKET, bucket)
 
 
-def bucket_keys(schema: TableSchema, options: CoreOptions) -> tuple[str, ...]:
-    """The columns of the bucket key: the option, else the primary key without the partition columns."""
-    return options.bucket_key or (schema.trimmed_primary_keys if schema.has_primary_key else ())
+def _stages(tasks: TaskPlan, schema: TableSchema, options: CoreOptions) -> tuple[int, int]:
+    """Assigners of each partition, 0 where there are no dynamic buckets, and the number of tasks."""
+    return tasks.assigners(schema, options) if options.has_dynamic_buckets else (0, tasks.count(schema, options))
 
 
-def _task(schema: TableSchema, bucket: Column, count: int) -> Column:
-    indexes = {field.name: index for index, field in enumerate(schema.fields)}
-    partition_columns = [F.col(f"{DATA_PREFIX}{indexes[name]}") for name in schema.partition_keys]
-    return task_column(partition_columns, bucket, count)
+def _partition_columns(schema: TableSchema, columns: Sequence[str]) -> list[Column]:
+    indexes = {name: index for index, name in enumerate(columns)}
+    return [F.col(f"{DATA_PREFIX}{indexes[name]}") for name in schema.partition_keys]
 
 
 def _bucket(data: Mapping[str, Column], schema: TableSchema, options: CoreOptions) -> Column:
-    names = bucket_keys(schema, options)
-    if options.bucket <= 1 or not names:
+    rule = BucketRule.of(schema, options)
+    if rule.is_constant:
         return F.lit(0)
-    keys = [KeyColumn(data[name], schema.by_name[name].type) for name in names]
-    return bucket_column(keys, options.bucket, BucketFunctionType(options.bucket_function_type))
+    return number_column([KeyColumn(data[name], schema.by_name[name].type) for name in rule.columns], rule)
 
 
 def _check_names(given: Sequence[str], schema: TableSchema) -> None:

@@ -39,7 +39,6 @@ from freshet.pipeline.decode.outcomes import (
 )
 from freshet.pipeline.decode.plan import DecodePlan, ScopeColumn
 from freshet.pipeline.decode.row_rules import broken_rules, with_zeros
-from freshet.storage.codec.bucket_function import bucket_ids
 
 SCOPE_PREFIX: Final = "_p"
 """Begins the names of the columns that expressions read."""
@@ -298,10 +297,11 @@ class BlockWriter:
         bucket = self.writer.plan.bucket
         if bucket is None:
             return None
-        if bucket.count <= 1:
+        rule = bucket.rule
+        if rule.is_constant:
             return pa.array(np.zeros(count, np.int32))
-        keys = [restore_array(columns[index], each) for index, each in zip(bucket.indexes, bucket.types, strict=True)]
-        return pa.array(bucket_ids(keys, bucket.types, bucket.count, bucket.function))
+        keys = [restore_array(columns[index], each) for index, each in zip(bucket.indexes, rule.types, strict=True)]
+        return pa.array(rule.numbers(keys))
 
     def _unavailable(self, stays: Mapping[int, Mask], count: int) -> Any:
         columns = self.writer.plan.columns

@@ -2,7 +2,7 @@
 
 | column | type | data (tag 0) | dead letter (tag 1) | tally (tag 3) |
 |---|---|---|---|---|
-| `_bucket` | int32 | bucket; NULL where Spark computes it from a `select` expression | NULL | NULL |
+| `_bucket` | int32 | number by `BucketRule`; NULL where Spark computes it from a `select` expression | NULL | NULL |
 | `_tag` | int8 | 0 | 1 | 3 |
 | `_kind` | int8 | row kind of the row | NULL | NULL |
 | `_source` | int32 | index of the source in the pipeline file | the same | the same |
@@ -65,6 +65,9 @@ TAG_GONE: Final = 2
 """The second row of a record of which the first one is the dead letter; the task leaves it out."""
 
 TAG_TALLY: Final = 3
+
+TAG_INDEX: Final = 4
+"""What an assigner of dynamic buckets reports (`assigner_task`), in `_raw_value`."""
 
 ORDER_COLUMNS: Final = (SOURCE, RANK, TOPIC, KAFKA_PARTITION, OFFSET, SUB)
 """The input order, the most significant first."""

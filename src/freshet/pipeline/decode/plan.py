@@ -12,6 +12,7 @@ from freshet.pipeline.config.model import Format
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import METADATA_COLUMNS
 from freshet.pipeline.decode.dialect import Dialect
+from freshet.storage.codec.bucket_function import BucketRule
 from freshet.storage.model.data_type import LENGTH_MAX, DataField, DataType, ScalarType, TypeRoot
 from freshet.storage.options import SequenceGroup
 
@@ -101,12 +102,10 @@ class ScopeColumn:
 
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
-    """How buckets are computed: indexes of the bucket key's columns, their types, how many buckets, which function."""
+    """How buckets are computed: indexes of the bucket key's columns, and the rule."""
 
     indexes: tuple[int, ...]
-    types: tuple[DataType, ...]
-    count: int
-    function: str
+    rule: BucketRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ class DecodePlan:
         """The bucket as the decoder computes it; None where a key column comes from an expression."""
         key = self.bucket_key
         computed = any(self.columns[index].expression is not None for index in key.indexes)
-        return None if computed and key.count > 1 else key
+        return None if computed and not key.rule.is_constant else key
 
     @property
     def is_debezium(self) -> bool:

@@ -34,6 +34,7 @@ from freshet.pipeline.decode.plan import (
     ScopeColumn,
 )
 from freshet.pipeline.exceptions import ConfigurationError
+from freshet.storage.codec.bucket_function import BucketRule
 from freshet.storage.model.data_type import DataField, DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
@@ -230,10 +231,8 @@ def _scope(columns: Sequence[ColumnPlan], types: Mapping[str, DataType]) -> tupl
 
 
 def _bucket(schema: TableSchema, rules: EngineRules) -> BucketPlan:
-    keys = tuple(rules.core.bucket_key or schema.trimmed_primary_keys)
-    indexes = tuple(schema.column_names.index(name) for name in keys)
-    function = rules.core.bucket_function_type
-    return BucketPlan(indexes, schema.types_of(keys), max(1, rules.core.bucket), function)
+    rule = BucketRule.of(schema, rules.core)
+    return BucketPlan(tuple(schema.column_names.index(name) for name in rule.columns), rule)
 
 
 def _kind_field(source: SourceConfig, options: CoreOptions) -> str:

@@ -17,6 +17,7 @@ Source: FORMAT.md §8.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -30,6 +31,9 @@ from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS, row_hashes
 from freshet.storage.codec.binary_row_columns import conformed
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.choices import DYNAMIC_BUCKET
+from freshet.storage.options.core import CoreOptions
 
 Int32Array = npt.NDArray[np.int32]
 UInt32Array = npt.NDArray[np.uint32]
@@ -38,6 +42,48 @@ _MASK: Final = 0xFFFFFFFF
 _SMALL_INTS: Final = frozenset(
     {TypeRoot.BOOLEAN, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.DATE, TypeRoot.TIME}
 )
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRule:
+    """What decides the bucket of a row: one rule for whoever decodes rows, for expressions of an engine, and for the
+    writer. It gives each row a number:
+
+    | table | number of a row |
+    |---|---|
+    | n buckets | its bucket |
+    | dynamic buckets | the hash of its key; an assigner has the bucket |
+    | none | 0 |
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[DataType, ...]
+    count: int
+    """Number of buckets; 1 where there are none, `DYNAMIC_BUCKET` where an assigner has them."""
+    function: str = "default"
+
+    @classmethod
+    def of(cls, schema: TableSchema, options: CoreOptions) -> BucketRule:
+        """The rule of a table."""
+        columns = options.bucket_key or (schema.trimmed_primary_keys if schema.has_primary_key else ())
+        count = DYNAMIC_BUCKET if options.has_dynamic_buckets else max(1, options.bucket)
+        return cls(columns, schema.types_of(columns), count, options.bucket_function_type)
+
+    @property
+    def is_assigned(self) -> bool:
+        """True where the number of a row is not its bucket."""
+        return self.count == DYNAMIC_BUCKET
+
+    @property
+    def is_constant(self) -> bool:
+        """True where every row has the number 0."""
+        return self.count == 1 or not self.columns
+
+    def numbers(self, arrays: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> Int32Array:
+        """The number of each row; `arrays` are the columns of the rule in their order, at least one."""
+        if self.is_assigned:
+            return row_hashes(arrays, self.types)
+        return bucket_ids(arrays, self.types, self.count, self.function)
 
 
 class BucketFunctionType(StrEnum):

@@ -93,6 +93,16 @@ class DynamicRouter:
             buckets[members] = self._partitions[partition].assign(hashes[members])
         return buckets
 
+    def learn(self, partition: bytes, hashes: Int32Array) -> None:
+        """Notes keys of a partition, for `settle`."""
+        self._open([partition])
+        self._partitions[partition].learn(hashes)
+
+    def settle(self) -> None:
+        """Gives the new keys among those noted their buckets."""
+        for assigner in self._partitions.values():
+            assigner.settle()
+
     def prepare_commit(self) -> Sequence[CommitMessage]:
         return [message for partition in sorted(self._partitions) for message in self._partitions[partition].prepare()]
 
@@ -144,13 +154,26 @@ class _PartitionAssigner:
         self._rule = rule
         self._new = KeyIndex()
         self._counts = key_counts(index.files)
+        self._learned: list[Int32Array] = []
         self._touched: int | None = None
         """A bucket that got rows since the last messages."""
 
     @property
     def has_changes(self) -> bool:
         """True when rows were assigned that no message knows of."""
-        return self._touched is not None
+        return self._touched is not None or bool(self._learned)
+
+    def learn(self, hashes: Int32Array) -> None:
+        """Notes hashes whose buckets will be asked for."""
+        new = np.unique(hashes[self.index.find(hashes) == UNKNOWN])
+        if len(new):
+            self._learned.append(new)
+
+    def settle(self) -> None:
+        """Gives those noted their buckets."""
+        learned, self._learned = self._learned, []
+        if learned:
+            self.assign(np.unique(np.concatenate(learned)))
 
     def assign(self, hashes: Int32Array) -> Int16Array:
         """The bucket of each hash."""
