@@ -127,4 +127,4 @@ def _report(shape: pa.Schema, document: dict[str, Any]) -> pa.RecordBatch:
     arrays = [
         pa.array([given[field.name]], field.type) if field.name in given else pa.nulls(1, field.type) for field in shape
     ]
-    return pa.RecordBatch.from_arrays(arrays, names=shape.names)
+    return pa.RecordBatch.from_arrays(arrays, schema=shape)

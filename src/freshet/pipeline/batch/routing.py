@@ -98,7 +98,9 @@ class Routing:
         rows = frame if self.projection is None else self.projection.select(frame)
         if self.assigners is not None and assign is not None:
             rows = rows.repartitionById(self.assigners.task_count, self.assigners.task)
-            rows = self.crossing.map_in_arrow(rows, assign, rows.schema)
+            # A report is NULL in all columns but one.
+            shape = spark.StructType([spark.StructField(each.name, each.dataType) for each in rows.schema])
+            rows = self.crossing.map_in_arrow(rows, assign, shape)
         return rows if self.task is None else rows.repartitionById(self.task_count, self.task)
 
 
