@@ -7,7 +7,7 @@ shared by threads; writers and scans may not.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from typing import Final, overload
@@ -27,6 +27,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
 from freshet.storage.maintenance.compaction_plan import PartitionChoice, plan_compaction
+from freshet.storage.maintenance.hash_index_repair import HashIndexRepair, repair_hash_indexes
 from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
@@ -348,6 +349,18 @@ class Table(ReadableTable):
         if manifest_list is not None:
             return repair_lost_commit(lost_commit_named(store, manifest_list))
         return repair_lost_commit(the_lost_commit(store))
+
+    def repair_hash_indexes(self, *, progress: Callable[[int, int], None] = lambda _done, _of: None) -> HashIndexRepair:
+        """Builds the hash indexes of dynamic buckets again that are missing, damaged, or lack keys of their bucket;
+        reads the keys of all data files. `progress` is called with how many buckets are looked at, and of how many.
+
+        Raises `ConflictError` where another writer changes one of them meanwhile: nothing was committed then.
+        """
+        store = self.store.at_latest_schema()
+        with store.naming_dropped_table():
+            repair = repair_hash_indexes(store, progress)
+        store.env.finish_later()
+        return repair
 
     def expire_snapshots(
         self,

@@ -12,7 +12,7 @@ import pytest
 from freshet import Catalog
 from freshet.storage.codec.hash_index import decode_hashes
 from freshet.storage.commit.committer import Committer
-from freshet.storage.exceptions import ConflictError, CorruptDataError, OutdatedAssignmentError
+from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError, OutdatedAssignmentError
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
@@ -266,3 +266,45 @@ def test_a_key_that_was_deleted_keeps_its_bucket(tmp_path: Path) -> None:
     write(table, rows([0], 9))
     assert found(table) == {0: 9, 1: 1, 2: 1, 3: 1}
     assert counts(table) == [{0: 2, 1: 2}]
+
+
+def test_lost_indexes_are_built_again_from_the_rows(tmp_path: Path) -> None:
+    table = create(tmp_path, True, **{"dynamic-bucket.target-row-num": "4"})
+    write(table, rows(range(10)), rows(range(3), p=1))
+    write(table, rows([0]).append_column("_ROW_KIND", pa.array(["-D"])))
+    before, (first, second, *_) = counts(table), index_files(table)
+    first.unlink()
+    second.write_bytes(b"abc")
+    table = Catalog(str(tmp_path)).table("db.t")
+    repair = table.repair_hash_indexes()
+    assert {each.why for each in repair.repaired} == {
+        f"{first.name} is missing or damaged",
+        f"{second.name} is missing or damaged",
+    }
+    assert counts(table) == before
+    write(table, rows(range(12), 2))
+    assert table.scan(filter="p = 0").to_arrow().num_rows == 12
+    assert table.repair_hash_indexes().repaired == ()
+    assert not table.check().damage
+
+
+def test_keys_that_an_index_lacks_are_added_to_it_and_doubles_are_reported(tmp_path: Path) -> None:
+    """As two writers leave them that do not look at each other's indexes."""
+    table = create(tmp_path)
+    write(table, rows(range(5)))
+    task = TaskWriter(table.store, base_snapshot=table.store.snapshots.latest())
+    task.write_bucket(EMPTY_ROW, 0, rows([7]))
+    task.write_bucket(EMPTY_ROW, 1, rows([3, 8]))
+    Committer(table.store, "other").commit(0, task.prepare_commit(0))
+    task.close()
+    repair = table.repair_hash_indexes()
+    assert [(each.bucket, each.why, each.key_count) for each in repair.repaired] == [
+        (0, "it lacks 1 of the keys", 6),
+        (1, "it has no index file", 2),
+    ]
+    assert repair.keys_in_two_buckets == (("", 1),)
+    assert repair.bucket_count == 2
+    with pytest.raises(InvalidRequestError, match="has no dynamic buckets"):
+        Catalog(str(tmp_path)).create_table(
+            "db.fixed", schema={"k": "INT"}, primary_keys=["k"], options={"bucket": "1"}
+        ).repair_hash_indexes()

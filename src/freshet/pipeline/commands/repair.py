@@ -1,20 +1,25 @@
-"""freshet repair lost-commit: commits of Freshet that another program has copied its snapshot over."""
+"""freshet repair lost-commit: commits of Freshet that another program has copied its snapshot over.
+
+freshet repair hash-index: where the keys of dynamic buckets are, read from the data files."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table
-from freshet.pipeline.commands.bars import working
+from freshet.pipeline.commands.bars import bar, working
 from freshet.pipeline.commands.output import plural, print_json, say
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import LostCommit, Table
 
 
 def repair(
-    what: Annotated[Literal["lost-commit"], typer.Argument(help="What is to be repaired: lost-commit.")],
+    what: Annotated[
+        Literal["lost-commit", "hash-index"], typer.Argument(help="What is to be repaired: lost-commit or hash-index.")
+    ],
     warehouse: Warehouse,
     table: TableName,
     manifest_list: Annotated[
@@ -27,12 +32,21 @@ def repair(
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find commits that another program has replaced in an object store, and commit their files again.
+    """Find commits that another program has replaced in an object store, and commit their files again; or build hash
+    indexes of dynamic buckets again.
 
-    Without --manifest-list and --all they are only listed. A commit is made again under its own user and number: the
-    table has it once, however often this is called, and a writer that replays it finds it committed. Stop the writer of
-    the commit before: a commit that is being made at this moment looks like a lost one.
+    hash-index: of a table with bucket=-1, the indexes that are missing, damaged or lack keys, from the keys of all data
+    files. Keys that are in two buckets are reported: write the rows of their partition again.
+
+    lost-commit: without --manifest-list and --all they are only listed. A commit is made again under its own user and
+    number: the table has it once, however often this is called, and a writer that replays it finds it committed. Stop
+    the writer of the commit before: a commit that is being made at this moment looks like a lost one.
     """
+    if what == "hash-index":
+        if manifest_list is not None or all_of_them:
+            raise InvalidRequestError("--manifest-list and --all are of lost-commit; leave them out")
+        _repair_hash_index(open_table(warehouse, table, catalog_option), table, as_json=as_json)
+        return
     if manifest_list is not None and all_of_them:
         raise InvalidRequestError("--manifest-list repairs one lost commit and --all every one; give one of them")
     with working(f"looking for lost commits of {table}"):
@@ -52,6 +66,23 @@ def repair(
         say(f"{table}: no commit is lost")
     elif manifest_list is None and not all_of_them:
         say("nothing was committed; --all commits them again, --manifest-list one of them")
+
+
+def _repair_hash_index(table: Table, name: str, *, as_json: bool) -> None:
+    with bar(f"reading the keys of {name}") as move:
+        repair = table.repair_hash_indexes(progress=move)
+    if as_json:
+        print_json(asdict(repair))
+        return
+    for each in repair.repaired:
+        where = f"{each.partition}, bucket {each.bucket}" if each.partition else f"bucket {each.bucket}"
+        built = f"built again with {plural(each.key_count, 'key')} as snapshot {each.snapshot_id}"
+        say(f"{where}: {each.why}; {built}")
+    if not repair.repaired:
+        say(f"{name}: the hash indexes of {plural(repair.bucket_count, 'bucket')} are whole")
+    for partition, count in repair.keys_in_two_buckets:
+        where = f"{partition}: " if partition else ""
+        say(f"{where}{plural(count, 'key')} in more than one bucket: write these rows again into a new table")
 
 
 def _repaired(table: Table, manifest_list: str) -> dict[str, Any]:
