@@ -65,8 +65,11 @@ class BucketRule:
     @classmethod
     def of(cls, schema: TableSchema, options: CoreOptions) -> BucketRule:
         """The rule of a table."""
+        if options.has_dynamic_buckets:
+            keys = schema.trimmed_primary_keys
+            return cls(keys, schema.types_of(keys), DYNAMIC_BUCKET)
         columns = options.bucket_key or (schema.trimmed_primary_keys if schema.has_primary_key else ())
-        count = DYNAMIC_BUCKET if options.has_dynamic_buckets else max(1, options.bucket)
+        count = max(1, options.bucket)
         return cls(columns, schema.types_of(columns), count, options.bucket_function_type)
 
     @property

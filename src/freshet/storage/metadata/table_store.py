@@ -25,6 +25,7 @@ from freshet.storage.exceptions import (
     MissingFileError,
     NotFoundError,
     StorageError,
+    UnsupportedFeatureError,
 )
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.changelog_store import ChangelogStore
@@ -180,6 +181,13 @@ class TableStore:
         """Raises `UnsupportedFeatureError` when a commit would lose or break something of this table,
         `InvalidRequestError` where nothing coordinates its writers."""
         check_access(self.options, Access.WRITE, self.location)
+        if self.options.has_dynamic_buckets and not set(self.schema.partition_keys) <= set(self.schema.primary_keys):
+            raise UnsupportedFeatureError(
+                f"table {self.location} cannot be written: its primary key ({', '.join(self.schema.primary_keys)}) has "
+                "not all partition columns, so rows move between partitions, which is not supported yet; write it with "
+                "Apache Paimon",
+                option="bucket",
+            )
         self.claims.check_writable()
 
     def check_is_there(self) -> None:

@@ -47,8 +47,8 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
     options = CoreOptions.parse(schema.options, has_primary_key=schema.has_primary_key, schema_version=schema.version)
     if schema.has_primary_key and "bucket" not in schema.options:
         raise InvalidRequestError(
-            "a table with a primary key needs the option bucket, a fixed number of buckets such as 4 "
-            "(about one per gigabyte of a partition; dynamic buckets are not supported yet)",
+            "a table with a primary key needs the option bucket: a fixed number of buckets such as 4 (about one per "
+            "gigabyte of a partition), or -1 for dynamic buckets",
             option="bucket",
         )
     check_engine(schema, options, ())  # what no program supports is reported before what only Freshet does not
@@ -209,12 +209,6 @@ def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:
         raise InvalidRequestError(
             f"bucket={options.bucket} (postponed buckets) is not supported yet; use a number such as 4, or -1",
             option="bucket",
-        )
-    if schema.has_primary_key and options.bucket == DYNAMIC_BUCKET and options.logs_changes:
-        raise InvalidRequestError(
-            "log.system is not supported with dynamic buckets (bucket=-1) yet: partitions of the log are buckets; use "
-            "a number of buckets such as 4",
-            option="log.system",
         )
     if options.bucket == UNAWARE_BUCKET:
         if options.bucket_key:
