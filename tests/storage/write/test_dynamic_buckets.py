@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet import Catalog
+from freshet import AddColumn, Catalog
+from freshet.storage.codec.binary_row_arrays import row_hashes
 from freshet.storage.codec.hash_index import decode_hashes
 from freshet.storage.commit.committer import Committer
-from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError, OutdatedAssignmentError
+from freshet.storage.exceptions import (
+    ConflictError,
+    CorruptDataError,
+    InvalidRequestError,
+    OutdatedAssignmentError,
+    UnsupportedFeatureError,
+)
 from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
 from freshet.storage.write.task_writer import TaskWriter
@@ -308,3 +318,46 @@ def test_keys_that_an_index_lacks_are_added_to_it_and_doubles_are_reported(tmp_p
         Catalog(str(tmp_path)).create_table(
             "db.fixed", schema={"k": "INT"}, primary_keys=["k"], options={"bucket": "1"}
         ).repair_hash_indexes()
+
+
+def test_keys_whose_hashes_collide_share_an_entry_and_a_bucket(tmp_path: Path) -> None:
+    keys = np.random.default_rng(3).integers(-(2**63), 2**63, 400_000)
+    hashes = row_hashes([pa.array(keys)], [parse_data_type("BIGINT NOT NULL")])
+    order = np.argsort(hashes, kind="stable")
+    pairs = np.flatnonzero(np.diff(hashes[order]) == 0)
+    assert len(pairs), "two of so many numbers have the same hash"
+    one, other = (int(keys[order[pairs[0] + step]]) for step in range(2))
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t",
+        schema={"k": "BIGINT NOT NULL", "v": "BIGINT"},
+        primary_keys=["k"],
+        options={"bucket": "-1", "dynamic-bucket.target-row-num": "1"},
+    )
+    write(table, pa.table({"k": [one, 7], "v": [1, 2]}))
+    write(table, pa.table({"k": [other], "v": [3]}))
+    assert found(table) == {one: 1, 7: 2, other: 3}
+    assert counts(table) == [{0: 1, 1: 1}]
+
+
+def test_a_writer_goes_on_after_the_table_was_altered(tmp_path: Path) -> None:
+    table = create(tmp_path, **{"dynamic-bucket.target-row-num": "10"})
+    with table.writer("w") as writer:
+        writer.write(rows(range(8)))
+        writer.commit()
+        Catalog(str(tmp_path)).table("db.t").alter(AddColumn("note", "STRING"))
+        writer.write(rows(range(5, 15), 2))
+        writer.commit()
+        writer.write(rows(range(20), 3).append_column("note", pa.array(["x"] * 20)))
+        writer.commit()
+    assert found(Catalog(str(tmp_path)).table("db.t")) == dict.fromkeys(range(20), 3)
+    assert counts(table) == [{0: 10, 1: 10}]
+
+
+def test_rows_that_move_between_partitions_are_refused_by_name(tmp_path: Path) -> None:
+    """The format has such tables; ours are created with the partition columns in the key only."""
+    table = create(tmp_path, True)
+    schema = Path(table.location, "schema", "schema-0")
+    text = json.loads(schema.read_text())
+    schema.write_text(json.dumps({**text, "primaryKeys": ["k"]}))
+    with pytest.raises(UnsupportedFeatureError, match="rows move between partitions"):
+        Catalog(str(tmp_path)).table("db.t").writer("w")

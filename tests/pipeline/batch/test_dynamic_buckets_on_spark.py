@@ -1,0 +1,111 @@
+"""Batches of Spark into tables with dynamic buckets: the assigners are a stage of the one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+
+from freshet import Catalog
+from freshet.pipeline.batch.batch_report import BatchReport
+from freshet.pipeline.batch.routing import with_buckets
+from freshet.pipeline.batch.table_sink import table_sink
+from freshet.storage.commit.committer import Committer
+from freshet.storage.exceptions import OutdatedAssignmentError
+from freshet.storage.table import Table
+from tests.kit.spark import inside_query
+from tests.pipeline.batch.outcome_rows import data, dead, outcome_frame, tally
+from tests.pipeline.batch.test_assigner_task import counts
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = {"p": "INT NOT NULL", "k": "BIGINT NOT NULL", "name": "STRING", "v": "BIGINT"}
+
+
+def create(path: Path, *, partitioned: bool = True, **options: str) -> Table:
+    given = {"bucket": "-1", **{key.replace("_", "-"): value for key, value in options.items()}}
+    return Catalog(str(path)).create_table(
+        "db.t", schema=COLUMNS, primary_keys=["p", "k"], partition_keys=["p"] if partitioned else [], options=given
+    )
+
+
+def frame(spark: SparkSession, start: int, end: int, value: int, partitions: int = 2) -> Any:
+    return spark.range(start, end, 1, 3).select(
+        F.pmod(F.col("id"), F.lit(partitions)).cast("int").alias("p"),
+        F.col("id").alias("k"),
+        F.concat(F.lit("a name longer than eight bytes "), F.col("id")).alias("name"),
+        F.lit(value).cast("bigint").alias("v"),
+    )
+
+
+def found(table: Table) -> dict[int, int]:
+    rows = table.scan(["k", "v"]).to_arrow().to_pylist()
+    keyed = {row["k"]: row["v"] for row in rows}
+    assert len(keyed) == len(rows), "a key is in two buckets"
+    return keyed
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+@pytest.mark.parametrize("initial", [None, 1, 2])
+def test_new_and_known_keys_in_one_job_each(
+    spark: SparkSession, tmp_path: Path, partitioned: bool, initial: int | None
+) -> None:
+    first = {} if initial is None else {"dynamic-bucket.initial-buckets": str(initial)}
+    table = create(tmp_path, partitioned=partitioned, **{"dynamic-bucket.target-row-num": "40", **first})
+    sink = table_sink(str(tmp_path), "db.t", commit_user="stream")
+    spark.sparkContext.setJobGroup("dynamic", "dynamic")
+    expected: dict[int, int] = {}
+    with inside_query(spark):
+        for batch, (start, end) in enumerate([(0, 300), (200, 350), (0, 400)]):
+            sink(frame(spark, start, end, batch), batch)
+            expected |= dict.fromkeys(range(start, end), batch)
+            assert found(table) == expected
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("dynamic")) == 3
+    assert sum(sum(each.values()) for each in counts(table)) == 400
+    assert max(max(each.values()) for each in counts(table)) == 40
+    assert not table.check().damage
+
+
+def test_outcomes_with_dead_letters_and_tallies(spark: SparkSession, tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    table = catalog.create_table(
+        "shop.orders", schema={"id": "BIGINT", "name": "STRING"}, primary_keys=["id"], options={"bucket": "-1"}
+    )
+    reports: list[BatchReport] = []
+    sink = table_sink(
+        str(tmp_path), "shop.orders", commit_user="orders", on_report=reports.append, dead_letters="shop.dead"
+    )
+    for batch in range(2):
+        rows = [*(data(number, number, f"{batch}") for number in range(20)), dead(20), tally(21)]
+        outcomes = with_buckets(outcome_frame(spark, table.schema, rows), table.schema, table.options)
+        with inside_query(spark):
+            sink(outcomes, batch)
+    assert [(report.result.applied, report.result.dead_count) for report in reports] == [(20, 1)] * 2
+    assert sorted(table.scan().to_arrow()["name"].to_pylist()) == ["1"] * 20
+    assert sum(counts(table)[0].values()) == 20
+
+
+def test_a_batch_that_was_overtaken_is_refused_and_runs_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(tmp_path)
+    sink = table_sink(str(tmp_path), "db.t", commit_user="stream")
+    commit = Committer.commit
+
+    def overtaken(self: Committer, *arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(Committer, "commit", commit)
+        with table.writer("other") as writer:
+            writer.write([{"p": 0, "k": 4, "v": 100}, {"p": 0, "k": 1000, "v": 100}])
+            writer.commit()
+        return commit(self, *arguments, **named)
+
+    with inside_query(spark):
+        sink(frame(spark, 0, 10, 0), 0)
+        monkeypatch.setattr(Committer, "commit", overtaken)
+        with pytest.raises(OutdatedAssignmentError, match="another writer has added keys"):
+            sink(frame(spark, 0, 20, 1), 1)
+        sink(frame(spark, 0, 20, 1), 1)
+    assert found(table) == dict.fromkeys(range(20), 1) | {1000: 100}
