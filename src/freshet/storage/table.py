@@ -350,7 +350,7 @@ class Table(ReadableTable):
             return repair_lost_commit(lost_commit_named(store, manifest_list))
         return repair_lost_commit(the_lost_commit(store))
 
-    def repair_hash_indexes(self, *, progress: Callable[[int, int], None] = lambda _done, _of: None) -> HashIndexRepair:
+    def repair_hash_indexes(self, *, progress: Callable[[int, int], None] | None = None) -> HashIndexRepair:
         """Builds the hash indexes of dynamic buckets again that are missing, damaged, or lack keys of their bucket;
         reads the keys of all data files. `progress` is called with how many buckets are looked at, and of how many.
 

@@ -35,8 +35,8 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
     if options.has_dynamic_buckets:
         yield (
             "bucket=-1: let no other program add keys to the table while this pipeline runs. Programs of Freshet "
-            "refuse each other's commits, and batches are run again; Apache Paimon does not look, and a key may be in two "
-            "buckets. Compaction jobs may run"
+            "refuse each other's commits, and batches are run again; Apache Paimon does not look, and a key may be in "
+            "two buckets. Compaction jobs may run"
         )
     if not (options.write_only and is_compacted):
         yield from risky_options(options)

@@ -49,7 +49,7 @@ class HashIndexRepair:
     keys_in_two_buckets: tuple[tuple[str, int], ...]
 
 
-def repair_hash_indexes(store: TableStore, on_bucket: Callable[[int, int], None]) -> HashIndexRepair:
+def repair_hash_indexes(store: TableStore, on_bucket: Callable[[int, int], None] | None) -> HashIndexRepair:
     """Looks at each bucket of the latest snapshot; `on_bucket` is called with how many of how many are done.
 
     Raises `ConflictError` where another writer has changed one of the indexes meanwhile; nothing was committed then.
@@ -74,7 +74,8 @@ def repair_hash_indexes(store: TableStore, on_bucket: Callable[[int, int], None]
             gone = tuple(indexes.get(bucket_id, ()))
             message = CommitMessage(*bucket_id, DYNAMIC_BUCKET, new_index_files=(new,), deleted_index_files=gone)
             messages.append((message, why))
-        on_bucket(number + 1, len(buckets))
+        if on_bucket is not None:
+            on_bucket(number + 1, len(buckets))
     return HashIndexRepair(_committed(store, messages), len(buckets), _doubles(store, seen))
 
 
