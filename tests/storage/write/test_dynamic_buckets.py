@@ -27,6 +27,7 @@ from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
 from freshet.storage.write.task_writer import TaskWriter
+from tests.kit.bucket_store import CHOSEN, copy_over
 
 SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
 
@@ -361,3 +362,23 @@ def test_rows_that_move_between_partitions_are_refused_by_name(tmp_path: Path) -
     schema.write_text(json.dumps({**text, "primaryKeys": ["k"]}))
     with pytest.raises(UnsupportedFeatureError, match="rows move between partitions"):
         Catalog(str(tmp_path)).table("db.t").writer("w")
+
+
+def test_a_lost_commit_is_repaired_into_the_buckets_of_today(tmp_path: Path) -> None:
+    """Another program has replaced its snapshot in an object store, and has added keys."""
+    table = Catalog(tmp_path, options=CHOSEN).create_table(
+        "db.t",
+        schema={"p": "INT NOT NULL", "k": "BIGINT NOT NULL", "v": "BIGINT"},
+        primary_keys=["p", "k"],
+        options={"bucket": "-1", "dynamic-bucket.target-row-num": "4"},
+    )
+    write(table, rows(range(3)))
+    write(table, rows(range(2, 9), 2))
+    copy_over(table.store, 2)
+    [lost] = table.lost_commits()
+    assert found(table) == dict.fromkeys(range(3), 1)
+    table.repair_lost_commit(lost.manifest_list)
+    assert found(table) == dict.fromkeys(range(2), 1) | dict.fromkeys(range(2, 9), 2)
+    assert counts(table) == [{0: 4, 1: 4, 2: 1}]
+    assert table.repair_lost_commit(lost.manifest_list).already_committed
+    assert not table.check().damage

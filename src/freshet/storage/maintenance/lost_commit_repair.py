@@ -24,6 +24,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.write.reassignment import reassigned
 from freshet.storage.write.renumbering import renumbered
 
 _LOG: Final = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ def repair_lost_commit(lost: LostCommit) -> CommitResult:
     upon = lost.built_upon
     if upon is None:
         _check_files(store, lost.files)
+        if store.options.has_dynamic_buckets:
+            messages = _assigned_anew(store, messages, record.identifier)
     else:
         messages = [_without_rows(message) for message in messages]
         _LOG.warning(
@@ -103,6 +106,12 @@ def _check_files(store: TableStore, paths: Sequence[str]) -> None:
             "hand; nothing was committed. Restore them from a backup, or write the rows again from their source",
             path=gone[0],
         )
+
+
+def _assigned_anew(store: TableStore, messages: Sequence[CommitMessage], identifier: int) -> list[CommitMessage]:
+    """The rows in the dynamic buckets of today: the index of the lost commit is that of another history."""
+    rows = [replace(each, new_index_files=(), deleted_index_files=()) for each in messages]
+    return reassigned(store, rows, store.snapshots.latest(), identifier=identifier)
 
 
 def _without_rows(message: CommitMessage) -> CommitMessage:
