@@ -33,6 +33,14 @@ def encode_hashes(hashes: Int32Array) -> bytes:
     return hashes.astype(_STORED).tobytes()
 
 
+def distinct(hashes: Int32Array) -> Int32Array:
+    """The hashes in ascending order, each once. Many times as fast as `np.unique`, which builds a hash table."""
+    ordered = np.sort(hashes)
+    is_first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered if is_first.all() else ordered[is_first]
+
+
 def index_state(file_names: Iterable[str]) -> str:
     """What distinguishes one set of index files from another: files never change under their name."""
     return blake2b("\n".join(sorted(file_names)).encode(), digest_size=_DIGEST_BYTES).hexdigest()

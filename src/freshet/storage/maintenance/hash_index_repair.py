@@ -16,7 +16,7 @@ import numpy as np
 
 from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.binary_row_arrays import row_hashes
-from freshet.storage.codec.hash_index import Int32Array, decode_hashes, encode_hashes
+from freshet.storage.codec.hash_index import Int32Array, decode_hashes, distinct, encode_hashes
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
 from freshet.storage.files.data_file_reader import read_data_file
@@ -116,15 +116,15 @@ def _stored_hashes(store: TableStore, bucket_id: BucketId, files: Sequence[DataF
             row_hashes([rows.column(name) for name in keys], store.key_types)
             for rows in read_data_file(store, *bucket_id, file, keys)
         ]
-        hashes.append(np.unique(np.concatenate(of_file)) if of_file else hashes[0])
-    return np.unique(np.concatenate(hashes))
+        hashes.append(distinct(np.concatenate(of_file)) if of_file else hashes[0])
+    return distinct(np.concatenate(hashes))
 
 
 def _doubles(store: TableStore, seen: dict[bytes, list[Int32Array]]) -> tuple[tuple[str, int], ...]:
     found = []
     for partition, of_buckets in sorted(seen.items()):
         everything = np.concatenate(of_buckets)
-        count = len(everything) - len(np.unique(everything))
+        count = len(everything) - len(distinct(everything))
         if count:
             found.append((store.partition_path(partition), count))
     return tuple(found)

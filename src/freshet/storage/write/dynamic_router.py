@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from freshet.storage.codec.binary_row_arrays import row_hashes
-from freshet.storage.codec.hash_index import encode_hashes
+from freshet.storage.codec.hash_index import distinct, encode_hashes
 from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError
 from freshet.storage.metadata.hash_index_store import REPAIR, LostIndexError
 from freshet.storage.metadata.live_files import live_entries
@@ -165,7 +165,7 @@ class _PartitionAssigner:
 
     def learn(self, hashes: Int32Array) -> None:
         """Notes hashes whose buckets will be asked for."""
-        new = np.unique(hashes[self.index.find(hashes) == UNKNOWN])
+        new = distinct(hashes[self.index.find(hashes) == UNKNOWN])
         if len(new):
             self._learned.append(new)
 
@@ -173,7 +173,7 @@ class _PartitionAssigner:
         """Gives those noted their buckets."""
         learned, self._learned = self._learned, []
         if learned:
-            self.assign(np.unique(np.concatenate(learned)))
+            self.assign(distinct(np.concatenate(learned)))
 
     def assign(self, hashes: Int32Array) -> Int16Array:
         """The bucket of each hash."""
@@ -182,7 +182,7 @@ class _PartitionAssigner:
         if len(missing):
             asked = hashes[missing]
             found = self._new.find(asked)
-            new = np.unique(asked[found == UNKNOWN])
+            new = distinct(asked[found == UNKNOWN])
             if len(new):
                 self._add(new)
                 found = self._new.find(asked)
@@ -193,8 +193,9 @@ class _PartitionAssigner:
     def _add(self, new: Int32Array) -> None:
         given = self._rule.assign(new, self._counts)
         self._new.add(new, given)
-        for bucket, count in zip(*(each.tolist() for each in np.unique(given, return_counts=True)), strict=True):
-            self._counts[bucket] = self._counts.get(bucket, 0) + count
+        counts = np.bincount(given)
+        for bucket in np.flatnonzero(counts).tolist():
+            self._counts[bucket] = self._counts.get(bucket, 0) + int(counts[bucket])
 
     def prepare(self) -> Iterator[CommitMessage]:
         """The index files of buckets that got keys."""

@@ -57,11 +57,15 @@ class KeyIndex:
 
     def add(self, hashes: Int32Array, buckets: Int16Array) -> None:
         """Adds hashes; one that is there keeps its bucket, of two equal ones the first counts."""
-        hashes, first = np.unique(hashes, return_index=True)
+        if not (hashes[1:] > hashes[:-1]).all():
+            hashes, first = np.unique(hashes, return_index=True)
+            buckets = buckets[first]
         is_new = self.find(hashes) == UNKNOWN
-        if not is_new.any():
+        if not is_new.all():
+            hashes, buckets = hashes[is_new], buckets[is_new]
+        if not len(hashes):
             return
-        self._recent.merge(hashes[is_new], buckets[first[is_new]])
+        self._recent.merge(hashes, buckets)
         if len(self._recent.hashes) > max(RECENT_MIN, len(self._large.hashes) // RECENT_SHARE):
             recent, self._recent = self._recent, _Sorted.empty()
             self._large.merge(recent.hashes, recent.buckets)
