@@ -26,7 +26,6 @@ def hashes(*values: int) -> npt.NDArray[np.int32]:
 def test_an_index_finds_what_was_added_first(parts: list[list[tuple[int, int]]], others: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_index, "RECENT_MIN", 8)
-        patch.setattr(key_index, "SORTED_MIN", 20)
         patch.setattr(key_index, "PIECE", 7)
         index, expected = KeyIndex(), dict[int, int]()
         for part in parts:

@@ -165,7 +165,8 @@ class _PartitionAssigner:
 
     def learn(self, hashes: Int32Array) -> None:
         """Notes hashes whose buckets will be asked for."""
-        new = distinct(hashes[self.index.find(hashes) == UNKNOWN])
+        asked = distinct(hashes)
+        new = asked[self.index.find(asked) == UNKNOWN]
         if len(new):
             self._learned.append(new)
 
@@ -173,29 +174,41 @@ class _PartitionAssigner:
         """Gives those noted their buckets."""
         learned, self._learned = self._learned, []
         if learned:
-            self.assign(distinct(np.concatenate(learned)))
+            self.assign(np.concatenate(learned))
 
     def assign(self, hashes: Int32Array) -> Int16Array:
-        """The bucket of each hash."""
-        buckets = self.index.find(hashes)
-        missing = np.flatnonzero(buckets == UNKNOWN)
-        if len(missing):
-            asked = hashes[missing]
-            found = self._new.find(asked)
-            new = distinct(asked[found == UNKNOWN])
-            if len(new):
-                self._add(new)
-                found = self._new.find(asked)
-            buckets[missing] = found
+        """The bucket of each hash, at least one."""
+        order = np.argsort(hashes)
+        buckets = np.empty(len(hashes), np.int16)
+        buckets[order] = self._assign(hashes[order])
         self._touched = int(buckets[0])
         return buckets
 
-    def _add(self, new: Int32Array) -> None:
+    def _assign(self, hashes: Int32Array) -> Int16Array:
+        """The same of hashes in ascending order."""
+        buckets = self.index.find(hashes)
+        missing = np.flatnonzero(buckets == UNKNOWN)
+        if len(missing):
+            found = self._new.find(hashes[missing])
+            unknown = np.flatnonzero(found == UNKNOWN)
+            found[unknown] = self._added(hashes[missing[unknown]])
+            buckets[missing] = found
+        return buckets
+
+    def _added(self, hashes: Int32Array) -> Int16Array:
+        """Buckets of new hashes, in ascending order; equal ones get the same."""
+        if not len(hashes):
+            return np.zeros(0, np.int16)
+        is_first = np.ones(len(hashes), np.bool_)
+        np.not_equal(hashes[1:], hashes[:-1], out=is_first[1:])
+        new = hashes[is_first]
         given = self._rule.assign(new, self._counts)
         self._new.add(new, given)
         counts = np.bincount(given)
         for bucket in np.flatnonzero(counts).tolist():
             self._counts[bucket] = self._counts.get(bucket, 0) + int(counts[bucket])
+        buckets: Int16Array = given[np.cumsum(is_first) - 1]
+        return buckets
 
     def prepare(self) -> Iterator[CommitMessage]:
         """The index files of buckets that got keys."""

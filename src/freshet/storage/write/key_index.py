@@ -26,9 +26,6 @@ UNKNOWN: Final = -1
 RECENT_MIN: Final = 65_536
 RECENT_SHARE: Final = 16
 
-SORTED_MIN: Final = 10_000
-"""So many hashes are sorted before they are looked up."""
-
 PIECE: Final = 262_144
 
 
@@ -48,7 +45,8 @@ class KeyIndex:
         return self._large.size_bytes + self._recent.size_bytes
 
     def find(self, hashes: Int32Array) -> Int16Array:
-        """The bucket of each hash, `UNKNOWN` where it has none."""
+        """The bucket of each hash, `UNKNOWN` where it has none. Hashes in ascending order are found six times as fast:
+        neighbours are in the same part of memory."""
         buckets = self._large.find(hashes)
         if len(self._recent.hashes):
             missing = np.flatnonzero(buckets == UNKNOWN)
@@ -71,7 +69,10 @@ class KeyIndex:
             self._large.merge(recent.hashes, recent.buckets)
 
     def merge(self, other: KeyIndex) -> None:
-        """Adds all that another one has."""
+        """Adds all that another one has, which is not used any more."""
+        if not len(self):
+            self._large, self._recent = other._large, other._recent
+            return
         for each in (other._large, other._recent):
             if len(each.hashes):
                 self.add(each.hashes, each.buckets)
@@ -114,14 +115,6 @@ class _Sorted:
     def find(self, hashes: Int32Array) -> Int16Array:
         if not len(self.hashes):
             return np.full(len(hashes), UNKNOWN, np.int16)
-        if len(hashes) < SORTED_MIN:
-            return self._find(hashes)
-        order = np.argsort(hashes)  # neighbours are found in the same part of memory: six times as fast
-        buckets = np.empty(len(hashes), np.int16)
-        buckets[order] = self._find(hashes[order])
-        return buckets
-
-    def _find(self, hashes: Int32Array) -> Int16Array:
         places = np.searchsorted(self.hashes, hashes)
         places[places == len(self.hashes)] = 0
         return np.where(self.hashes[places] == hashes, self.buckets[places], np.int16(UNKNOWN))
