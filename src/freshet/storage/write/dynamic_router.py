@@ -14,6 +14,7 @@ Source: FORMAT.md §8.3.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -219,8 +220,9 @@ class _PartitionAssigner:
         written: dict[int, KnownFile] = {}
         for bucket, hashes in self._new.by_bucket():
             old = before.get(bucket)
-            data = (b"" if old is None else self._bytes(bucket, old)) + encode_hashes(hashes)
-            written[bucket] = KnownFile.of(self._store.hash_indexes.write(data), data)
+            start, checksum = (b"", 0) if old is None else self._bytes(bucket, old)
+            added = encode_hashes(hashes)
+            written[bucket] = KnownFile.of(self._store.hash_indexes.write(start + added), added, checksum)
         self.index.expect(self._new, written)
         self._new = KeyIndex()
         for bucket, file in written.items():
@@ -230,12 +232,14 @@ class _PartitionAssigner:
         if not written:
             yield CommitMessage(self._partition, touched, DYNAMIC_BUCKET, assigned_upon=state)
 
-    def _bytes(self, bucket: int, file: KnownFile) -> bytes:
+    def _bytes(self, bucket: int, file: KnownFile) -> tuple[bytes, int]:
+        """The bytes of an index file, and their checksum."""
         try:
-            return self._store.hash_indexes.read(file.meta)
+            return self._store.hash_indexes.read(file.meta), file.checksum
         except LostIndexError as error:
             if self._rule.share == SOLE_ASSIGNER:
-                return encode_hashes(self.index.hashes_of(bucket))
+                known = encode_hashes(self.index.hashes_of(bucket))
+                return known, zlib.crc32(known)
             latest = self._store.hash_indexes.files(self._store.snapshots.latest()).get(self._partition, {})
             if bucket in latest and latest[bucket].file_name == file.meta.file_name:
                 raise

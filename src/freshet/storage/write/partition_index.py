@@ -34,9 +34,9 @@ class KnownFile:
     checksum: int
 
     @classmethod
-    def of(cls, meta: IndexFileMeta, data: bytes) -> KnownFile:
-        """A file with these bytes."""
-        return cls(meta, zlib.crc32(data))
+    def of(cls, meta: IndexFileMeta, data: bytes, checksum: int = 0) -> KnownFile:
+        """A file with these bytes, after others of this checksum."""
+        return cls(meta, zlib.crc32(data, checksum))
 
     def begins(self, data: bytes) -> bool:
         """Whether the bytes begin with those of this file."""
