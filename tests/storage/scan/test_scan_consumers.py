@@ -116,14 +116,16 @@ def test_half_read_scans_hold_no_threads_of_their_own(table: Table) -> None:
     assert sum(batch.num_rows for batches in [first, *held] for batch in batches) > 0, "each goes on where it was"
 
 
-def test_half_read_scans_close_their_files(table: Table) -> None:
+def test_half_read_scans_close_their_files(tmp_path: Path) -> None:
+    table = filled(tmp_path, [], *[rows(0, 500_000)] * 4)
+
     def open_files() -> int:
-        return sum(1 for link in Path("/proc/self/fd").iterdir() if _target(link).startswith(table.location))
+        return sum(_target(link).startswith(table.location) for link in Path("/proc/self/fd").iterdir())
 
     held = [table.scan().to_batches() for _ in range(5)]
     for batches in held:
         next(batches)
-    assert open_files() > 0
+    assert open_files() >= 5
     held[0].close()  # type: ignore[attr-defined]
     held.clear()
     del batches
