@@ -13,6 +13,7 @@ from freshet import Catalog
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.routing import with_buckets
 from freshet.pipeline.batch.table_sink import table_sink
+from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import OutdatedAssignmentError
 from freshet.storage.table import Table
@@ -56,14 +57,15 @@ def test_new_and_known_keys_in_one_job_each(
     first = {} if initial is None else {"dynamic-bucket.initial-buckets": str(initial)}
     table = create(tmp_path, partitioned=partitioned, **{"dynamic-bucket.target-row-num": "40", **first})
     sink = table_sink(str(tmp_path), "db.t", commit_user="stream")
-    spark.sparkContext.setJobGroup("dynamic", "dynamic")
+    group = f"dynamic {partitioned} {initial}"
+    spark.sparkContext.setJobGroup(group, group)
     expected: dict[int, int] = {}
     with inside_query(spark):
         for batch, (start, end) in enumerate([(0, 300), (200, 350), (0, 400)]):
             sink(frame(spark, start, end, batch), batch)
             expected |= dict.fromkeys(range(start, end), batch)
             assert found(table) == expected
-    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("dynamic")) == 3
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == 3
     assert sum(sum(each.values()) for each in counts(table)) == 400
     assert max(max(each.values()) for each in counts(table)) == 40
     assert not table.check().damage
@@ -105,7 +107,9 @@ def test_a_batch_that_was_overtaken_is_refused_and_runs_again(
     with inside_query(spark):
         sink(frame(spark, 0, 10, 0), 0)
         monkeypatch.setattr(Committer, "commit", overtaken)
-        with pytest.raises(OutdatedAssignmentError, match="another writer has added keys"):
+        with pytest.raises(PipelineFailedError, match="ConflictError: .*another writer has added keys"):
             sink(frame(spark, 0, 20, 1), 1)
+        assert isinstance(sink.failure, OutdatedAssignmentError)
+        assert found(table) == dict.fromkeys(range(10), 0) | {4: 100, 1000: 100}
         sink(frame(spark, 0, 20, 1), 1)
     assert found(table) == dict.fromkeys(range(20), 1) | {1000: 100}

@@ -443,9 +443,11 @@ def test_rows_of_a_frame_that_are_there_twice_are_not_committed(
     """The position of each row in its Spark partition crosses with it."""
     table = _create(tmp_path, {"id": "BIGINT"})
     distributed = Routing.distributed
-    monkeypatch.setattr(
-        Routing, "distributed", lambda self, frame: distributed(self, frame).union(distributed(self, frame))
-    )
+
+    def twice(*arguments: Any) -> DataFrame:
+        return distributed(*arguments).union(distributed(*arguments))
+
+    monkeypatch.setattr(Routing, "distributed", twice)
     with pytest.raises(PipelineFailedError, match="missing or there twice"):
         _sink(tmp_path, [])(spark.range(10), 0)
     assert table.snapshots() == []
