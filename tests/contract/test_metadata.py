@@ -198,7 +198,7 @@ def test_tables_of_paimon_that_cannot_be_read_are_refused(
 @pytest.mark.parametrize(
     "options",
     [
-        {"record-level.expire-time": "1 d", "record-level.time-field": "t"},
+        {"data-file.external-paths": "file:///not/used"},
     ],
     ids=str,
 )

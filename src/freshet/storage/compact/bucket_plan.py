@@ -31,7 +31,8 @@ _HOUR_MS: Final = 3_600_000
 
 
 def plan_full(levels: Levels, options: CoreOptions, *, marked: Collection[str] = frozenset()) -> CompactionUnit | None:
-    """Everything to the highest level, and files there that deletion vectors mark, by name, without the marked rows."""
+    """Everything to the highest level; of files there those that are `marked` by name: deletion vectors mark rows of
+    them, or some have expired."""
     return pick_full(levels, force_rewrite=options.compaction_force_rewrite_all_files, marked=marked)
 
 

@@ -17,6 +17,9 @@ With deletion vectors, rows of inputs that are marked are passed over, and the r
 marked: what is written takes its place, so that readers need not merge. Deletes go no further than level 0 then. A file
 of level 0 that only changes its level is read and looked up for that. Positions marked are part of the result.
 
+Rows that have expired (`record_expiry`) are left out as they are read, and where they are looked up; one that is found
+above is marked all the same.
+
 Rewrites emit their changes where the table has a changelog producer that asks for it (`changelog.producer`). A file
 that only changes its level is then read and looked up all the same, for its changelog alone.
 
@@ -39,6 +42,7 @@ from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.producer import compaction_changelog
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.compact.record_expiry import RecordExpiry, record_expiry
 from freshet.storage.compact.section_merge import MergeRule, SectionMerge
 from freshet.storage.compact.task import CompactionPlan, Section, plan_task
 from freshet.storage.files.data_file_paths import delete_data_file
@@ -102,6 +106,8 @@ class _Target:
     vectors: BucketVectors | None
     held: Mapping[str, pa.Table]
     """Rows of files just written, by name of the file."""
+    expiry: RecordExpiry | None
+    """Which rows are left out because they are old, as of when the unit began."""
 
     @property
     def drops_deletes(self) -> bool:
@@ -150,7 +156,7 @@ class Rewriter:
         `vectors` are the deletion vectors of the bucket, None in a table without. `held` are the rows of files just
         written (`files.stored_columns`), which are not read again, by name of the file.
         """
-        options = self.store.options
+        options, expiry = self.store.options, record_expiry(self.store)
         plan = plan_task(
             unit,
             interval_partition(unit.files, self.comparator),
@@ -158,8 +164,9 @@ class Rewriter:
             small_file_bytes=options.compaction_file_size_bytes,
             force_rewrite=options.compaction_force_rewrite_all_files,
             rewrites_moves=lambda file: self._rewrites_move(file, unit.output_level, levels.max_level),
+            has_expired=lambda file: expiry is not None and expiry.has_expired(file),
         )
-        target = _Target(partition, bucket, levels, unit.output_level, vectors, held)
+        target = _Target(partition, bucket, levels, unit.output_level, vectors, held, expiry)
         self.store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
         before, after = list(plan.moves), list(plan.moved)
         lookups: list[DataFileMeta] = []
@@ -237,11 +244,12 @@ class Rewriter:
         files_lookup.stores.keep_only(target.levels.files)
         if target.vectors is None:
             lookup = RunLookup(files_lookup, self.order.key_columns, self.store.key_types, self.comparator)
-            return HigherLevels(lookup, self.order, self.store.options, runs)
+            return HigherLevels(lookup, self.order, self.store.options, runs, expiry=target.expiry)
         noted = NotedRows(UnmarkedRows(files_lookup, target.vectors))
         lookup = RunLookup(noted, self.order.key_columns, self.store.key_types, self.comparator)
         needs_rows = producer is not None or not self._newest_row_is_all()
-        return HigherLevels(lookup, self.order, self.store.options, runs, needs_rows, noted.rows if runs else None)
+        marks = noted.rows if runs else None
+        return HigherLevels(lookup, self.order, self.store.options, runs, needs_rows, marks, target.expiry)
 
     def _newest_row_is_all(self) -> bool:
         """True where the row written last is the result, whatever the old row was."""
@@ -264,7 +272,8 @@ class Rewriter:
         writer = KeyValueFileWriter(self.store, *level_of_bucket, FileSource.COMPACT)
         changelog = None if rule.producer is None else ChangelogFileWriter(self.store, *level_of_bucket)
         merge = SectionMerge(self.store.schema, self.order, self.merge_bytes, self.new_spill_path)
-        read = partial(self._read, target)
+        # A file that moves keeps its rows, old ones too.
+        read = partial(self._read, target, target.expiry if has_rows else None)
         held = HeldRows(self.store.schema, KEPT_BYTES_MAX if has_rows and self._is_looked_up(target) else 0)
         with undone_on_failure(writer.abort, None if changelog is None else changelog.abort):
             for section in sections:
@@ -294,7 +303,13 @@ class Rewriter:
         if rows is not None and self._is_looked_up(target):
             StoreCache(self.store, target.partition, target.bucket, self.lookup_metrics).keep(file, rows)
 
-    def _read(self, target: _Target, file: DataFileMeta, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, target: _Target, expiry: RecordExpiry | None, file: DataFileMeta, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        rows = self._stored(target, file, batch_rows)
+        return rows if expiry is None else expiry.live_batches(rows)
+
+    def _stored(self, target: _Target, file: DataFileMeta, batch_rows: int) -> Iterator[pa.RecordBatch]:
         deleted = None if target.vectors is None else target.vectors.of(file.file_name)
         held = None if deleted else target.held.get(file.file_name)
         if held is not None:

@@ -5,7 +5,8 @@
       smaller than small_file_bytes  merged with its neighbours; alone after all: moved
       otherwise                      moved, and it ends the group before it
     moved                            to the highest level with retracts (or an unknown number): rewritten instead;
-                                     at the output level already: untouched; otherwise only its level changes
+                                     or rows that have expired: rewritten in any case; at the output level already:
+                                     untouched; otherwise only its level changes
 
 Groups keep key order, so that the output of a group is one sorted stream.
 
@@ -46,12 +47,14 @@ def plan_task(
     small_file_bytes: int,
     force_rewrite: bool = False,
     rewrites_moves: Callable[[DataFileMeta], bool] = lambda _: False,
+    has_expired: Callable[[DataFileMeta], bool] = lambda _: False,
 ) -> CompactionPlan:
     """Plans the unit, whose files were cut into `sections` (`merge.sorted_runs`).
 
-    `rewrites_moves` says of a file that would only change its level that it must be rewritten after all.
+    `rewrites_moves` says of a file that would only change its level that it must be rewritten after all,
+    `has_expired` that it has rows to be left out, at whatever level.
     """
-    planner = _Planner(unit.output_level, max_level, force_rewrite, rewrites_moves)
+    planner = _Planner(unit.output_level, max_level, force_rewrite, rewrites_moves, has_expired)
     if unit.rewrite_each:
         for file in unit.files:
             planner.rewrites.append((_alone(file),))
@@ -77,6 +80,7 @@ class _Planner:
     max_level: int
     force_rewrite: bool
     rewrites_moves: Callable[[DataFileMeta], bool]
+    has_expired: Callable[[DataFileMeta], bool]
     moves: list[DataFileMeta] = field(default_factory=list)
     rewrites: list[tuple[Section, ...]] = field(default_factory=list)
 
@@ -91,7 +95,8 @@ class _Planner:
     def move(self, file: DataFileMeta) -> None:
         drops_retracts = self.output_level == self.max_level and not file.is_delete_free
         changes_level = file.level != self.output_level
-        if self.force_rewrite or drops_retracts or (changes_level and self.rewrites_moves(file)):
+        must_rewrite = self.force_rewrite or drops_retracts or self.has_expired(file)
+        if must_rewrite or (changes_level and self.rewrites_moves(file)):
             self.rewrites.append((_alone(file),))
         elif changes_level:
             self.moves.append(file)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +44,14 @@ from freshet.storage.options.choices import MergeEngine
 from freshet.storage.options.core import CoreOptions
 
 
+class LiveRows(Protocol):
+    """Leaves out rows that have expired: they count as not found."""
+
+    def live(self, rows: pa.Table) -> pa.Table:
+        """The others."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class HigherLevels:
     """The runs of a bucket above the output level, lowest first."""
@@ -54,6 +63,7 @@ class HigherLevels:
     needs_rows: bool = True
     marks: Mapping[str, Bitmap32] | None = None
     """Rows found so far that are to be marked, by name of their file; None where none are marked."""
+    expiry: LiveRows | None = None
 
     def complete(self, segments: KeySegments) -> KeySegments:
         """The keys as they go on; rows have the column of levels."""
@@ -93,5 +103,6 @@ class HigherLevels:
         found = self.lookup.find_lowest(self.runs, keys, columns)
         if found is None:
             return segments
-        rows = found.rows.select(segments.rows.column_names)
+        rows = found.rows if self.expiry is None else self.expiry.live(found.rows)
+        rows = rows.select(segments.rows.column_names)
         return sort_segments(pa.concat_tables([rows, segments.rows]), self.order)

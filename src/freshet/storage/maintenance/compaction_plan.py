@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_append, plan_due, plan_full
 from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.compact.record_expiry import expired_files
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.overlaps import overlap_error, overlapping_levels
@@ -131,7 +132,10 @@ def planned_inputs(
         units = plan_append(files, store.options, has_buckets=total_buckets > 0, full=full)
         return tuple(file for unit in units for file in unit)
     levels = levels_of(store, files)
-    unit = plan_full(levels, store.options, marked=marked) if full else due_unit(store, levels)
+    if full:
+        unit = plan_full(levels, store.options, marked={*marked, *expired_files(store, files)})
+    else:
+        unit = due_unit(store, levels)
     return () if unit is None else unit.files
 
 

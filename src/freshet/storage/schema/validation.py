@@ -30,6 +30,7 @@ from freshet.storage.options.supported import check_access
 from freshet.storage.schema.engine_validation import check_engine
 from freshet.storage.schema.file_formats import check_file_formats
 from freshet.storage.schema.log_validation import check_log_options
+from freshet.storage.schema.record_expiry import time_column
 
 _NO_PARTITION_FOLDER: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 
@@ -149,6 +150,7 @@ def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Coll
     check_engine(schema, options, typed)
     _check_file_names(options)
     check_file_formats(schema, options)
+    time_column(schema, options)
     of_changelogs = options.changelog_file_stats_mode_given
     if of_changelogs is not None:
         parse_stats_mode(of_changelogs)

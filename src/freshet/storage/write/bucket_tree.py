@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_due, plan_full
 from freshet.storage.compact.picker import CompactionUnit, pick_level_0_alone
+from freshet.storage.compact.record_expiry import expired_files
 from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.merge.overlaps import overlap_error, overlapping_levels
 from freshet.storage.merge.sorted_runs import Levels, build_levels
@@ -79,7 +80,8 @@ class BucketTree:
     def full(self) -> CompactionUnit | None:
         """Everything."""
         marked = frozenset[str]() if self._index is None else self._index.vectors.marked_files
-        return plan_full(self.levels, self._store.options, marked=marked)
+        expired = expired_files(self._store, self.levels.files)
+        return plan_full(self.levels, self._store.options, marked=marked | expired)
 
     def exactly(self, inputs: frozenset[FileId], output_level: int) -> CompactionUnit | None:
         """These files; None when one of them is gone."""

@@ -15,6 +15,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import MergeEngine
 from freshet.storage.options.engine import engine_options
+from freshet.storage.schema.record_expiry import time_column
 from freshet.storage.write.append_bucket_writer import AppendBucketWriter
 from freshet.storage.write.bucket_writer import BucketTools
 from freshet.storage.write.bucketing import BucketCounts, BucketRouter, RowRouter
@@ -69,6 +70,7 @@ def table_rewriter(
     store: TableStore, scratch: Scratch, metrics: MergeMetrics, lookup_metrics: LookupMetrics
 ) -> Rewriter:
     """The compaction of a primary-key table."""
+    time_column(store.schema, store.options)  # of a table made elsewhere it may be none: reported at once
     return Rewriter(
         store=store,
         order=row_order(store.schema, store.options),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from freshet.storage.options.choices import ChangelogProducer, MergeEngine, SequenceInitMode, SortOrder
-from freshet.storage.options.option import COLUMN_NAMES, FLAG, INT, NAMES, TEXT, Option, Status, one_of
+from freshet.storage.options.option import COLUMN_NAMES, DURATION, FLAG, INT, NAMES, TEXT, Option, Status, one_of
 from freshet.storage.options.refusal import LATER, Access, Refusal, is_none_of, is_true
 
 
@@ -96,6 +96,12 @@ class MergeOptions:
     """Reads rows of level 0 too, before they are compacted, and merges. Slower reads of newer rows."""
     deletion_vectors_bitmap64 = Option("deletion-vectors.bitmap64", FLAG, False)
     """Writes deletion vectors with 64-bit positions; both kinds are always read. Not every reader knows them."""
+    record_level_expire_time_ms = Option("record-level.expire-time", DURATION, None)
+    """Compactions of keyed tables leave out rows that are older, by `record-level.time-field`. Until it is rewritten a
+    row is read; no -D is emitted for it."""
+    record_level_time_field = Option("record-level.time-field", TEXT, None)
+    """The column that says how old a row is: INT (seconds), BIGINT (seconds, or milliseconds from 1000000000000 on),
+    TIMESTAMP or TIMESTAMP_LTZ. Rows with NULL there never expire."""
     force_lookup = Option("force-lookup", FLAG, False, immutable=True)
     """Looks up the stored row at every compaction of level 0, as the lookup changelog does, without a changelog.
     Commits take longer, reads get whole rows."""

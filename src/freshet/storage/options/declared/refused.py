@@ -74,7 +74,6 @@ REFUSED: Final = (
     _refused("blob-view-field", Access.READ, is_set, _NO_BLOB, immutable=True),
     _refused("vector-field", Access.READ, is_set, "VECTOR columns are not read"),
     _refused("row-tracking.enabled", Access.WRITE, is_true, "rows would have no row id", immutable=True),
-    _refused("record-level.expire-time", Access.WRITE, is_set, "compaction would keep expired rows"),
     _refused("data-file.external-paths", Access.WRITE, is_set, "files would lie in the table folder"),
     _refused("metadata.iceberg.storage", Access.WRITE, is_none_of("disabled"), "Iceberg metadata would fall behind"),
     _refused("pk-vector.index.columns", Access.WRITE, is_set, _INDEX),
