@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from freshet.logstore.exceptions import LogConfigError
+from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.table_log import LogProgress, log_of
-from freshet.storage.table import SetOption, Table
+from freshet.storage.table import ResetOption, SetOption, Table
 from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit, StreamRequest
 from tests.kit.fake_log import FakeLog
 from tests.kit.rescaled import with_buckets
 from tests.logstore.logged_tables import Stream, folded, held, lines, make_logged, rows, write
 
 
-def rescaled(table: Table, buckets: int) -> None:
+def overwritten(table: Table, buckets: int) -> None:
     """Puts all rows into that many buckets, as an overwrite does."""
     unlogged = table.without_log()
     gone = tuple(unlogged.files())
@@ -50,7 +51,7 @@ def test_n19_readers_follow_a_table_into_more_buckets(log: FakeLog, table: Table
     with pytest.raises(LogConfigError, match=r"has 2 buckets and topic t of its log 1 partitions.*to a new name"):
         more.writer("u")
     more = more.alter(SetOption("kafka.topic", "t2"))
-    rescaled(more, 2)
+    overwritten(more, 2)
     write(more, "+I 1 x | +I 4 d", "-D 2 b")
     seen = folded(stream(), seen)
     assert seen == held(more) == {1: "x", 3: "c", 4: "d"}
@@ -70,7 +71,7 @@ def filled(table: Table, value: str) -> None:
 
 def in_buckets(table: Table, count: int) -> Table:
     more = with_buckets(table, str(count)).alter(SetOption("kafka.topic", f"t{count}"))
-    rescaled(more, count)
+    overwritten(more, count)
     return more
 
 
@@ -122,3 +123,21 @@ def test_an_overwrite_into_other_buckets_takes_all_rows_away_first(
     again = more.engine.split_stream(StreamRequest(scan_mode="from-snapshot", from_snapshot=1))
     last = {int(key): (kind, value) for kind, key, value in (line.split() for line in in_a_batch(again, again.first()))}
     assert last == dict.fromkeys(ALL_KEYS, ("+I", "b"))
+
+
+def test_a_rescale_goes_without_the_log_and_readers_follow(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+    table = make_logged(tmp_path, bucket="1")
+    filled(table, "a")
+    stream = Stream(table, isolation)
+    seen = folded(stream())
+    with pytest.raises(UnsupportedFeatureError, match=r"it has a log.*--reset log\.system.*another kafka\.topic"):
+        table.rescale(4)
+    with pytest.raises(UnsupportedFeatureError, match="it has a log"):
+        table.without_log().rescale(4)
+    unlogged = table.alter(ResetOption("log.system"))
+    unlogged.rescale(4)
+    more = Table.open(table.location).alter(SetOption("log.system", "kafka"), SetOption("kafka.topic", "t4"))
+    assert folded(stream(), seen) == held(more) and not stream(), "no row changed"
+    filled(more, "b")
+    assert folded(stream(), seen) == held(more) == dict.fromkeys(ALL_KEYS, "b")
+    assert len(log.topics["t4"].partitions) == 4

@@ -29,6 +29,7 @@ from freshet.storage.io.env import Env, absolute_path
 from freshet.storage.maintenance.compaction_plan import PartitionChoice, plan_compaction
 from freshet.storage.maintenance.hash_index_repair import HashIndexRepair, repair_hash_indexes
 from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
+from freshet.storage.maintenance.rescale import RescaleCallback, RescaleProgress, RescaleResult, rescale
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
     CompactionBudget,
@@ -71,6 +72,8 @@ __all__ = [
     "LostCommit",
     "MoveColumn",
     "RenameColumn",
+    "RescaleProgress",
+    "RescaleResult",
     "ResetOption",
     "SchemaChange",
     "SetColumnComment",
@@ -303,6 +306,27 @@ class Table(ReadableTable):
             result = run_compaction(store, works, budget=budget, progress=progress, elsewhere=elsewhere)
         store.env.finish_later()
         return result
+
+    def rescale(
+        self,
+        bucket: int,
+        *,
+        partition: PartitionChoice | None = None,
+        progress: RescaleCallback | None = None,
+        elsewhere: Elsewhere | None = None,
+    ) -> RescaleResult:
+        """Gives the table another fixed number of buckets: first the option, then the partitions, one commit each.
+
+        No row changes and no change is emitted. What is interrupted goes on with the next call; in between each
+        partition is read and written with the number that it has. A partition that others commit to meanwhile is done
+        again; their writers are refused while rows wait that were meant for its old buckets, and go on when they are
+        started again. `partition` chooses those that are rewritten; the rest is as in `compact`.
+
+        Raises `InvalidRequestError` from and to `bucket=-1`, `UnsupportedFeatureError` for a table with a log,
+        `ConflictError` when others commit to a partition all the time or rescale the table to another number.
+        """
+        with self.store.naming_dropped_table():
+            return rescale(self.store, bucket, partition=partition, progress=progress, elsewhere=elsewhere)
 
     def sort_compact(
         self,

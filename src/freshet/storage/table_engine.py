@@ -5,7 +5,7 @@ A program that reads and writes in one process needs nothing of it: `Table.scan`
 | step | where | names |
 |---|---|---|
 | plan | driver | `log`, `has_committed`, `latest_schema_id`, `is_rescaled`; for readers `split_stream` |
-| write | task | `task_writer`, `renumbered`; `run_compaction`, `run_background_unit` of what a driver chose |
+| write | task | `task_writer`, `renumbered`; `run_compaction`, `run_rescale`, `run_background_unit`: a driver chose |
 | commit | driver | `complete_full_compaction`, `committer`, `show_hidden_rows`; `discard` where nothing is committed |
 | compact | driver | `background_compaction`, between batches |
 | look | anywhere | `warnings`, `level0_counts`, `commit_rows`, `marked_rows`, … |
@@ -42,6 +42,7 @@ from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.maintenance.background_compaction import BackgroundCompaction, BackgroundUnit, run_background_unit
+from freshet.storage.maintenance.bucket_rescale import BucketRescale, rescale_buckets
 from freshet.storage.maintenance.compaction_plan import BucketCompaction
 from freshet.storage.maintenance.hidden_rows import show_hidden_rows
 from freshet.storage.maintenance.table_compaction import compact_bucket, complete_full_compaction
@@ -64,6 +65,7 @@ __all__ = [
     "BackgroundCompaction",
     "BackgroundUnit",
     "BucketCompaction",
+    "BucketRescale",
     "ChangeSplit",
     "CommitCheck",
     "CommitDigest",
@@ -130,7 +132,7 @@ class TableEngine:
         return any(snapshot.commit_kind is CommitKind.COMPACT for snapshot in recent)
 
     def is_rescaled(self) -> bool:
-        """Whether a partition has another number of buckets than the option `bucket` says: Apache Paimon rescales one
+        """Whether a partition has another number of buckets than the option `bucket` says: a rescale rewrites one
         partition after the other. Rows for such a partition go to buckets by the number that its files have."""
         return BucketCounts(self._store, self._store.snapshots.latest()).differ()
 
@@ -199,6 +201,10 @@ class TableEngine:
     def run_compaction(self, work: BucketCompaction) -> list[CommitMessage]:
         """Compacts one bucket here, for the process whose `Table.compact` has sent it elsewhere."""
         return compact_bucket(self._store, work)
+
+    def run_rescale(self, work: BucketRescale) -> list[CommitMessage]:
+        """Writes new buckets of a partition here, for the process whose `Table.rescale` has sent it elsewhere."""
+        return rescale_buckets(self._store, work)
 
     def run_background_unit(self, unit: BackgroundUnit) -> list[CommitMessage]:
         """Runs a compaction unit that `BackgroundCompaction` has chosen, in this process or another one."""

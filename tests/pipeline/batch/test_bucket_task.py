@@ -18,7 +18,7 @@ from freshet.pipeline.decode.outcomes import SUB, TAG, TAG_GONE
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
-from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError
+from freshet.storage.exceptions import ConflictError, RetryableError
 from freshet.storage.table import Table
 from freshet.storage.table_engine import TaskLog
 from tests.kit.rescaled import with_buckets
@@ -99,7 +99,7 @@ def test_a_row_goes_to_the_bucket_that_its_partition_has_for_it(
         assert table.scan().to_arrow()["v"].to_pylist() == ["new"] * 20
     else:
         message = f"has {files} buckets, and rows for it were routed to {routed}.*Start the stream again"
-        with pytest.raises(InvalidRequestError, match=message):
+        with pytest.raises(ConflictError, match=message):
             sum_results(results)
 
 

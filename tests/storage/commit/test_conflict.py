@@ -87,12 +87,14 @@ def test_plain_append_never_looks_at_live_files() -> None:
     assert conflicts("+a@0[1,9]", "+b@0[1,9]", CommitKind.APPEND) == []
 
 
-def test_bucket_count_must_stay_except_in_an_overwrite() -> None:
+def test_files_of_a_partition_have_one_bucket_count() -> None:
     change = (entry("+b@0", bucket=5, total=8),)
     counts = {EMPTY_ROW: 4}
     [conflict] = find_conflicts(SnapshotChange(CommitKind.APPEND, change), {}, bucket_counts=counts, sort_key=None)
     assert "the partition has 4 buckets, the change was written for 8" in conflict.reason
-    assert find_conflicts(SnapshotChange(CommitKind.OVERWRITE, change), {}, bucket_counts=counts, sort_key=None) == []
+    overwrite = SnapshotChange(CommitKind.OVERWRITE, change)
+    assert find_conflicts(overwrite, {}, bucket_counts={}, sort_key=None) == []
+    assert find_conflicts(overwrite, {}, bucket_counts=counts, sort_key=None) == [conflict], "it leaves files of 4"
     unaware = (entry("+b@0", total=-1),)
     assert find_conflicts(SnapshotChange(CommitKind.APPEND, unaware), {}, bucket_counts={}, sort_key=None) == []
 

@@ -277,7 +277,7 @@ def test_rows_routed_for_another_number_of_buckets_are_refused(tmp_path: Path) -
     commit(table, rows(*[(number, "a") for number in range(20)]))
     set_options(table, {"bucket": "4"})
     writer = table.writer()
-    with pytest.raises(InvalidRequestError, match="was written with 2 buckets, rows for it were routed to 4"):
+    with pytest.raises(ConflictError, match="was written with 2 buckets, rows for it were routed to 4"):
         writer.write_bucket(EMPTY_ROW, 1, rows((1, "a")))
 
 

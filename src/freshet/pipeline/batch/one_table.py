@@ -90,6 +90,7 @@ class OneTableJob:
         if not is_outcomes(names):
             return route_rows(frame, table.schema, table.options, tasks, is_rescaled=is_rescaled)
         self._commit.refuse_other_columns()
+        is_rescaled = is_rescaled or self._decoded_options.bucket != table.options.bucket
         return route_outcomes(names, self._commit.decoded, self._decoded_options, tasks, is_rescaled=is_rescaled)
 
     def _assigner(self, routing: Routing, task: BucketTask) -> AssignerTask | None:

@@ -67,6 +67,10 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "compact",
             "Compact a table, or a database, bucket by bucket. Streams that write to it meanwhile are not disturbed.",
         ),
+        "rescale": Listed(
+            "rescale",
+            "Give a table another fixed number of buckets, partition by partition. No row changes, readers go on.",
+        ),
         "expire": Listed(
             "maintenance",
             "Remove old snapshots and the files that only they use. What is not given comes from the table's options.",
@@ -75,7 +79,8 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         "check-table": Listed("maintenance", "Look for damage in a table: lost files and metadata that does not fit."),
         "repair": Listed(
             "repair",
-            "Find commits that another program has replaced in an object store, and commit their files again.",
+            "Find commits that another program has replaced in an object store, and commit their files again; or build "
+            "hash indexes of dynamic buckets again.",
         ),
         "register": Listed(
             "register",

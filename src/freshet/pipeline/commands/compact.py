@@ -137,7 +137,7 @@ def compact(
     pause_s = _pause_s(every) if every is not None else EVERY_S if continuous else None
     is_full = full is not False if pause_s is None else full is True
     budget = CompactionBudget(None if megabytes is None else megabytes * MEGABYTE, seconds)
-    partitions = _partitions(partition)
+    partitions = partitions_given(partition)
     columns = [] if order_by is None else [name.strip() for name in order_by.split(",") if name.strip()]
     if order_by is not None and (pause_s is not None or on_spark or seconds is not None or megabytes is not None):
         raise InvalidRequestError(
@@ -270,8 +270,8 @@ def _executors(on_spark: bool) -> AbstractContextManager[Elsewhere | None]:
     return executors
 
 
-def _partitions(given: Sequence[str] | None) -> dict[str, str] | None:
-    """`dt=2026-11-22` and the like, several in one text or in several."""
+def partitions_given(given: Sequence[str] | None) -> dict[str, str] | None:
+    """Partition keys with their values, from `dt=2026-11-22` and the like, several in one text or in several."""
     parts = [part.strip() for text in given or () for part in re.split("[,/]", text)]
     values: dict[str, str] = {}
     for part in parts:

@@ -1,4 +1,5 @@
-"""The part of `freshet compact` that needs Spark: buckets are compacted in tasks, this process plans and commits."""
+"""The part of `freshet compact` and `freshet rescale` that needs Spark: tasks compact and write buckets, this process
+plans and commits."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from dataclasses import dataclass
 from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.spark.session import session_of_a_command
 from freshet.storage.table import Elsewhere, TableHandle
-from freshet.storage.table_engine import BucketCompaction, CommitMessage, decode_commit_messages, encode_commit_messages
+from freshet.storage.table_engine import (
+    BucketCompaction,
+    BucketRescale,
+    CommitMessage,
+    decode_commit_messages,
+    encode_commit_messages,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +30,29 @@ class CompactTask:
         return encode_commit_messages(open_worker_table(self.table).engine.run_compaction(work))
 
 
+@dataclass(frozen=True, slots=True)
+class RescaleTask:
+    """Writes new buckets of a partition in a Python worker; a value that travels there."""
+
+    table: TableHandle
+
+    def __call__(self, work: BucketRescale) -> bytes:
+        """Encoded commit messages."""
+        return encode_commit_messages(open_worker_table(self.table).engine.run_rescale(work))
+
+
 @contextmanager
-def executors() -> Iterator[Elsewhere]:
+def executors(command: str = "freshet compact") -> Iterator[Elsewhere]:
     """Executors of the session that runs, or of one for as long as this lasts."""
-    with session_of_a_command("freshet compact") as spark:
+    with session_of_a_command(command) as spark:
         context = spark.sparkContext
 
         def compact_buckets(table: TableHandle, works: Sequence[BucketCompaction]) -> Sequence[Sequence[CommitMessage]]:
             encoded = context.parallelize(list(works), len(works)).map(CompactTask(table)).collect()
             return [decode_commit_messages(messages) for messages in encoded]
 
-        yield Elsewhere(compact_buckets, context.defaultParallelism)
+        def rescale_buckets(table: TableHandle, works: Sequence[BucketRescale]) -> Sequence[Sequence[CommitMessage]]:
+            encoded = context.parallelize(list(works), len(works)).map(RescaleTask(table)).collect()
+            return [decode_commit_messages(messages) for messages in encoded]
+
+        yield Elsewhere(compact_buckets, context.defaultParallelism, rescale_buckets)

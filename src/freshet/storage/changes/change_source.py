@@ -2,6 +2,7 @@
 
 | table | snapshot | changes are |
 |---|---|---|
+| any | OVERWRITE of a rescale | nothing: no row changes |
 | any whose overwrites are read | OVERWRITE | all rows it took away, then all it added (append tables: what it added) |
 | producer input, lookup, full-compaction | has a changelog | its changelog files |
 | producer none | APPEND | the files that it added |
@@ -62,6 +63,8 @@ class ChangeRules:
 
     def source(self, snapshot: Snapshot) -> ChangeSource:
         """What to read of a snapshot for the table's changelog."""
+        if snapshot.is_rescale:
+            return ChangeSource.NOTHING
         if self.reads_overwrites and snapshot.commit_kind is CommitKind.OVERWRITE:
             return ChangeSource.REPLACED if self.has_primary_key else ChangeSource.DELTA
         if self.producer is ChangelogProducer.NONE:

@@ -181,7 +181,8 @@ class LogHistory:
 
     def _source(self, snapshot: Snapshot) -> ChangeSource:
         source = self._rules.source(snapshot)
-        is_silent = source is ChangeSource.NOTHING and snapshot.commit_kind is CommitKind.OVERWRITE
+        is_overwrite = snapshot.commit_kind is CommitKind.OVERWRITE and not snapshot.is_rescale
+        is_silent = source is ChangeSource.NOTHING and is_overwrite
         return ChangeSource.REPLACED if is_silent else source
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.conflict import Conflict, bucket_count_conflicts, find_conflicts, looks_up
@@ -13,7 +13,7 @@ from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.overlaps import overlap_error
 from freshet.storage.metadata.live_files import NO_FILES, LiveFiles, live_entries
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.manifest import IndexEntry, ManifestFileMeta
+from freshet.storage.model.manifest import EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import UNAWARE_BUCKET
 
@@ -34,13 +34,7 @@ class ChangeFit:
 
         Of a compaction, buckets in conflict are left out; a conflict of any other change raises.
         """
-        counts: dict[bytes, int] = {}
-        counted = {entry.partition for entry in change.entries if entry.total_buckets > 0}
-        if counted and change.kind is not CommitKind.OVERWRITE:
-            counts = self._index.newest_bucket_counts(manifests, counted)
-            if bucket_count_conflicts(change, counts):
-                entries = live_entries(self._store.manifests, latest, partition=counted.__contains__)
-                counts = {entry.partition: entry.total_buckets for entry in entries}
+        counts = self._bucket_counts(change, latest, manifests)
         live = self._live(change, latest)
         conflicts = find_conflicts(
             change,
@@ -62,6 +56,27 @@ class ChangeFit:
             f"table {self._store.location}: the change does not fit on the table as it is now ({reasons}); "
             "nothing was committed, read the table again and repeat the change"
         )
+
+    def _bucket_counts(
+        self, change: SnapshotChange, latest: Snapshot | None, manifests: list[ManifestFileMeta]
+    ) -> dict[bytes, int]:
+        """Of partitions that the change adds files to: the number of buckets that the files it leaves there say."""
+        counted = {entry.partition for entry in change.entries if entry.total_buckets > 0}
+        if change.kind is CommitKind.OVERWRITE:
+            counted = {entry.partition for entry in change.entries if entry.kind is EntryKind.ADD} & counted
+            deleted = {entry.identity for entry in change.entries if entry.kind is EntryKind.DELETE}
+            return {
+                each.partition: each.total_buckets
+                for each in self._entries(latest, counted)
+                if each.identity not in deleted
+            }
+        counts = self._index.newest_bucket_counts(manifests, counted) if counted else {}
+        if bucket_count_conflicts(change, counts):
+            counts = {each.partition: each.total_buckets for each in self._entries(latest, counted)}
+        return counts
+
+    def _entries(self, latest: Snapshot | None, partitions: Collection[bytes]) -> list[ManifestEntry]:
+        return live_entries(self._store.manifests, latest, partition=partitions.__contains__) if partitions else []
 
     def _refuse_damaged(self, conflicts: Sequence[Conflict]) -> None:
         for conflict in conflicts:

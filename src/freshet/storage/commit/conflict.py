@@ -1,6 +1,7 @@
 """Conflict checks: does a change still fit on the snapshot it is to be built on?
 
-1. Unless it overwrites: within a partition the positive bucket counts of live and added files are equal.
+1. Within a partition the positive bucket counts of live and added files are equal; of an overwrite, those of the files
+   that it adds and leaves.
 2. The change alone never adds one identity twice; on the live files it never adds one that is live and never deletes
    one that is not; the files that a compaction looked keys up in are live, at whatever level.
 3. Primary-key tables: in every (partition, bucket, level >= 1) the key ranges of the files that remain are disjoint.
@@ -89,9 +90,10 @@ def find_conflicts(
     """Runs all checks that concern the kind of the change; empty when it fits.
 
     `live` holds the live files of (at least) the touched buckets, `bucket_counts` the bucket count in force of touched
-    partitions that have files. `sort_key` is None for append-only tables.
+    partitions that have files; for an overwrite, of those in which it leaves files. `sort_key` is None for append-only
+    tables.
     """
-    conflicts = [] if change.kind is CommitKind.OVERWRITE else bucket_count_conflicts(change, bucket_counts)
+    conflicts = bucket_count_conflicts(change, bucket_counts)
     conflicts += _duplicate_adds(change.entries)
     if change.kind is CommitKind.APPEND and not change.has_deletes:
         return conflicts
@@ -118,7 +120,7 @@ def bucket_count_conflicts(change: SnapshotChange, bucket_counts: Mapping[bytes,
                     entry.partition,
                     entry.bucket,
                     f"the partition has {expected} buckets, the change was written for {entry.total_buckets}; "
-                    "open the table again, or overwrite the partition to change its bucket count",
+                    "start the writer again: it goes on with the buckets of the partition",
                 )
             )
     return conflicts

@@ -129,7 +129,9 @@ def _without_rows(message: CommitMessage) -> CommitMessage:
 def _messages(lost: LostCommit) -> list[CommitMessage]:
     """The messages that the commit was made from, without its compaction."""
     record = lost.record
-    places = {entry.bucket_id: entry.total_buckets for entry in (*lost.entries, *lost.changelog_entries)}
+    # What it adds last: an overwrite may have deleted files of another number of buckets.
+    entries = sorted((*lost.entries, *lost.changelog_entries), key=lambda entry: entry.kind is EntryKind.ADD)
+    places = {entry.bucket_id: entry.total_buckets for entry in entries}
     index = {entry.bucket_id for entry in record.index_entries}
     messages = []
     for bucket_id in sorted({*places, *index}):

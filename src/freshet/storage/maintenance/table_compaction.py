@@ -25,6 +25,7 @@ from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.exceptions import ConflictError
+from freshet.storage.maintenance.bucket_rescale import BucketRescale
 from freshet.storage.maintenance.compaction_plan import BucketCompaction, PartitionChoice, plan_repair
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
@@ -58,10 +59,12 @@ class CompactionBudget:
 class Elsewhere:
     """Where buckets are compacted, if not in this process: `compact_buckets` compacts at most `parallelism` of them at
     the same time, and gives the messages of each (`compact_bucket` of this module, in any process, makes them).
+    Likewise `rescale_buckets` (`bucket_rescale`); without it a rescale writes the buckets in this process.
     """
 
     compact_buckets: Callable[[TableHandle, Sequence[BucketCompaction]], Sequence[Sequence[CommitMessage]]]
     parallelism: int
+    rescale_buckets: Callable[[TableHandle, Sequence[BucketRescale]], Sequence[Sequence[CommitMessage]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

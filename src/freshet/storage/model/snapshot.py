@@ -18,6 +18,10 @@ SNAPSHOT_VERSION: Final = 3
 BATCH_COMMIT_IDENTIFIER: Final = 9223372036854775807
 """Identifier of batch commits, which have no order of their own."""
 
+RESCALED_PROPERTY: Final = "freshet.rescaled"
+"""In an OVERWRITE that puts the rows of partitions into another number of buckets and changes none: that number. Part
+of what we write, do not change."""
+
 
 class CommitKind(StrEnum):
     """What a commit did; the text is part of the format."""
@@ -55,6 +59,11 @@ class Snapshot:
     operation: str | None = None
     uuid: str | None = None
     version: int = SNAPSHOT_VERSION
+
+    @property
+    def is_rescale(self) -> bool:
+        """True for an overwrite that only puts rows into other buckets: it changes no row."""
+        return self.commit_kind is CommitKind.OVERWRITE and RESCALED_PROPERTY in (self.properties or {})
 
     @property
     def manifest_lists(self) -> list[tuple[str, int | None]]:

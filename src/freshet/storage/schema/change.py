@@ -9,6 +9,7 @@
 | SetNullable | NULL -> NOT NULL only where the table's option allows it | unchanged |
 | MoveColumn | always | unchanged |
 | SetOption, ResetOption | the option may change once the table holds snapshots | unchanged |
+| SetBucketCount | a rescale makes it, from one fixed number to another, and rewrites the partitions next | unchanged |
 | SetComment, SetColumnComment | always | unchanged |
 
 Source: FORMAT.md §2.4, §13.
@@ -102,6 +103,14 @@ class ResetOption:
 
 
 @dataclass(frozen=True, slots=True)
+class SetBucketCount:
+    """Another fixed number of buckets for partitions to come; those that have files keep theirs until a rescale
+    rewrites them (`maintenance.rescale`)."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class SetComment:
     """Comment of the table; None takes it away."""
 
@@ -125,6 +134,7 @@ SchemaChange = (
     | MoveColumn
     | SetOption
     | ResetOption
+    | SetBucketCount
     | SetComment
     | SetColumnComment
 )
@@ -176,6 +186,8 @@ def _apply(schema: TableSchema, change: SchemaChange, *, has_snapshot: bool, all
             return _set_option(schema, key, option_text(value), has_snapshot)
         case ResetOption(key):
             return _set_option(schema, key, None, has_snapshot)
+        case SetBucketCount(count):
+            return _set_option(schema, "bucket", str(count), has_snapshot=False)
         case SetComment(comment):
             return replace(schema, comment=comment)
         case SetColumnComment(name, comment):
@@ -282,8 +294,8 @@ def _set_option(schema: TableSchema, key: str, value: str | None, has_snapshot: 
     if key == "bucket" and has_snapshot:
         raise InvalidRequestError(
             f"option 'bucket' cannot change from {old!r} to {value!r}: the rows of the table lie in the buckets that "
-            "they were written to; create another table with that number and copy the rows, or change the option with "
-            "Apache Paimon and let it rewrite each partition (INSERT OVERWRITE)",
+            "they were written to. From one fixed number to another: Table.rescale, or freshet rescale WAREHOUSE TABLE "
+            "--bucket N, which moves them; otherwise create another table and copy the rows",
             option="bucket",
         )
     options = {name: text for name, text in schema.options.items() if name != key}

@@ -10,9 +10,9 @@ The number of buckets belongs to the partition (`BucketCounts`):
     files of the partition    say it (`_TOTAL_BUCKETS` of their manifest entries), all of them the same number
     no files                  the option `bucket`
 
-The two differ only where the option was changed and partitions were rewritten one by one since (a rescale by Apache
-Paimon). While no schema of the table has another number, nothing is read; a partition that turns out to be written with
-another number all the same (`note`) counts with that.
+The two differ only where the option was changed and partitions were rewritten one by one since (a rescale, ours or
+Apache Paimon's). While no schema up to that of the snapshot has another number, nothing is read; a partition that turns
+out to be written with another number all the same (`note`) counts with that.
 
 Rows are split with their order kept inside each bucket: one group number per row, one stable sort of these small
 numbers (a radix sort), one gather per group. Rows that all belong together are passed on as they are.
@@ -56,7 +56,9 @@ class BucketCounts:
         self._store = store
         self._snapshot = snapshot
         self._found: dict[bytes, int] = {}
-        self._may_differ: bool | None = None
+        self._may_differ = False
+        self._looked_to = 0
+        """Schemas below this id are known not to have another number, unless `_may_differ`."""
 
     def of(self, partitions: Sequence[bytes]) -> list[int]:
         """The number of each partition, in their order."""
@@ -84,10 +86,15 @@ class BucketCounts:
         self._found.clear()
 
     def _was_changed(self) -> bool:
-        if self._may_differ is None:
-            self._may_differ = self.default > 0 and any(
-                self._option_at(number) != self.default for number in range(self._store.schema.id)
+        """A rescale makes a schema first, so that the snapshots of what it rewrites name that one or a later one."""
+        newest = max(self._store.schema.id, 0 if self._snapshot is None else self._snapshot.schema_id)
+        if self.default > 0 and not self._may_differ and self._looked_to <= newest:
+            self._may_differ = any(
+                self._option_at(number) != self.default
+                for number in range(self._looked_to, newest + 1)
+                if number != self._store.schema.id
             )
+            self._looked_to = newest + 1
         return self._may_differ
 
     def _option_at(self, schema_id: int) -> int | None:

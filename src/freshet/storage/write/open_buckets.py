@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import ConflictError, InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
@@ -63,11 +63,12 @@ class OpenBuckets:
         """How many buckets the partition has, for rows whose bucket was computed elsewhere, with `bucket_count` of
         them where that is known.
 
-        Raises `InvalidRequestError` where the partition has another number, and for a bucket that it does not have.
+        Raises `ConflictError` where the partition has another number, `InvalidRequestError` for a bucket that it does
+        not have.
         """
         total = self.at_base(lambda: self._router.total_buckets(partition))
         if bucket_count is not None and max(1, total) != max(1, bucket_count):
-            raise InvalidRequestError(
+            raise ConflictError(
                 f"{self._name_of(partition)} has {total} buckets, and rows for it were routed to {bucket_count}: it "
                 "was rescaled while they were on their way. Start the stream again; nothing of them was written",
                 path=self._store.location,
@@ -158,11 +159,12 @@ class OpenBuckets:
         self.touched.add(bucket_id)
 
     def _check_total(self, partition: bytes, total: int, found: int | None) -> None:
-        """Raises `InvalidRequestError` when rows were routed for another number of buckets than the files have."""
+        """Raises `ConflictError` when rows were routed for another number of buckets than the files have."""
         if found is not None and found != total:
-            raise InvalidRequestError(
-                f"{self._name_of(partition)} was written with {found} buckets, rows for it were routed to {total}; "
-                "abort, open the table again and write them again",
+            raise ConflictError(
+                f"{self._name_of(partition)} was written with {found} buckets, rows for it were routed to {total}: it "
+                "was rescaled meanwhile. Nothing of them was committed; start the stream again, or abort and write "
+                "them again",
                 path=self._store.location,
             )
 
