@@ -318,7 +318,7 @@ GATE: list[tuple[dict[str, str], bool, Access | None]] = [
     ({"bucket": "1", "manifest.format": "orc"}, True, None),
     ({"bucket": "1", "row-tracking.enabled": "true"}, True, Access.READ),
     ({"bucket": "1", "data-evolution.enabled": "true"}, True, None),
-    ({"bucket": "1", "sequence.snapshot-ordering": "true"}, True, None),
+    ({"bucket": "1", "sequence.snapshot-ordering": "true"}, True, Access.CREATE),
     ({"bucket": "1", "write.sequence-number-init-mode": "snapshot"}, True, Access.READ),
     ({"bucket": "1", "pk-clustering-override": "true"}, True, None),
     ({"bucket": "1", "branch": "b1"}, True, None),

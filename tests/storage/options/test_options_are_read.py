@@ -65,7 +65,7 @@ def test_every_option_that_is_declared_read_is_read() -> None:
 
 def test_options_that_are_refused_or_tolerated_are_not_read() -> None:
     others = {name: option for name, option in ATTRIBUTES.items() if option.status is not Status.READ}
-    assert len(others) == 5
+    assert len(others) == 4
     assert others.keys() & read_attributes(frozenset({"storage/options/risky.py"})) == set()
 
 

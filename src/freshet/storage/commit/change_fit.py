@@ -42,6 +42,7 @@ class ChangeFit:
             bucket_counts=counts,
             sort_key=self._sort_key,
             looks_up=self._looks_up,
+            numbers_repeat=self._store.options.sequence_snapshot_ordering,
         )
         has_buckets = self._store.options.bucket != UNAWARE_BUCKET or self._store.schema.has_primary_key
         conflicts += find_index_conflicts(change, self._index_of(latest), live.by_bucket, has_buckets=has_buckets)

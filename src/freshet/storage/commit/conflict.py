@@ -86,6 +86,7 @@ def find_conflicts(
     bucket_counts: Mapping[bytes, int],
     sort_key: SortKey | None,
     looks_up: LooksUp = LooksUp.NOTHING,
+    numbers_repeat: bool = False,
 ) -> list[Conflict]:
     """Runs all checks that concern the kind of the change; empty when it fits.
 
@@ -102,7 +103,7 @@ def find_conflicts(
         fitting = change.without(frozenset(conflict.bucket_id for conflict in file_conflicts))
         file_conflicts += _key_range_conflicts(fitting, live, sort_key)
         if change.kind is CommitKind.COMPACT:
-            file_conflicts += _unknown_files(fitting, live, sort_key, looks_up)
+            file_conflicts += _unknown_files(fitting, live, sort_key, looks_up, newer_by=0 if numbers_repeat else 1)
     return conflicts + file_conflicts
 
 
@@ -180,8 +181,10 @@ def _key_range_conflicts(change: SnapshotChange, live: LiveBuckets, sort_key: So
     return conflicts
 
 
-def _unknown_files(change: SnapshotChange, live: LiveBuckets, sort_key: SortKey, looks_up: LooksUp) -> list[Conflict]:
-    """Check 4."""
+def _unknown_files(
+    change: SnapshotChange, live: LiveBuckets, sort_key: SortKey, looks_up: LooksUp, newer_by: int
+) -> list[Conflict]:
+    """Check 4. A row is newer than others where its number is larger by `newer_by` at least."""
     deleted = {entry.identity for entry in change.entries if entry.kind is EntryKind.DELETE}
     taken: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
     for entry in change.entries:
@@ -204,7 +207,7 @@ def _unknown_files(change: SnapshotChange, live: LiveBuckets, sort_key: SortKey,
             file = other.file
             if identity in deleted or file.file_name in known:
                 continue
-            is_overtaken = file.level <= output_level and file.min_sequence_number <= newest
+            is_overtaken = file.level <= output_level and file.min_sequence_number < newest + newer_by
             low, high = sort_key(file.min_key), sort_key(file.max_key)
             if any(
                 (is_overtaken or 1 <= file.level <= deepest) and not (high < first or last < low)

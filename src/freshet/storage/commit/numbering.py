@@ -12,12 +12,17 @@ numbered as high or higher, and its rows, committed last, would not be seen. So 
 | some, all there | their deltas |
 | some expired | the live files of the buckets |
 
-Source: MERGING.md §1.
+With `sequence.snapshot-ordering` numbers of writers do not matter: the files that a commit brings get the id of its
+snapshot instead, in their entries, and are read with that; what compactions write has it in its rows
+(`numbered_by_snapshot`, `files.data_file_reader`).
+
+Source: MERGING.md §1, §1.5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.exceptions import NotFoundError
@@ -41,6 +46,22 @@ def outnumbered_buckets(store: TableStore, change: SnapshotChange, latest: Snaps
             number = entry.file.min_sequence_number
             smallest[entry.bucket_id] = min(smallest.get(entry.bucket_id, number), number)
     return frozenset(bucket for bucket, number in smallest.items() if number <= largest[bucket])
+
+
+def numbered_by_snapshot(change: SnapshotChange, snapshot_id: int) -> SnapshotChange:
+    """The change with its new rows numbered by the snapshot that is to be; compactions keep the numbers of rows."""
+    if change.kind is CommitKind.COMPACT:
+        return change
+    entries = tuple(
+        replace(
+            entry,
+            file=replace(entry.file, min_sequence_number=snapshot_id, max_sequence_number=snapshot_id),
+        )
+        if entry.kind is EntryKind.ADD
+        else entry
+        for entry in change.entries
+    )
+    return replace(change, entries=entries)
 
 
 def _largest_added(store: TableStore, waiting: Mapping[BucketId, int], latest: Snapshot) -> dict[BucketId, int]:

@@ -41,7 +41,7 @@ from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.neighbours import Neighbours
 from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
-from freshet.storage.commit.numbering import outnumbered_buckets
+from freshet.storage.commit.numbering import numbered_by_snapshot, outnumbered_buckets
 from freshet.storage.commit.strict_mode import StrictMode
 from freshet.storage.commit.table_check import check_claim
 from freshet.storage.commit.table_view import TableView
@@ -212,6 +212,8 @@ class SnapshotCommit:
             files.take_back()
             return SnapshotOutcome(None, aborted_compactions=aborted_compactions, is_certain=rounds.is_certain)
         # 4. Everything the snapshot names, then the snapshot.
+        if store.options.sequence_snapshot_ordering:
+            fitting = numbered_by_snapshot(fitting, view.latest_id + 1)
         record = record_of(request, fitting, latest) if store.claims.rules.looks_for_others else None
         lists = files.write(fitting, manifests, self._fit.next_index(fitting, latest), record)
         marked = replace(request, properties={**request.properties, **self._neighbours.properties(latest)})

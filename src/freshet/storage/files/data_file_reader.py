@@ -5,6 +5,7 @@
     3. leave out chunks (row groups, stripes) whose statistics show that no row can pass the filter
     4. read, convert, fill partition columns from the manifest: those inside the file are not trusted
     5. leave out rows that a deletion vector marks: its positions count all rows of the file
+    6. with `sequence.snapshot-ordering`, number rows by the snapshot that brought them
 
 Rows of a chunk that is read are never filtered: those of an overlapping section must not be dropped by anything but
 their key. `_KEY_` columns are never read: keys are the key columns. Source: FORMAT.md §2.3, §7.1, §7.3, §7.4, §13.
@@ -38,8 +39,9 @@ from freshet.storage.filters.literal import canonical
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema, arrow_type
-from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.data_type import DataField
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 from freshet.storage.paths import packed_range
 
 ROW_POSITION_COLUMN: Final = "_ROW_POSITION"
@@ -182,7 +184,10 @@ def read_data_file(
         deleted_rows=_checked_rows(deleted_rows, file, path) if deleted_rows else None,
         is_numbered=is_numbered,
     )
-    return _read(plan, batch_rows, use_threads)
+    batches = _read(plan, batch_rows, use_threads)
+    if system_columns and store.options.sequence_snapshot_ordering:
+        return _numbered_by_snapshot(batches, file, path)
+    return batches
 
 
 def _read(plan: _ReadPlan, batch_rows: int, use_threads: bool) -> Iterator[pa.RecordBatch]:
@@ -195,6 +200,25 @@ def _read(plan: _ReadPlan, batch_rows: int, use_threads: bool) -> Iterator[pa.Re
             projected = _shape(plan, pa.Table.from_batches([batch]))
             if projected.num_rows:
                 yield from projected.to_batches()
+
+
+def _numbered_by_snapshot(batches: Iterator[pa.RecordBatch], file: DataFileMeta, path: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a file that a commit brought with the number that its entry got then; of a compaction as they are."""
+    if file.file_source is None:
+        raise CorruptDataError(
+            "sequence.snapshot-ordering needs to know of each file whether a compaction wrote it, and the manifest "
+            "entry of this one does not say: it is older than the option. Write its rows into a new table",
+            path=path,
+        )
+    if file.file_source is not FileSource.APPEND:
+        return batches
+    return (_with_number(batch, file.min_sequence_number) for batch in batches)
+
+
+def _with_number(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    position = batch.schema.get_field_index(SEQUENCE_NUMBER_COLUMN)
+    numbers = pa.array(np.full(batch.num_rows, number, np.int64))
+    return batch.set_column(position, batch.schema.field(position), numbers)
 
 
 def _stored_batches(

@@ -78,7 +78,12 @@ def interval_partition(files: Iterable[DataFileMeta], comparator: KeyComparator)
 
 def older_first(section: Sequence[SortedRun]) -> list[SortedRun]:
     """Runs by age, so that sequence numbers mostly grow from run to run and ties fall to the newer one."""
-    return sorted(section, key=lambda run: (max(file.max_sequence_number for file in run.files), -run.files[0].level))
+    return sorted(section, key=_age)
+
+
+def _age(run: SortedRun) -> tuple[int, int, int]:
+    newest = max(file.max_sequence_number for file in run.files)
+    return newest, -run.files[0].level, max(file.creation_time_ms or 0 for file in run.files)
 
 
 def files_of(section: Iterable[SortedRun]) -> list[DataFileMeta]:

@@ -126,8 +126,10 @@ class CoreOptions(DeclaredOptions):
 
     @property
     def numbers_rows(self) -> bool:
-        """True when of two rows of a bucket the one with the larger sequence number is the later one."""
-        return self.has_primary_key or (self.bucket > 0 and self.bucket_append_ordered)
+        """True when of two rows of a bucket the one to which its writer gave the larger number is the later one."""
+        if self.has_primary_key:
+            return not self.sequence_snapshot_ordering
+        return self.bucket > 0 and self.bucket_append_ordered
 
     @property
     def has_dynamic_buckets(self) -> bool:

@@ -290,6 +290,8 @@ def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
         )
     if options.streaming_read_overwrite and not schema.has_primary_key:
         raise InvalidRequestError("streaming-read-overwrite needs a primary key", option="streaming-read-overwrite")
+    if options.sequence_snapshot_ordering:
+        _check_snapshot_ordering(schema, options)
     if schema.has_primary_key:
         return
     if options.changelog_producer is not ChangelogProducer.NONE:
@@ -300,6 +302,24 @@ def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
         raise InvalidRequestError(
             "full-compaction.delta-commits has no meaning for an append table without buckets",
             option="full-compaction.delta-commits",
+        )
+
+
+def _check_snapshot_ordering(schema: TableSchema, options: CoreOptions) -> None:
+    key = "sequence.snapshot-ordering"
+    if not schema.has_primary_key:
+        raise InvalidRequestError(f"{key} needs a primary key: it orders the rows of a key", option=key)
+    if options.sequence_field:
+        raise InvalidRequestError(
+            f"{key} and sequence.field contradict each other: either the snapshot says which change is later, or a "
+            "column; remove one of them",
+            option=key,
+        )
+    if not options.write_only:
+        raise InvalidRequestError(
+            f"{key} needs write-only=true: only a commit numbers the rows, so a writer cannot compact what it has "
+            "written; compact with `freshet compact` or Table.compact",
+            option=key,
         )
 
 

@@ -237,7 +237,9 @@ class KeyValueBucketWriter(BucketWriter):
         return bool(levels)
 
     def _run(self, unit: CompactionUnit | None, executor: Executor | None) -> bool:
-        if unit is None:
+        # Rows that the next commit will number are compacted after it.
+        is_unnumbered = self._store.options.sequence_snapshot_ordering and bool(self._increment.append.new_files)
+        if unit is None or is_unnumbered:
             self._tree.drop_held()
             return False
         self._tree.check_overlaps()

@@ -59,10 +59,10 @@ class MergeOptions:
         FLAG,
         False,
         immutable=True,
-        status=Status.REFUSED,
-        refusals=(Refusal(Access.READ, is_true, "the order of changes would be wrong", LATER),),
     )
-    """Orders changes by the snapshot that brought them; not supported here."""
+    """Of two changes of a key the one that was committed later wins, whenever it was written: rows get the id of their
+    snapshot for a number when they are committed. Needs `write-only=true`; other jobs compact. Of rows of a key that
+    one commit brought in several files the order is not defined."""
     sequence_number_init_mode = Option(
         "write.sequence-number-init-mode",
         one_of(SequenceInitMode),
