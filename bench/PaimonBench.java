@@ -21,13 +21,16 @@ import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.FileIO;
 import org.apache.paimon.fs.Path;
+import org.apache.paimon.index.HashBucketAssigner;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.reader.RecordReader;
 import org.apache.paimon.schema.Schema;
 import org.apache.paimon.schema.SchemaManager;
+import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
 import org.apache.paimon.table.sink.CommitMessage;
+import org.apache.paimon.table.sink.RowPartitionKeyExtractor;
 import org.apache.paimon.table.sink.StreamTableCommit;
 import org.apache.paimon.table.sink.StreamTableWrite;
 import org.apache.paimon.table.sink.StreamWriteBuilder;
@@ -304,17 +307,25 @@ public final class PaimonBench {
             writers.add(writer);
         }
         StreamTableCommit commit = builder.newCommit();
+        HashBucketAssigner assigner = assigner(table);
+        RowPartitionKeyExtractor keys = new RowPartitionKeyExtractor(table.schema());
         long started = System.nanoTime();
         for (int number = 0; number < commits; number++) {
             List<InternalRow> batch = rows.get(number);
             long identifier = number + 1;
+            int[] assigned = assigner == null ? null : new int[batch.size()];
+            for (int row = 0; assigned != null && row < assigned.length; row++) {
+                InternalRow each = batch.get(row);
+                assigned[row] = assigner.assign(keys.partition(each), keys.trimmedPrimaryKey(each).hashCode());
+            }
             List<Future<List<CommitMessage>>> pending = new ArrayList<>();
             for (int i = 0; i < threads; i++) {
                 StreamTableWrite writer = writers.get(i);
                 int mine = i;
                 Callable<List<CommitMessage>> job = () -> {
-                    for (InternalRow row : batch) {
-                        int bucket = writer.getBucket(row);
+                    for (int at = 0; at < batch.size(); at++) {
+                        InternalRow row = batch.get(at);
+                        int bucket = assigned == null ? writer.getBucket(row) : assigned[at];
                         if (bucket % threads == mine) {
                             writer.write(row, bucket);
                         }
@@ -332,6 +343,9 @@ public final class PaimonBench {
                 messages.addAll(future.get());
             }
             commit.commit(identifier, messages);
+            if (assigner != null) {
+                assigner.prepareCommit(identifier);
+            }
         }
         List<CommitMessage> last = new ArrayList<>();
         for (StreamTableWrite writer : writers) {
@@ -346,6 +360,16 @@ public final class PaimonBench {
         scratch.close();
         pool.shutdown();
         return "{\"seconds\": " + seconds + "}";
+    }
+
+    /** The only assigner of a table with dynamic buckets, null for other tables. */
+    private static HashBucketAssigner assigner(FileStoreTable table) {
+        if (table.bucketMode() != BucketMode.HASH_DYNAMIC) {
+            return null;
+        }
+        return new HashBucketAssigner(
+                table.snapshotManager(), "bench", table.store().newIndexFileHandler(), 1, 1, 0,
+                table.coreOptions().dynamicBucketTargetRowNum(), table.coreOptions().dynamicBucketMaxBuckets());
     }
 
     private String compact(String folder) throws Exception {

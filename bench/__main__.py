@@ -1,7 +1,7 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
     python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,log-latency,storage,engines,memory,spark,
-                          commits,lookup,background,changelogs,log,stores]
+                          commits,lookup,background,changelogs,log,stores,buckets]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.background_bench import background
+from bench.bucket_bench import buckets
 from bench.cdc_bench import cdc
 from bench.changelog_bench import changelogs
 from bench.commit_bench import commits
@@ -37,7 +38,7 @@ from bench.stores_bench import stores
 
 PARTS: Final = (
     "cdc", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "background",
-    "changelogs", "log", "stores",
+    "changelogs", "log", "stores", "buckets",
 )  # fmt: skip
 FORMER_NAMES: Final = {"beside": "background"}
 
@@ -104,6 +105,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
             log_costs(results, folder, factor, rounds)
         case "stores":
             stores(results, folder, factor, rounds, without)
+        case "buckets":
+            buckets(results, folder, factor, rounds, without)
 
 
 def _memory(folder: Path, runs: int, factor: float) -> str:

@@ -102,9 +102,9 @@ class CdcRun:
             raise PeerError(f"freshet run ended with {code}; its output is in {file.with_suffix('.log')}")
         return {"seconds": time.perf_counter() - started}
 
-    def warm(self, variant: str = "plain", select: Mapping[str, str] | None = None) -> Answer:
+    def warm(self, variant: str = "plain", select: Mapping[str, str] | None = None, bucket: int = 2) -> Answer:
         """The same pipeline in the session that lives on."""
-        return self.session.ask("run", self.pipeline_file(variant, "freshet", select))
+        return self.session.ask("run", self.pipeline_file(variant, "freshet", select, bucket=bucket))
 
     def at_store(self) -> Answer:
         """The same with the table in an object store."""
@@ -121,7 +121,12 @@ class CdcRun:
         )  # fmt: skip
 
     def pipeline_file(
-        self, variant: str, who: str, select: Mapping[str, str] | None = None, batch_records: int | None = None
+        self,
+        variant: str,
+        who: str,
+        select: Mapping[str, str] | None = None,
+        batch_records: int | None = None,
+        bucket: int = 2,
     ) -> Path:
         """A pipeline file with a new table and a new checkpoint."""
         folder = self._folder(who)
@@ -145,7 +150,7 @@ class CdcRun:
                 "name": "bench.t",
                 "columns": columns_of(variant),
                 "primary_key": ["id"],
-                "options": {"bucket": 2},
+                "options": {"bucket": bucket},
             },
             "trigger": {"available_now": True},
             "checkpoint": f"file://{folder}/_checkpoint",

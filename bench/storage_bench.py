@@ -66,7 +66,7 @@ def ingest(results: Results, everyone: Sequence[Peer], workload: Workload, folde
     for peer in everyone:
         make(peer, workload)
     contestants = [
-        Contestant(peer.name, _WRITER_THREADS[peer.name], _writing(peer, workload, folder)) for peer in everyone
+        Contestant(peer.name, _WRITER_THREADS[peer.name], writing(peer, workload, folder)) for peer in everyone
     ]
     results.add(measure(f"{workload.name} ingest", contestants, workload.rows, rounds))
     check_digests(everyone, workload, folder)
@@ -76,7 +76,7 @@ def write_runs(everyone: Sequence[Peer], workload: Workload, folder: Path) -> No
     """Lets every peer write the table that it will read."""
     for peer in everyone:
         make(peer, workload)
-        _writing(peer, workload, folder)()
+        writing(peer, workload, folder)()
 
 
 def merge_read(
@@ -149,7 +149,8 @@ def write_amplification(ours: Peer, folder: Path, names: Sequence[str]) -> str:
     return ", ".join(texts)
 
 
-def _writing(peer: Peer, workload: Workload, folder: Path) -> Callable[[], Answer]:
+def writing(peer: Peer, workload: Workload, folder: Path) -> Callable[[], Answer]:
+    """Writes the rows of the workload that the peer has made into a new table."""
     place = location(folder, workload, peer.name)
 
     def once() -> Answer:
