@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from freshet import Catalog
 from freshet.storage.table import Table
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.paimon_table import PaimonTable
+from tests.pipeline.batch.test_assigner_task import World, found
 
 pytestmark = pytest.mark.judge
 
@@ -66,6 +68,61 @@ def test_twenty_turns_of_writers_of_both_kinds(
     assert sum(counts.values()) == len(expected), "each key is in the index of one bucket"
     assert max(counts.values()) == 40
     assert all(count == 40 for (part, bucket), count in counts.items() if (part, bucket + 1) in counts)
+
+
+def test_partitions_that_are_dropped_and_filled_again(tmp_path: Path, paimon: PaimonJudge) -> None:
+    """Open writers and assigners have the indexes of a partition that the other has dropped and filled meanwhile."""
+    judge = paimon.create_table(
+        tmp_path / "db.db" / "t",
+        {"p": "INT", "k": "BIGINT", "v": "BIGINT"},
+        primary_keys=["p", "k"],
+        partition_keys=["p"],
+        options={"bucket": "-1", "dynamic-bucket.target-row-num": "10"},
+    )
+    table, expected = Catalog(str(tmp_path)).table("db.t"), dict[tuple[int, int], int]()
+    world = World(table, 4, 2)
+
+    def put(writer: str, keys: range, value: int) -> None:
+        rows = {(1, key): value for key in keys}
+        if writer == "judge":
+            judge.write([(p, k, v) for (p, k), v in rows.items()])
+        elif writer == "assigners":
+            world.commit(world.run(rows))
+        else:
+            ours.write([{"p": p, "k": k, "v": v} for (p, k), v in rows.items()])
+            ours.commit()
+        expected.update(rows)
+
+    def drop(partition: int) -> None:
+        judge.write((), overwrite={"p": str(partition)}, options={"dynamic-partition-overwrite": "false"})
+        for key in [key for key in expected if key[0] == partition]:
+            del expected[key]
+
+    with table.writer("freshet") as ours:
+        ours.write([{"p": 2, "k": key, "v": 0} for key in range(25)])
+        ours.commit()
+        expected |= {(2, key): 0 for key in range(25)}
+        for turn, writers in enumerate(permutations(["freshet", "assigners", "judge"])):
+            for step, writer in enumerate(writers):
+                put(writer, range(step * 8, step * 8 + 20), turn * 3 + step)
+            if turn == 2:
+                drop(2)
+            if turn % 2:
+                judge.compact()
+            assert found(table) == expected
+            assert {(p, k): v for p, k, v in judge.read_rows()} == expected
+            drop(1)
+            assert found(table) == {key: value for key, value in expected.items() if key[0] == 2}
+            put(writers[turn % 3], range(30, 45), turn)
+            refilled = [
+                count
+                for (part, _), count in sorted(index_counts(table).items())
+                if table.store.partition_path(part) == "p=1"
+            ]
+            assert sum(refilled) == 15, "nothing is known of the keys before"
+    assert found(table) == expected
+    assert sum(index_counts(table).values()) == len(expected)
+    assert not table.check().damage
 
 
 def _rows(chance: random.Random, turn: int) -> list[tuple[str, int, int]]:

@@ -1,11 +1,12 @@
 """A micro-batch in executors of their own, one of which is killed when its map tasks are done: run by a test.
 
-    python -m tests.integration.lost_executor_program FOLDER WAREHOUSE outcomes | rows | compaction
+    python -m tests.integration.lost_executor_program FOLDER WAREHOUSE outcomes | rows | compaction | dynamic
 
 The first task that writes kills the executor it runs in, and with it the shuffle files of that executor's map tasks:
 Spark computes those again. With `compaction` it does so when its first compaction has written its files, into a table
-with a changelog that has all of the rows already. Prints one JSON object: what the batch reported, and whether an
-executor was lost.
+with a changelog that has all of the rows already. With `dynamic` there are batches before and after, of old and new
+keys, into a table with dynamic buckets: what is lost is the work of its assigners, and they note in which process they
+work. Prints one JSON object: what the batch reported, and whether an executor was lost.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyspark
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import freshet.pipeline.batch.one_table
+from freshet.pipeline.batch.assigner_task import AssignerTask
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.table_sink import table_sink
@@ -44,6 +48,15 @@ MAP_TASKS: Final = 4
 DEAD_EACH: Final = 100
 BUCKETS: Final = 4
 LOOKUP: Final = {"changelog-producer": "lookup"}
+DYNAMIC: Final = {
+    "bucket": "-1",
+    "dynamic-bucket.target-row-num": "100",
+    "merge-engine": "aggregation",
+    "fields.count.aggregate-function": "sum",
+}
+DYNAMIC_BATCHES: Final = 8
+KILLED_IN: Final = 3
+NEW_KEYS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,20 @@ class KillingTask(BucketTask):
             Rewriter.compact = compact  # type: ignore[method-assign]
 
 
+@dataclass(frozen=True, slots=True)
+class NotedAssigner(AssignerTask):
+    """Notes which process was the assigner of which Spark partition, batch by batch."""
+
+    folder: str = ""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context, batch = TaskContext.get(), self.pin
+        assert context is not None
+        assert batch is not None
+        Path(self.folder, f"assigner-{batch.micro_batch_id}-{context.partitionId()}-{os.getpid()}").touch()
+        yield from AssignerTask.__call__(self, batches)
+
+
 def kill_executor(marker: str) -> None:
     """Kills the executor of this worker, unless that was done before."""
     try:
@@ -88,12 +115,13 @@ def kill_executor(marker: str) -> None:
 def main() -> None:
     """Runs the batch."""
     folder, warehouse, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    schema = {"id": "BIGINT", "name": "STRING"}
+    column = {"count": "BIGINT"} if kind == "dynamic" else {"name": "STRING"}
+    options = {"bucket": str(BUCKETS), **(LOOKUP if kind == "compaction" else {})}
     table = Catalog(warehouse).create_table(
         "db.t",
-        schema=schema,
+        schema={"id": "BIGINT", **column},
         primary_keys=["id"],
-        options={"bucket": str(BUCKETS), **(LOOKUP if kind == "compaction" else {})},
+        options=DYNAMIC if kind == "dynamic" else options,
     )
     if kind == "compaction":
         with table.writer("before") as writer:
@@ -101,15 +129,21 @@ def main() -> None:
             writer.commit(0)
 
     def killing(**arguments: Any) -> BucketTask:
+        if kind == "dynamic" and arguments["pin"].micro_batch_id < KILLED_IN:
+            return BucketTask(**arguments)
         return KillingTask(**arguments, marker=str(folder / "killed"), is_in_compaction=kind == "compaction")
 
     freshet.pipeline.batch.one_table.BucketTask = killing  # type: ignore[assignment, misc]
+    freshet.pipeline.batch.one_table.AssignerTask = partial(NotedAssigner, folder=str(folder))  # type: ignore[assignment, misc]
     settings = {**SHORT_LIVED, "spark.sql.shuffle.partitions": str(BUCKETS), "spark.executor.memory": "512m"}
     spark = create_session("lost-executor", settings=settings, master="local-cluster[2,1,1024]")
     reports: list[BatchReport] = []
     sink = table_sink(warehouse, "db.t", commit_user="stream", dead_letters="db.dead", on_report=reports.append)
+    frames = {"outcomes": lambda: _outcomes(spark, table), "dynamic": lambda: _counted(spark, 0)}
     with inside_query(spark):
-        sink(_outcomes(spark, table) if kind == "outcomes" else _rows(spark), 0)
+        sink(frames.get(kind, lambda: _rows(spark))(), 0)
+        for batch in range(1, DYNAMIC_BATCHES if kind == "dynamic" else 1):
+            sink(_counted(spark, batch), batch)
     result = reports[0].result
     print(
         json.dumps(
@@ -130,6 +164,12 @@ def main() -> None:
 
 def _rows(spark: SparkSession) -> DataFrame:
     return spark.range(0, RECORDS, 1, MAP_TASKS).select("id", F.concat(F.lit("n"), "id").alias("name"))
+
+
+def _counted(spark: SparkSession, batch: int) -> DataFrame:
+    """Keys of which most are in the batch before."""
+    start = batch * NEW_KEYS
+    return spark.range(start, start + RECORDS, 1, MAP_TASKS).select("id", F.lit(1).cast("bigint").alias("count"))
 
 
 def _outcomes(spark: SparkSession, table: Table) -> DataFrame:

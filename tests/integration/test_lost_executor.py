@@ -15,9 +15,10 @@ import pytest
 
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
-from tests.integration.lost_executor_program import DEAD_EACH, MAP_TASKS, RECORDS
+from tests.integration.lost_executor_program import DEAD_EACH, DYNAMIC_BATCHES, MAP_TASKS, NEW_KEYS, RECORDS
 from tests.kit.changelog_files import changelog, folded
 from tests.kit.s3_server import S3Place
+from tests.pipeline.batch.test_assigner_task import counts
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -93,3 +94,26 @@ def test_changes_of_a_compaction_that_was_lost_are_emitted_once(place: Place) ->
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(RECORDS))
     if not place.options:
         assert {path.name for path in Path(table.location).rglob("data-*")} == named
+
+
+def test_keys_stay_in_their_dynamic_buckets_where_assigners_move_and_are_lost(tmp_path: Path) -> None:
+    """An executor keeps the indexes that it assigned with last: those of an older snapshot when a task comes back."""
+    place = Place(tmp_path, str(tmp_path), {})
+    assert place.run("dynamic") == {"read": RECORDS, "applied": RECORDS, "dead": {}, "skipped": {}}
+    table = place.table("db.t")
+    rows = table.scan().to_arrow()
+    expected = Counter(
+        key for batch in range(DYNAMIC_BATCHES) for key in range(batch * NEW_KEYS, batch * NEW_KEYS + RECORDS)
+    )
+    assert rows.num_rows == len(expected), "a key is in two buckets"
+    assert Counter(dict(zip(rows["id"].to_pylist(), rows["count"].to_pylist(), strict=True))) == expected
+    (by_bucket,) = counts(table)
+    assert sum(by_bucket.values()) == len(expected)
+    assert max(by_bucket.values()) == 100
+    assert not table.check().damage
+    workers: dict[str, set[str]] = {}
+    for path in tmp_path.glob("assigner-*"):
+        _, _, partition, process = path.name.split("-")
+        workers.setdefault(partition, set()).add(process)
+    assert len(workers) > 1
+    assert any(len(processes) > 1 for processes in workers.values()), "an assigner has moved"

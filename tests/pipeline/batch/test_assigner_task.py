@@ -24,6 +24,7 @@ from freshet.storage.codec.bucket_function import BucketRule
 from freshet.storage.codec.hash_index import decode_hashes
 from freshet.storage.exceptions import CorruptDataError, OutdatedAssignmentError, RetryableError
 from freshet.storage.table import Table
+from freshet.storage.write import bucket_state
 from tests.pipeline.batch.outcome_rows import data, outcome_table, tally
 
 COLUMNS = ("p", "k", "v")
@@ -197,6 +198,32 @@ def test_a_batch_is_refused_where_keys_were_added_meanwhile_and_runs_again(tmp_p
     world.commit(world.run({(1, key): 1 for key in range(5, 15)}))
     assert found(table)[1, 12] == 1
     assert len(found(table)) == 25
+
+
+def test_an_assigner_that_moves_in_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process has the indexes of the batch before the last one; some batches are refused, and run again."""
+    table = create(tmp_path, **{"dynamic-bucket.target-row-num": "15"})
+    world, expected, chance = World(table, 4, 2), dict[tuple[int, int], int](), random.Random(7)
+    processes = [type(bucket_state._process_states)() for _ in range(2)]
+    for batch in range(10):
+        rows = {(chance.randrange(2), chance.randrange(30 * (batch + 1))): batch for _ in range(60)}
+        for attempt in range(2 if batch % 3 == 1 else 1):
+            monkeypatch.setattr(bucket_state, "_process_states", processes[(batch + attempt) % 2])
+            result = world.run(rows)
+            if batch % 3 == 1 and not attempt:
+                other = {(p, 10_000 + batch): -1 for p in range(2)}
+                with table.writer("other") as writer:
+                    writer.write([{"p": p, "k": k, "v": v} for (p, k), v in other.items()])
+                    writer.commit()
+                expected |= other
+                with pytest.raises(OutdatedAssignmentError):
+                    world.commit(result)
+        world.commit(result)
+        expected |= rows
+        assert found(table) == expected
+    assert sum(sum(each.values()) for each in counts(table)) == len(expected)
+    assert max(max(each.values()) for each in counts(table)) == 15
+    assert not table.check().damage
 
 
 def test_what_others_add_to_other_partitions_refuses_nothing(tmp_path: Path) -> None:

@@ -99,18 +99,24 @@ class PartitionIndex:
             self._committed.files.update(pending.files)
         for bucket in self._committed.files.keys() - files.keys():
             self._forget(bucket)
-        for bucket, meta in sorted(files.items()):
-            known = self._committed.files.get(bucket)
-            if known is None or known.meta.file_name != meta.file_name:
-                self._load(bucket, meta, known, read(meta))
+        changed = {bucket: meta for bucket, meta in sorted(files.items()) if self._is_new(bucket, meta)}
+        replaced = {bucket: read(changed[bucket]) for bucket in changed.keys() & self._committed.files.keys()}
+        # Before any key is added: where a partition was dropped and filled again, one of theirs may be in another
+        # bucket now, and `add` would leave it in the one that is forgotten.
+        for bucket, data in replaced.items():
+            if not self._committed.files[bucket].begins(data):
+                self._forget(bucket)
+        for bucket, meta in changed.items():
+            self._load(bucket, meta, replaced.pop(bucket) if bucket in replaced else read(meta))
 
-    def _load(self, bucket: int, meta: IndexFileMeta, known: KnownFile | None, data: bytes) -> None:
-        added = data
-        if known is not None and known.begins(data):
-            added = data[known.meta.file_size_bytes :]
-        elif known is not None:
-            self._forget(bucket)
-        hashes = decode_hashes(added)
+    def _is_new(self, bucket: int, meta: IndexFileMeta) -> bool:
+        known = self._committed.files.get(bucket)
+        return known is None or known.meta.file_name != meta.file_name
+
+    def _load(self, bucket: int, meta: IndexFileMeta, data: bytes) -> None:
+        """Adds what a file has after the one that is known, which is its beginning."""
+        known = self._committed.files.get(bucket)
+        hashes = decode_hashes(data if known is None else data[known.meta.file_size_bytes :])
         if self._share.count > 1:
             hashes = hashes[self._share.has(hashes)]
         self._committed.keys.add(hashes, np.full(len(hashes), bucket, np.int16))

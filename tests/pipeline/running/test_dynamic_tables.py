@@ -1,0 +1,172 @@
+"""Pipelines into one table with dynamic buckets: two at the same time, and one whose checkpoint is restored.
+
+The column `n` counts the records of a key, so a record that is lost or applied twice shows.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from freshet import AddColumn, SetOption
+from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.running.progress import PipelineState
+from freshet.pipeline.running.restarts import RestartRule
+from freshet.pipeline.running.runner import Runner
+from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import OutdatedAssignmentError, RetryableError
+from freshet.storage.table import Table
+from tests.pipeline.batch.test_assigner_task import counts
+
+pytestmark = pytest.mark.spark
+
+PIPELINE = """
+name: NAME
+sources:
+  - files: {path: "FOLDER/NAME", maxFilesPerTrigger: 1}
+    format: json
+table:
+  warehouse: "FOLDER/w"
+  name: s.t
+  columns: {id: BIGINT, n: BIGINT}
+  primary_key: [id]
+  options:
+    bucket: -1
+    dynamic-bucket.target-row-num: 20
+    merge-engine: aggregation
+    fields.n.aggregate-function: sum
+trigger: {available_now: true}
+checkpoint: "FOLDER/c-NAME"
+"""
+
+
+class Folder:
+    """Pipelines that read the files of folders of their names."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self.path = path
+        self.states: list[PipelineState] = []
+        self.expected: Counter[int] = Counter()
+        self._spark = spark
+
+    def add(self, name: str, number: int, ids: Iterable[int]) -> None:
+        listed = list(ids)
+        self.expected.update(listed)
+        folder = self.path / name
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.json").write_text("".join(json.dumps({"id": each, "n": 1}) + "\n" for each in listed))
+
+    def run(self, names: str) -> None:
+        paths = []
+        for name in names:
+            paths.append(self.path / f"{name}.yaml")
+            paths[-1].write_text(PIPELINE.replace("NAME", name).replace("FOLDER", str(self.path)))
+        rule = RestartRule(40, first_wait_s=0.01, wait_max_s=0.1)
+        configs = load_pipelines(paths, {})
+        Runner(self._spark, configs, say=lambda text: None, on_state=self.states.append, restarts=rule).run()
+
+    @property
+    def table(self) -> Table:
+        return Catalog(self.path / "w").table("s.t")
+
+    def check(self) -> None:
+        rows = self.table.scan().to_arrow()
+        assert Counter(dict(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True))) == self.expected
+        assert rows.num_rows == len(self.expected), "a key is in two buckets"
+        assert sum(counts(self.table)[0].values()) == len(self.expected)
+        assert not self.table.check().damage
+
+
+@pytest.fixture
+def folder(spark: SparkSession, tmp_path: Path) -> Folder:
+    return Folder(spark, tmp_path)
+
+
+def test_two_pipelines_at_the_same_time(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have assigned their first batch before either commits it; the one that is refused runs it again."""
+    for number in range(3):
+        folder.add("a", number, range(number * 20, number * 20 + 60))
+        folder.add("b", number, range(number * 30 + 10, number * 30 + 70))
+    both_assigned, waited = threading.Barrier(2, timeout=120), set[str]()
+    commit = TableCommit.commit
+    refused: list[str] = []
+
+    def committing(self: TableCommit, *arguments: Any) -> Any:
+        if self._commit_user not in waited:
+            waited.add(self._commit_user)
+            both_assigned.wait()
+        try:
+            return commit(self, *arguments)
+        except OutdatedAssignmentError:
+            refused.append(self._commit_user)
+            raise
+
+    monkeypatch.setattr(TableCommit, "commit", committing)
+    folder.run("ab")
+    folder.check()
+    assert refused
+    assert {state.pipeline for state in folder.states} == set(refused), "those that were refused were started again"
+
+
+def test_a_restored_checkpoint_runs_batches_again_that_are_committed(folder: Folder) -> None:
+    folder.add("a", 0, range(50))
+    folder.run("a")
+    shutil.copytree(folder.path / "c-a", folder.path / "saved")
+    folder.add("a", 1, range(30, 90))
+    folder.run("a")
+    snapshots = len(folder.table.snapshots())
+    shutil.rmtree(folder.path / "c-a")
+    shutil.move(folder.path / "saved", folder.path / "c-a")
+    folder.run("a")
+    assert len(folder.table.snapshots()) == snapshots
+    folder.add("a", 2, range(80, 120))
+    folder.run("a")
+    folder.check()
+
+
+def test_a_batch_that_was_committed_before_its_query_died(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver does not learn that the commit was made: the query starts again, and finds the batch."""
+    for number in range(3):
+        folder.add("a", number, range(number * 20, number * 20 + 50))
+    commit, died = TableCommit.commit, list[int]()
+
+    def dying(self: TableCommit, *arguments: Any) -> Any:
+        report = commit(self, *arguments)
+        if len(died) < 2:
+            died.append(1)
+            raise RetryableError("the driver is cut off")
+        return report
+
+    monkeypatch.setattr(TableCommit, "commit", dying)
+    folder.run("a")
+    folder.check()
+    assert len(folder.states) == 2
+
+
+def test_the_table_is_altered_between_batches(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column and other sizes of buckets; rows of keys that are there stay in their buckets."""
+    for number in range(3):
+        folder.add("a", number, range(number * 20, number * 20 + 50))
+    commit = TableCommit.commit
+
+    def altering(self: TableCommit, *arguments: Any) -> Any:
+        report = commit(self, *arguments)
+        if len(self.table.schema.fields) == 2:
+            Catalog(folder.path / "w").table("s.t").alter(
+                AddColumn("note", "STRING"), SetOption("dynamic-bucket.target-row-num", "30")
+            )
+        return report
+
+    monkeypatch.setattr(TableCommit, "commit", altering)
+    folder.run("a")
+    folder.check()
+    assert max(counts(folder.table)[0].values()) == 30
