@@ -36,6 +36,7 @@ REFUSED: Final = (
     _refused("scan.version", Access.READ, is_set, _LATEST, _TRAVEL),
     _refused("scan.creation-time-millis", Access.READ, is_set, _LATEST, _TRAVEL),
     _refused("scan.file-creation-time-millis", Access.READ, is_set, _LATEST, _TRAVEL),
+    _refused("scan.bucket", Access.READ, is_set, "all buckets would be read", "leave the option out"),
     _refused("incremental-between", Access.READ, is_set, _LATEST, _BETWEEN),
     _refused("incremental-between-timestamp", Access.READ, is_set, _LATEST, _BETWEEN),
     _refused("incremental-between-tag-to-snapshot", Access.READ, is_set, _LATEST, _BETWEEN),

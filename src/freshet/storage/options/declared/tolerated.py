@@ -50,7 +50,7 @@ FORMAT_KEYS: Final = frozenset(
     partition.timestamp-formatter partition.timestamp-pattern postpone.batch-write-fixed-bucket
     postpone.batch-write-fixed-bucket.max-parallelism postpone.default-bucket-num postpone.merge-on-read
     postpone.target-row-num-per-bucket postpone.target-size-per-bucket read.batch-size
-    row-tracking.partition-group-on-commit scalar-index.search-mode scan.bounded.watermark scan.bucket
+    row-tracking.partition-group-on-commit scalar-index.search-mode scan.bounded.watermark
     scan.fallback-branch.read-fail-fast scan.ignore-corrupt-files scan.ignore-lost-files scan.manifest.parallelism
     scan.max-splits-per-task scan.plan-auto-tag-for-read.time-retained scan.plan-sort-partition
     sink.clustering.by-columns sink.clustering.strategy sink.process-time-zone sink.watermark-time-zone
@@ -72,6 +72,7 @@ FORMAT_KEYS: Final = frozenset(
 
 ENGINE_KEYS: Final = frozenset(
     """
+    log.scan.remove-normalize lookup.dynamic-partition streaming-read.shuffle-bucket-with-partition
     changelog-producer.compaction-interval changelog.precommit-compact.thread-num commit.custom-listeners
     compaction.bucket-distribution-strategy end-input.watermark filesystem.job-level-settings.enabled
     legacy-timestamp-mapping.enabled lookup.async lookup.async-thread-number lookup.bootstrap-parallelism
@@ -123,6 +124,10 @@ KEY_PREFIXES: Final = (
     "flink.",
     "spark.",
     "blob-descriptor.",
+    "bitmap-index.",
+    "btree-index.",
+    "sorted-index.",
+    "metadata.iceberg.rest.",
     "kafka.",
 )
 """How families of options begin: per column, per index, per file format, for a client of the log."""
