@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from freshet import Table
+from freshet import Catalog, Table
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import open_table_store
 from tests.contract.cases import arrow_rows, canonical
@@ -22,6 +22,8 @@ from tests.kit.pypaimon_judge import PypaimonJudge
 from tests.kit.quick import some_now
 from tests.storage.scan.scan_tables import PlacedTable
 from tests.storage.scan.test_deletion_vector_scan import SCHEMA, mark, rows
+from tests.storage.write.test_append_vectors import index_files
+from tests.storage.write.test_append_vectors import mark as mark_rows
 
 pytestmark = pytest.mark.judge
 
@@ -145,6 +147,37 @@ def test_append_tables_with_vectors(wide: bool, tmp_path: Path, paimon: PaimonJu
     theirs = paimon.table(table.location).read_arrow(sort_by=["k"])
     assert theirs["k"].to_pylist() == [k for k in range(90) if k not in (0, 3, 49, 55)]
     assert sorted(row["k"] for row in table.rows()) == theirs["k"].to_pylist()
+
+
+@pytest.mark.parametrize("buckets", [{}, {"bucket": "1", "bucket-key": "k"}], ids=["no buckets", "one bucket"])
+def test_append_tables_are_compacted_by_either_side(
+    buckets: Mapping[str, str], tmp_path: Path, paimon: PaimonJudge
+) -> None:
+    """Rows marked come back neither after our compactions nor after Apache Paimon's upon them."""
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t", schema={"k": "INT", "v": "STRING"}, options={**VECTORS, **buckets, "write-only": "true"}
+    )
+    judge, gone = paimon.table(table.location), set[int]()
+    for turn in range(4):
+        for first in (turn * 40, turn * 40 + 20):
+            given = arrow_rows([{"k": k, "v": f"v{k}"} for k in range(first, first + 20)], {"k": "INT", "v": "STRING"})
+            if first % 40:
+                judge.write(given)
+            else:
+                with table.writer("freshet") as writer:
+                    writer.write(given)
+                    writer.commit()
+        new = {turn * 40 + 3, turn * 40 + 25, turn * 40 + 39} | ({1} if turn == 2 else set())
+        mark_rows(table, *new, replaces=index_files(table) if buckets else ())
+        gone |= new
+        expected = [k for k in range((turn + 1) * 40) if k not in gone]
+        for _ in range(2):
+            assert judge.read_arrow(sort_by=["k"])["k"].to_pylist() == expected
+            assert sorted(table.scan().to_arrow()["k"].to_pylist()) == expected
+            if turn % 2 == 0 or buckets == {}:
+                table.compact(full=turn != 1)
+            else:
+                judge.copy({"write-only": "false"}).compact(full=True)
 
 
 def test_pypaimon_reads_narrow_vectors(tmp_path: Path, pypaimon: PypaimonJudge) -> None:

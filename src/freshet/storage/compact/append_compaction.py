@@ -1,4 +1,5 @@
-"""Which small files of an append table to join (pure), and joining them: nothing is merged, nothing is dropped.
+"""Which small files of an append table to join (pure), and joining them: nothing is merged, and dropped are only rows
+that deletion vectors mark. A full compaction takes all files of which rows are marked, of whatever size.
 
     bucketed, minor    window over the files in sequence order; `min_file_count` of them are a unit, unless the first
                        outweighs the others together: then it leaves the window, and also when the window reaches twice
@@ -20,7 +21,7 @@ Sequence numbers of the outputs begin at the smallest of the inputs. Source: MER
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,7 @@ from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 
@@ -61,25 +63,36 @@ def pick_window(files: Iterable[DataFileMeta], rules: AppendRules) -> tuple[Data
 
 
 def pick_full_bucket(
-    files: Iterable[DataFileMeta], rules: AppendRules, *, force_rewrite: bool = False
+    files: Iterable[DataFileMeta],
+    rules: AppendRules,
+    *,
+    force_rewrite: bool = False,
+    marked: Collection[str] = frozenset(),
 ) -> tuple[DataFileMeta, ...]:
-    """The unit of a full compaction of one bucket; empty if it is not worth it."""
+    """The unit of a full compaction of one bucket; empty if it is not worth it, as it always is for `marked` files."""
     ordered = in_sequence(files)
     if force_rewrite:
         return tuple(ordered)
-    if len(ordered) < FULL_MIN_FILE_COUNT:
+    is_marked = any(file.file_name in marked for file in ordered)
+    if len(ordered) < FULL_MIN_FILE_COUNT and not is_marked:
         return ()
-    while ordered and ordered[0].file_size_bytes >= rules.small_file_bytes:
+    while ordered and ordered[0].file_size_bytes >= rules.small_file_bytes and ordered[0].file_name not in marked:
         ordered.pop(0)
+    if is_marked:
+        return tuple(ordered)
     small = sum(1 for file in ordered if file.file_size_bytes < rules.small_file_bytes)
     worth_it = small > len(ordered) - small and len(ordered) >= FULL_MIN_FILE_COUNT
     return tuple(ordered) if worth_it else ()
 
 
-def pick_bins(files: Iterable[DataFileMeta], rules: AppendRules, *, full: bool) -> list[tuple[DataFileMeta, ...]]:
-    """The units of one partition of a table without buckets, in sequence order inside each."""
+def pick_bins(
+    files: Iterable[DataFileMeta], rules: AppendRules, *, full: bool, marked: Collection[str] = frozenset()
+) -> list[tuple[DataFileMeta, ...]]:
+    """The units of one partition of a table without buckets, in sequence order inside each; in full, with all that are
+    `marked`, also a single one."""
+    taken = marked if full else ()
     small = sorted(
-        (file for file in files if file.file_size_bytes < rules.small_file_bytes),
+        (file for file in files if file.file_size_bytes < rules.small_file_bytes or file.file_name in taken),
         key=lambda file: (file.file_size_bytes, file.file_name),
     )
     bins: list[tuple[DataFileMeta, ...]] = []
@@ -91,7 +104,7 @@ def pick_bins(files: Iterable[DataFileMeta], rules: AppendRules, *, full: bool) 
         if len(current) > 1 and size >= rules.target_bytes * 2:
             bins.append(tuple(in_sequence(current)))
             current, size = [], 0
-    if len(current) >= (2 if full else rules.min_file_count):
+    if len(current) >= (2 if full else rules.min_file_count) or any(file.file_name in taken for file in current):
         bins.append(tuple(in_sequence(current)))
     return bins
 
@@ -104,14 +117,29 @@ def in_sequence(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
 BATCH_ROWS: Final = 16 * 1024
 
 
-def join_files(store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:
-    """Rewrites the files, in their order, and returns the new ones. On failure nothing is left behind."""
+def join_files(
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    files: Sequence[DataFileMeta],
+    vectors: BucketVectors | None = None,
+) -> list[DataFileMeta]:
+    """Rewrites the files, in their order, and returns the new ones. On failure nothing is left behind.
+
+    Rows that the deletion vectors of the bucket mark are left out.
+    """
     store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
     writer = AppendFileWriter(store, partition, bucket, FileSource.COMPACT, files[0].min_sequence_number)
     with undone_on_failure(writer.abort):
         for file in files:
             for batch in read_data_file(
-                store, partition, bucket, file, store.schema.column_names, batch_rows=BATCH_ROWS
+                store,
+                partition,
+                bucket,
+                file,
+                store.schema.column_names,
+                batch_rows=BATCH_ROWS,
+                deleted_rows=None if vectors is None else vectors.of(file.file_name),
             ):
                 writer.write(batch)
         outputs = writer.close()

@@ -56,14 +56,20 @@ def plan_due(
 
 
 def plan_append(
-    files: Sequence[DataFileMeta], options: CoreOptions, *, has_buckets: bool, full: bool
+    files: Sequence[DataFileMeta],
+    options: CoreOptions,
+    *,
+    has_buckets: bool,
+    full: bool,
+    marked: Collection[str] = frozenset(),
 ) -> list[tuple[DataFileMeta, ...]]:
-    """Files of an append table to join, each unit apart."""
+    """Files of an append table to join, each unit apart; in full also those of which rows are `marked` as deleted."""
     rules = append_rules(options)
     if not has_buckets:
-        return pick_bins(files, rules, full=full)
+        return pick_bins(files, rules, full=full, marked=marked)
     if full:
-        unit = pick_full_bucket(files, rules, force_rewrite=options.compaction_force_rewrite_all_files)
+        force_rewrite = options.compaction_force_rewrite_all_files
+        unit = pick_full_bucket(files, rules, force_rewrite=force_rewrite, marked=marked)
     else:
         unit = pick_window(files, rules)
     return [unit] if unit else []

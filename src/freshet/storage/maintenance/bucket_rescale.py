@@ -142,8 +142,10 @@ def _merged(store: TableStore, work: BucketRescale, scratch: Scratch) -> Iterato
 def _in_sequence(store: TableStore, work: BucketRescale) -> Iterator[pa.RecordBatch]:
     columns = store.schema.column_names
     for old in work.inputs:
+        vectors = BucketVectors(store.vectors, old.index_files)
         for file in in_sequence(old.files):
-            yield from read_data_file(store, work.partition, old.bucket, file, columns, batch_rows=BATCH_ROWS)
+            bucket, deleted = (work.partition, old.bucket), vectors.of(file.file_name)
+            yield from read_data_file(store, *bucket, file, columns, batch_rows=BATCH_ROWS, deleted_rows=deleted)
 
 
 def _split(

@@ -129,7 +129,7 @@ def planned_inputs(
     of the files named by `marked`.
     """
     if not store.schema.has_primary_key:
-        units = plan_append(files, store.options, has_buckets=total_buckets > 0, full=full)
+        units = plan_append(files, store.options, has_buckets=total_buckets > 0, full=full, marked=marked)
         return tuple(file for unit in units for file in unit)
     levels = levels_of(store, files)
     if full:

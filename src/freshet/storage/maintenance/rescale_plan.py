@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -14,10 +14,11 @@ from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.manifest import BucketId, IndexFileMeta, ManifestEntry
+from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import DYNAMIC_BUCKET, LogSystem
 from freshet.storage.options.core import CoreOptions
+from freshet.storage.write.bucket_state import vector_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def plan_partition(
     files: dict[int, list[DataFileMeta]] = {}
     for entry in entries:
         files.setdefault(entry.bucket, []).append(entry.file)
-    marks = _vector_files(store, snapshot)
+    marks = vector_files(store, snapshot)
     olds = {bucket: OldBucket(bucket, tuple(each), marks.get((name, bucket), ())) for bucket, each in files.items()}
     for bucket, each in files.items() if store.schema.has_primary_key else ():
         for reason in overlapping_levels(levels_of(store, each)).values():
@@ -143,12 +144,3 @@ def _count_of(store: TableStore, name: bytes, entries: Sequence[ManifestEntry]) 
             path=store.location,
         )
     return counts[0]
-
-
-def _vector_files(store: TableStore, snapshot: Snapshot | None) -> Mapping[BucketId, tuple[IndexFileMeta, ...]]:
-    if snapshot is None:
-        return {}
-    if not (store.schema.has_primary_key and store.options.deletion_vectors_enabled):
-        store.manifests.refuse_deletion_vectors(snapshot.index_manifest)
-        return {}
-    return store.manifests.vector_files(snapshot.index_manifest)

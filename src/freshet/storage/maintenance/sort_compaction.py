@@ -51,9 +51,12 @@ from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.data_type import ScalarType
-from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.manifest import BucketId, IndexFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import UNAWARE_BUCKET
+from freshet.storage.write.append_index import AppendIndex
+from freshet.storage.write.bucket_state import vector_files
+from freshet.storage.write.increment import CompactionRound
 
 BITS_MAX: Final = 12
 """Of one column: 4096 ranges of values, more than any partition has files that matter."""
@@ -140,7 +143,7 @@ def sort_compact(
     Raises `InvalidRequestError` for tables with a primary key or with buckets, unknown columns, columns without an
     order and unknown strategies.
     """
-    store, live = store.at_latest(partial(_live_files, store))
+    store, live, indexes = store.at_latest(partial(_live_files, store))
     store.check_writable()
     names, how = _checked(store, order_by, strategy)
     is_chosen = partition_test(store, partition)
@@ -153,7 +156,7 @@ def sort_compact(
 
     def sort(batch: Sequence[BucketCompaction]) -> list[CommitMessage]:
         (work,) = batch
-        message = _sorted(store, work, names, how)
+        message = _sorted(store, work, names, how, indexes.get(work.bucket_id, ()))
         account.on_end(work.bucket_id)
         return [message]
 
@@ -162,10 +165,13 @@ def sort_compact(
     return result
 
 
-def _live_files(store: TableStore, snapshot: Snapshot | None) -> tuple[TableStore, Mapping[BucketId, BucketFiles]]:
-    """The files, and the table at a schema that was read after the snapshot: it has all columns that they have."""
+def _live_files(
+    store: TableStore, snapshot: Snapshot | None
+) -> tuple[TableStore, Mapping[BucketId, BucketFiles], Mapping[BucketId, tuple[IndexFileMeta, ...]]]:
+    """The files, those that mark rows of them, and the table at a schema that was read after the snapshot: it has all
+    columns that they have."""
     newest = store.at_latest_schema()
-    return newest, newest.live.at(snapshot).by_bucket
+    return newest, newest.live.at(snapshot).by_bucket, vector_files(newest, snapshot)
 
 
 def _checked(store: TableStore, order_by: Sequence[str], strategy: str) -> tuple[tuple[str, ...], SortStrategy]:
@@ -190,13 +196,20 @@ def _checked(store: TableStore, order_by: Sequence[str], strategy: str) -> tuple
     return tuple(order_by), SortStrategy(strategy)
 
 
-def _sorted(store: TableStore, work: BucketCompaction, names: tuple[str, ...], strategy: SortStrategy) -> CommitMessage:
-    """New files with the rows of these in order; nothing is left behind on failure."""
-    files, bucket_id = work.inputs, work.bucket_id
+def _sorted(
+    store: TableStore,
+    work: BucketCompaction,
+    names: tuple[str, ...],
+    strategy: SortStrategy,
+    index_files: tuple[IndexFileMeta, ...],
+) -> CommitMessage:
+    """New files with the rows of these in order, without those marked; nothing is left behind on failure."""
+    files, bucket_id, index = work.inputs, work.bucket_id, AppendIndex(store, index_files)
 
     def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for file in files:
-            yield from read_data_file(store, *bucket_id, file, columns, batch_rows=BATCH_ROWS)
+            deleted = index.vectors.of(file.file_name)
+            yield from read_data_file(store, *bucket_id, file, columns, batch_rows=BATCH_ROWS, deleted_rows=deleted)
 
     store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
     sample = _sample(store, batches, files, names)
@@ -211,7 +224,8 @@ def _sorted(store: TableStore, work: BucketCompaction, names: tuple[str, ...], s
     finally:
         scratch.release()
     store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
-    return CommitMessage(*bucket_id, UNAWARE_BUCKET, compact_before=files, compact_after=tuple(outputs))
+    message = CommitMessage(*bucket_id, UNAWARE_BUCKET, compact_before=files, compact_after=tuple(outputs))
+    return index.completed(message, [CompactionRound({file.file_id: file for file in files}, outputs)])
 
 
 def _sample(

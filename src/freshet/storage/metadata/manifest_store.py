@@ -282,8 +282,8 @@ class ManifestStore:
             if entry.file.index_type == DELETION_VECTORS_INDEX and entry.file.deletion_vectors:
                 raise UnsupportedFeatureError(
                     f"the table at {self._paths.location} has deletion vectors ({entry.file.file_name}) and is not "
-                    "written: marked rows would reappear; a primary-key table needs deletion-vectors.enabled=true, "
-                    "append tables are written with Apache Paimon"
+                    "written: marked rows would reappear, since its options have no deletion-vectors.enabled=true; "
+                    "write it with Apache Paimon"
                 )
         self._without_deletion_vectors.add(index_manifest)
 

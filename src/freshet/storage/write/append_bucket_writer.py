@@ -3,6 +3,7 @@
     write        buffers rows
     release      hands them to the open data file, which rolls at the target size
     flush        closes it
+    take_message with deletion vectors, also the index files without the vectors of files that were joined
     compact_due  tables with buckets: joins the oldest `compaction.min.file-num` small files; tables without: nothing,
                  because their buckets are one, and a compaction of its own joins them in the background of a stream
 
@@ -28,6 +29,7 @@ from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.options.choices import UNAWARE_BUCKET
+from freshet.storage.write.append_index import AppendIndex, has_vectors
 from freshet.storage.write.bucket_state import BucketState
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.compaction_limit import CompactionTime
@@ -49,6 +51,7 @@ class AppendBucketWriter(BucketWriter):
         self._open_file: AppendFileWriter | None = None
         self._is_ordered = total_buckets != UNAWARE_BUCKET and tools.store.options.bucket_append_ordered
         self._next_sequence = self._live_end = state.next_sequence if self._is_ordered else 0
+        self._index = AppendIndex(tools.store, state.index_files) if has_vectors(tools.store) else None
 
     @property
     def memory_bytes(self) -> int:
@@ -107,7 +110,8 @@ class AppendBucketWriter(BucketWriter):
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
         self._check_schema_ids(self._files())
         has_buckets = self._total_buckets != UNAWARE_BUCKET
-        units = plan_append(self._files(), self._store.options, has_buckets=has_buckets, full=full)
+        marked = frozenset[str]() if self._index is None else self._index.vectors.marked_files
+        units = plan_append(self._files(), self._store.options, has_buckets=has_buckets, full=full, marked=marked)
         return bool(units) and all(self._join(unit) for unit in units)
 
     def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
@@ -118,12 +122,14 @@ class AppendBucketWriter(BucketWriter):
     def _join(self, unit: Sequence[DataFileMeta]) -> bool:
         try:
             with self._tools.timings.step("compaction"):
-                outputs = join_files(self._store, self._partition, self._bucket, unit)
+                vectors = None if self._index is None else self._index.vectors
+                outputs = join_files(self._store, self._partition, self._bucket, unit, vectors)
         except CorruptDataError:
             if not self._was_overtaken(unit):
                 raise
             return False
-        self._delete(self._increment.add_compaction(CompactionResult(tuple(unit), tuple(outputs))))
+        names = frozenset[str]() if self._index is None else self._index.names
+        self._delete(self._increment.add_compaction(CompactionResult(tuple(unit), tuple(outputs)), names))
         return True
 
     def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
@@ -139,10 +145,15 @@ class AppendBucketWriter(BucketWriter):
 
     def take_message(self) -> CommitMessage:
         self._committed = self._increment.applied_to(self._committed)
-        return self._increment.take_message(self._partition, self._bucket, self._total_buckets)
+        rounds = self._increment.compact.rounds
+        message = self._increment.take_message(self._partition, self._bucket, self._total_buckets)
+        return message if self._index is None else self._index.completed(message, rounds)
 
     def rebase(self, state: BucketState) -> None:
-        self._delete(self._increment.drop_unfit(state.data_files))
+        index_names = frozenset(file.file_name for file in state.index_files)
+        self._delete(self._increment.drop_unfit(state.data_files, index_names))
+        if self._index is not None:
+            self._index = AppendIndex(self._store, state.index_files)
         self._committed = state.data_files
         if self._is_ordered:
             self._live_end = state.next_sequence

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -96,7 +96,7 @@ class BucketStates:
         Raises `UnsupportedFeatureError` where rows are marked as deleted and the table's options know nothing of it,
         `NotFoundError` when the snapshot has expired and is not known.
         """
-        indexes = {} if snapshot is None else _vector_files(store, snapshot)
+        indexes = vector_files(store, snapshot)
         live = store.live.of_buckets(snapshot, buckets).by_bucket
         with self._lock:
             memories = {bucket: self._memory_of(bucket) for bucket in buckets}
@@ -113,8 +113,14 @@ class BucketStates:
         return memory
 
 
-def _vector_files(store: TableStore, snapshot: Snapshot) -> dict[BucketId, tuple[IndexFileMeta, ...]]:
-    if not (store.schema.has_primary_key and store.options.deletion_vectors_enabled):
+def vector_files(store: TableStore, snapshot: Snapshot | None) -> Mapping[BucketId, tuple[IndexFileMeta, ...]]:
+    """The index files with deletion vectors, bucket by bucket.
+
+    Raises `UnsupportedFeatureError` where rows are marked as deleted and the table's options know nothing of it.
+    """
+    if snapshot is None:
+        return {}
+    if not store.options.deletion_vectors_enabled:
         store.manifests.refuse_deletion_vectors(snapshot.index_manifest)
         return {}
     return store.manifests.vector_files(snapshot.index_manifest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from freshet.storage.options.choices import ChangelogProducer, MergeEngine, SequenceInitMode, SortOrder
 from freshet.storage.options.option import COLUMN_NAMES, DURATION, FLAG, INT, NAMES, TEXT, Option, Status, one_of
-from freshet.storage.options.refusal import LATER, Access, Refusal, is_none_of, is_true
+from freshet.storage.options.refusal import Access, Refusal, is_none_of
 
 
 class MergeOptions:
@@ -78,20 +78,9 @@ class MergeOptions:
         ),
     )
     """Where a writer takes its first sequence number from; only `scan` is supported."""
-    deletion_vectors_enabled = Option(
-        "deletion-vectors.enabled",
-        FLAG,
-        False,
-        refusals=(
-            Refusal(
-                Access.WRITE,
-                lambda text, has_key: is_true(text) and not has_key,
-                "compaction of an append table would bring marked rows back",
-                LATER,
-            ),
-        ),
-    )
-    """Marks deleted rows in index files, so that reads need not merge: rows show once they were compacted."""
+    deletion_vectors_enabled = Option("deletion-vectors.enabled", FLAG, False)
+    """Marks deleted rows in index files, so that reads need not merge: rows show once they were compacted. In append
+    tables other programs mark rows (DELETE of Paimon); they are read and compacted without them."""
     deletion_vectors_merge_on_read = Option("deletion-vectors.merge-on-read", FLAG, False)
     """Reads rows of level 0 too, before they are compacted, and merges. Slower reads of newer rows."""
     deletion_vectors_bitmap64 = Option("deletion-vectors.bitmap64", FLAG, False)
