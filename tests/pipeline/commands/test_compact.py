@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from freshet import Catalog, Table
 from freshet.pipeline.commands import bars
 from freshet.pipeline.commands.bars import bar
+from freshet.pipeline.sources.batch_source import register
 from tests.pipeline.commands.kit import Freshet
+from tests.storage.write.test_append_vectors import index_files, mark
 
 ROOT = Path(__file__).parents[3]
 KEPT = {"bucket": "1", "num-sorted-run.compaction-trigger": "50"}
@@ -197,6 +199,37 @@ def test_on_spark(freshet: Freshet, tmp_path: Path, spark: SparkSession) -> None
     assert len(compacted(table)) == 4
     assert sorted(map(str, table.scan().to_arrow().to_pylist())) == before
     assert {s.commit_user.startswith("freshet-compact-") for s in table.snapshots()[3:]} == {True}
+
+
+@pytest.mark.spark
+def test_kinds_of_tables_on_spark(freshet: Freshet, tmp_path: Path, spark: SparkSession) -> None:
+    """Tasks leave out rows that are marked or have expired, and keep the order of snapshots."""
+    catalog, columns = Catalog(tmp_path), {"k": "INT NOT NULL", "t": "INT"}
+    keyed = {"bucket": "1", "write-only": "true"}
+    marked = catalog.create_table("a.marked", schema=columns, options={"deletion-vectors.enabled": "true"})
+    expiry = {"record-level.expire-time": "1 d", "record-level.time-field": "t"}
+    expired = catalog.create_table("a.expired", schema=columns, primary_keys=["k"], options={**keyed, **expiry})
+    ordering = {"sequence.snapshot-ordering": "true"}
+    ordered = catalog.create_table("a.ordered", schema=columns, primary_keys=["k"], options={**keyed, **ordering})
+    old, new = {(k, k) for k in range(1, 10)}, {(k, 2_000_000_000 + k) for k in range(5, 10)}
+    for table in (marked, expired, ordered):
+        with table.writer("w") as writer:
+            for rows in (old, new):
+                writer.write([{"k": k, "t": t} for k, t in sorted(rows)])
+                writer.commit()
+    mark(marked, 3, 9)
+    replaced = {(k, t) for k, t in old if k < 5} | new
+    register(spark)
+    for name, before, after in (
+        ("marked", *[{(k, t) for k, t in old | new if k not in (3, 9)}] * 2),
+        ("expired", replaced, new),
+        ("ordered", replaced, replaced),
+    ):
+        reader = spark.read.format("freshet").option("warehouse", str(tmp_path)).option("table", f"a.{name}")
+        assert {(row.k, row.t) for row in reader.load().collect()} == before
+        assert "1 bucket" in freshet.good("compact", tmp_path, f"a.{name}", "--on-spark").out
+        assert {(row.k, row.t) for row in reader.load().collect()} == after
+    assert index_files(marked) == []
 
 
 def test_repair_takes_no_other_way_of_compacting(tmp_path: Path, freshet: Freshet) -> None:

@@ -20,6 +20,8 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.model.snapshot import CommitKind
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.risky import unheeded_options
 from freshet.storage.schema.change import AddColumn, ChangeType, DropColumn, SetOption
 from tests.kit.changelog_files import changelog
 from tests.kit.hypothesis_profile import examples
@@ -329,3 +331,10 @@ def _changes(at: Table) -> list[str]:
     kinds = {snapshot.id: snapshot.commit_kind for snapshot in at.snapshots()}
     assert all(kinds[number] is CommitKind.COMPACT for number in found)
     return [f"{change.kind} {change.values['k']}" for number in sorted(found) for change in found[number]]
+
+
+def test_tables_without_a_key_are_warned_of() -> None:
+    given = {"record-level.expire-time": "1 d"}
+    [warning] = unheeded_options(CoreOptions.parse(given, has_primary_key=False))
+    assert "record-level.expire-time has no effect" in warning
+    assert unheeded_options(CoreOptions.parse(given, has_primary_key=True)) == []

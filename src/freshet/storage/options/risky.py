@@ -12,6 +12,7 @@ Options of Paimon that are taken and do nothing here (`unheeded_options`):
 |---|---|
 | `file-index.read.enabled`, `file-index.<kind>.columns` | indexes of files are neither read nor written |
 | `write-buffer-for-append` | rows of append tables are always buffered |
+| `record-level.expire-time` | rows of tables without a primary key do not expire |
 
 Source: MERGING.md §1.5, §4.3.
 """
@@ -47,6 +48,11 @@ def unheeded_options(options: CoreOptions) -> list[str]:
         warnings.append(
             "write-buffer-for-append=true has no effect: rows of append tables are always buffered, within "
             "write-buffer-size"
+        )
+    if options.record_level_expire_time_ms is not None and not options.has_primary_key:
+        warnings.append(
+            "record-level.expire-time has no effect: rows of tables without a primary key do not expire, in Apache "
+            "Paimon neither"
         )
     return warnings
 
