@@ -10,7 +10,7 @@ import pytest
 
 from freshet import Catalog, Table
 from freshet.storage.exceptions import CorruptDataError
-from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_judge import PaimonError, PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge
 from tests.kit.rescaled import COLUMNS, counts, expected, held, rescaled, rows
 
@@ -47,6 +47,8 @@ def test_keyed_tables(paimon: PaimonJudge, tmp_path: Path, name: str) -> None:
     table.rescale(6, partition={"p": "a"})
     assert counts(judge.location) == {"a": {6}, "b": {2}}
     assert sorted(judge.read_rows()) == held(table) == want
+    with pytest.raises(PaimonError, match="INSERT OVERWRITE|without overwrite"):  # where it meets files of a bucket
+        paimon.table(judge.location).write(rows("b", "refused", *range(20)))
     emitted = judge.audit_log().num_rows if name in ("input", "lookup") else 0
     table.rescale(6)
     last = table.latest_snapshot()
@@ -54,6 +56,11 @@ def test_keyed_tables(paimon: PaimonJudge, tmp_path: Path, name: str) -> None:
     if name in ("input", "lookup"):
         assert judge.audit_log().num_rows >= emitted
         assert judge.audit_log(last.id).num_rows == 0, "an overwrite emits nothing"
+    if name == "input":
+        overwrite = judge.copy({"streaming-read-overwrite": "true"}).changelog(last.id)
+        assert overwrite.num_rows == 2 * 19, "but where Apache Paimon is asked for it"
+        ours = table.with_options({"streaming-read-overwrite": "true"})
+        assert not list(ours.stream(scan_mode="from-snapshot", from_snapshot=last.id, max_wait_s=0))
     judge = paimon.table(judge.location)
     assert sorted(judge.read_rows()) == want
     judge.write(pa.concat_tables([rows(partition, "paimon", *range(0, 20, 2)) for partition in "abc"]))

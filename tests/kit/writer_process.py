@@ -2,10 +2,13 @@
 
     write USER FIRST_KEY COMMITS ROWS     commits rows FIRST_KEY … with v = USER; each commit repeats half of the last
 compact USER ROUNDS                   full compactions, one after the other
+  route USER FIRST_KEY COMMITS ROWS   as `write`, with time between rows and commit; what a rescale refuses is written
+                                      again
+rescale USER ROUNDS                   into 2 to 7 buckets, again and again
  stream USER FIRST_KEY COMMITS ROWS   as `write`, with background compaction; batches committed before are left out
                            [NEW]      after so many commits of its own it waits to be killed
 
-With `and-wait` at the end, `write` and `compact` wait to be killed when they are done.
+With `and-wait` at the end, all but `stream` wait to be killed when they are done.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 
 import pyarrow as pa
 
-from freshet import Catalog, Table
+from freshet import Catalog, ConflictError, Table
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.table_engine import BackgroundCompaction
 from tests.kit.child_process import wait_to_be_killed
@@ -33,6 +39,27 @@ def write(table: Table, user: str, first_key: int, commits: int, rows: int) -> N
         for number in range(commits):
             writer.write(_rows(user, first_key, number, rows))
             writer.commit(number)
+
+
+def route(table: Table, user: str, first_key: int, commits: int, rows: int) -> None:
+    """The same rows, with time for a rescale between those of a commit and the commit."""
+    with table.writer(user, parallelism=1) as writer:
+        for number in range(commits):
+            while True:
+                writer.write(_rows(user, first_key, number, rows))
+                time.sleep(0.05)
+                try:
+                    writer.commit(number)
+                    break
+                except ConflictError:
+                    writer.abort()
+
+
+def rescale(table: Table, user: str, rounds: int) -> None:
+    """Other numbers of buckets, in the order of their rounds."""
+    for number in range(rounds):
+        with suppress(ConflictError):  # another rescale
+            table.rescale(2 + (3 * number + len(user)) % 6)
 
 
 def stream(table: Table, user: str, first_key: int, commits: int, rows: int, new: int | None = None) -> None:
@@ -100,8 +127,9 @@ def main() -> None:
     """Runs one of them."""
     what, warehouse, name, user, *numbers = (word for word in sys.argv[1:] if word != AND_WAIT)
     table = Catalog(warehouse).table(name)
-    if what in ("write", "stream"):
-        (write if what == "write" else stream)(table, user, *(int(number) for number in numbers))
+    jobs: dict[str, Callable[..., None]] = {"write": write, "stream": stream, "route": route, "rescale": rescale}
+    if what in jobs:
+        jobs[what](table, user, *(int(number) for number in numbers))
     else:
         for _ in range(int(numbers[0])):
             table.compact(full=True)

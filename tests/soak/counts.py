@@ -41,6 +41,7 @@ KILLED_STREAMS = Count(10, "rounds in which a stream with background compaction 
 KILLED_RUNS = Count(16, "rounds in which freshet run is killed, for tables on a local disk and in a store")
 FIRST_BATCHES = Count(240, "first batches of streams that are planned again: readers, modes, limits and triggers")
 KILLED_VECTOR_WRITERS = Count(4, "rounds in which two writers and a compactor of deletion vectors are killed")
+KILLED_RESCALES = Count(4, "rounds in which writers, a compactor and a rescale are killed, for each kind of table")
 JDBC_COMMITS = Count(200, "commits each, of a JVM and of us, through the lock of a JDBC catalog")
 STORE_RACES = Count(500, "ids in an object store that 64 writers race for, threads and processes")
 LARGE_RECORDS = Count(14_000, "records of 100 KB, hard to compress and easy")

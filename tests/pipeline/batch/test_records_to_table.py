@@ -110,10 +110,32 @@ def test_a_second_table_stops_the_run_in_whichever_batch_it_comes(spark: SparkSe
     assert sorted(table.scan().to_arrow()["status"].to_pylist()) == ["a user"] * 3 + ["new"]
 
 
-def _pipeline(root: Path, more: str = ""):
+def test_a_pipeline_whose_table_is_rescaled_stops_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """The plan of its query routes to two buckets, as the file still says after the rescale."""
+    config = _pipeline(tmp_path, files="options: {maxFilesPerTrigger: 1}")
+    for number in range(3):
+        records = [change("c", None, {"id": key, "status": f"{number}"}) for key in range(20)]
+        _write(tmp_path / "in" / f"{number}.json", [json.dumps(each) for each in records], 1000 + number)
+
+    def rescaled(_: Progress) -> None:
+        Catalog(config.table.warehouse).table("shop.orders").rescale(5)
+
+    with pytest.raises(PipelineFailedError, match="has 5 buckets, .* routed to 2.*Start the stream again") as caught:
+        Runner(spark, [config], on_progress=rescaled).run()
+    assert caught.value.exit_code == 75
+    Runner(spark, [config]).run()
+    table = Catalog(config.table.warehouse).table("shop.orders")
+    assert [tuple(row.values())[:2] for row in table.scan().to_arrow().sort_by("id").to_pylist()] == [
+        (key, "2") for key in range(20)
+    ]
+    assert {entry.total_buckets for entry in table.files()} == {5} and not table.check().damage
+
+
+def _pipeline(root: Path, more: str = "", *, files: str = ""):
     (root / "in").mkdir(exist_ok=True)
     path = root / "orders.yaml"
-    path.write_text(PIPELINE.format(root=root).replace("debezium-json\n", f"debezium-json\n    {more}\n"))
+    text = PIPELINE.format(root=root).replace("/in}", f"/in, {files}}}" if files else "/in}")
+    path.write_text(text.replace("debezium-json\n", f"debezium-json\n    {more}\n"))
     return load_pipeline(path, {})
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.batch.table_setup import check_table, open_or_create, with_table_options
+from freshet.pipeline.batch.table_setup import check_table, open_or_create, unused_options, with_table_options
 from freshet.pipeline.config.model import PipelineConfig, TableConfig
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
@@ -49,7 +49,7 @@ def test_a_table_is_created_once_and_then_the_same(tmp_path: Path) -> None:
         ),
         ({"primary_key": ["day", "id"]}, "its primary key is"),
         ({"partition_by": [], "primary_key": ["id", "day"]}, "it is partitioned by"),
-        ({"options": {"bucket": 3}}, "option bucket is 2 there and 3 in the file"),
+        ({"options": {"bucket": -1}}, "option bucket is 2 there and -1 in the file"),
     ],
 )
 def test_another_table_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
@@ -57,6 +57,14 @@ def test_another_table_is_refused(tmp_path: Path, changes: dict[str, object], me
     assert any(message.format(folder=tmp_path) in text for text in check_table(_config(tmp_path, **changes)))
     with pytest.raises(ConfigurationError, match="differs from the pipeline file"):
         open_or_create(_config(tmp_path, **changes))
+
+
+def test_a_table_that_was_rescaled_keeps_its_buckets(tmp_path: Path) -> None:
+    open_or_create(_config(tmp_path)).rescale(8)
+    assert open_or_create(_config(tmp_path)).options.bucket == 8
+    [text] = unused_options(_config(tmp_path))
+    command = f"freshet rescale {tmp_path} shop.orders --bucket 2"
+    assert text.endswith(f"bucket is 8 there, so bucket=2 of the file does nothing. It is changed with: {command}")
 
 
 def test_the_command_that_mends_it_can_be_pasted(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Columns, types, primary key and partition keys must be equal, but a nullable column of the table may be missing in the
 file: it is NULL in the rows of this pipeline. Of the options only those must be equal that decide what the rows mean:
 all who write one table must agree on its merge engine and sequence groups. Other options belong to the table: the
-pipeline file gives them when it creates it, `Table.alter` changes them.
+pipeline file gives them when it creates it, `Table.alter` changes them. So does a fixed number of buckets, which
+`Table.rescale` changes under a pipeline that is started again.
 """
 
 from __future__ import annotations
@@ -75,14 +76,23 @@ def unused_options(config: PipelineConfig) -> Iterator[str]:
     found = {key: present_value(key, text) for key, text in catalog.table(wanted.name).schema.options.items()}
     for key, given in wanted.table_schema.options.items():
         value = present_value(key, given)
-        if found.get(key) != value and not decides_meaning(key):
+        is_rescaled = _is_rescaled(key, found.get(key), value)
+        if found.get(key) != value and (is_rescaled or not decides_meaning(key)):
             is_hidden = is_secret(key, value) or is_secret(key, found.get(key, ""))
             there, here = ("another value", "…") if is_hidden else (found.get(key), value)
+            table = _as_arguments(config)
+            command = f"rescale {table} --bucket {here}" if is_rescaled else f"alter {table} --set {key}={here}"
             yield (
                 f"{wanted.name} exists, and its own options count: {key} is {there if key in found else 'not set'} "
-                f"there, so {key}={here} of the file does nothing. It is changed with: freshet alter "
-                f"{_as_arguments(config)} --set {key}={here}"
+                f"there, so {key}={here} of the file does nothing. It is changed with: freshet {command}"
             )
+
+
+def _is_rescaled(key: str, found: str | None, wanted: str | None) -> bool:
+    """Whether the two differ by a rescale, from one fixed number of buckets to another."""
+    return (
+        key == "bucket" and found != wanted and all(text is not None and text.isdecimal() for text in (found, wanted))
+    )
 
 
 def _as_arguments(config: PipelineConfig) -> str:
@@ -106,6 +116,7 @@ def _differences(found: TableSchema, wanted: TableSchema, config: PipelineConfig
         yield f"it is partitioned by ({', '.join(found.partition_keys)}), not ({', '.join(wanted.partition_keys)})"
     for key in sorted(filter(decides_meaning, {*found.options, *wanted.options})):
         is_set = key in wanted.options or key.startswith("fields.")
-        if is_set and found.options.get(key) != wanted.options.get(key):
-            there, here = found.options.get(key, "not set"), wanted.options.get(key, "not set")
+        there, here = found.options.get(key), wanted.options.get(key)
+        if is_set and there != here and not _is_rescaled(key, there, here):
+            there, here = there or "not set", here or "not set"
             yield f"option {key} is {there} there and {here} in the file"

@@ -36,8 +36,8 @@ def rescale(
     """Give a table another fixed number of buckets, partition by partition. No row changes, readers go on.
 
     Each partition is committed by itself; called again, an interrupted rescale goes on with those that are left. Stop
-    programs of Apache Paimon that write to the table before. Our own streams may stop with an error that asks to start
-    them again; nothing is lost.
+    programs of Apache Paimon that write to the table until all its partitions are rewritten. Our own streams may stop
+    with an error that asks to start them again; nothing is lost.
     """
     partitions = partitions_given(partition)
     with _executors(on_spark) as elsewhere, bar(f"rescaling {table}") as advance:
