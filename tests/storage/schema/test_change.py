@@ -98,7 +98,7 @@ def test_null_to_not_null_needs_the_option() -> None:
         (SetNullable("id", True), "primary key"),
         (SetOption("merge-engine", "first-row"), "merge-engine"),
         (SetOption("bucket", "-1"), "bucket"),
-        (SetOption("bucket", "4"), r"from '2' to '4'.*copy the rows.*INSERT OVERWRITE"),
+        (SetOption("bucket", "4"), r"from '2' to '4'.*freshet rescale.*copy the rows"),
         (ResetOption("bucket"), "bucket"),
     ],
     ids=str,
