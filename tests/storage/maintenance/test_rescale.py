@@ -106,6 +106,10 @@ TABLES: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "mod": ({"bucket-function.type": "mod", "bucket-key": "k"}, ("+I",)),
     "avro": ({"file.format": "avro"}, ("+I", "-D")),
     "thin": ({"data-file.thin-mode": "true"}, ("+I", "-D")),
+    "snapshot ordering": (
+        {"sequence.snapshot-ordering": "true", "write-only": "true", "merge-engine": "partial-update"},
+        ("+I",),
+    ),
     "overwrites are read": ({"changelog-producer": "input", "streaming-read-overwrite": "true"}, ("+I", "-D")),
 }
 
@@ -151,6 +155,17 @@ def test_rows_and_changes_stay_as_they_are(tmp_path: Path, name: str, before: in
     assert held(rescaled) == held(other)
     assert not rescaled.check().damage
     assert rescaled.rescale(after).snapshots == ()
+
+
+def test_rows_keep_their_numbers(tmp_path: Path) -> None:
+    for ordering in ("true", "false"):
+        options = {"bucket": "2", "write-only": "true", "sequence.snapshot-ordering": ordering}
+        table = a_table(tmp_path / ordering, options)
+        filled(table, commits=3)
+        before = max(entry.file.max_sequence_number for entry in table.files())
+        table.rescale(4)
+        numbers = [(entry.file.min_sequence_number, entry.file.max_sequence_number) for entry in table.files()]
+        assert all(first < last <= before for first, last in numbers), numbers
 
 
 def test_append_tables_keep_the_order_of_a_key(tmp_path: Path) -> None:

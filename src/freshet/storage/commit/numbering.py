@@ -28,6 +28,7 @@ from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.metadata.live_files import delta_manifests_at_once, entries_of
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.data_file import FileSource
 from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 
@@ -49,7 +50,8 @@ def outnumbered_buckets(store: TableStore, change: SnapshotChange, latest: Snaps
 
 
 def numbered_by_snapshot(change: SnapshotChange, snapshot_id: int) -> SnapshotChange:
-    """The change with its new rows numbered by the snapshot that is to be; compactions keep the numbers of rows."""
+    """The change with its new rows numbered by the snapshot that is to be; compactions keep the numbers of rows, and
+    so does what a rescale writes."""
     if change.kind is CommitKind.COMPACT:
         return change
     entries = tuple(
@@ -57,7 +59,7 @@ def numbered_by_snapshot(change: SnapshotChange, snapshot_id: int) -> SnapshotCh
             entry,
             file=replace(entry.file, min_sequence_number=snapshot_id, max_sequence_number=snapshot_id),
         )
-        if entry.kind is EntryKind.ADD
+        if entry.kind is EntryKind.ADD and entry.file.file_source is not FileSource.COMPACT
         else entry
         for entry in change.entries
     )
