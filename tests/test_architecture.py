@@ -113,6 +113,7 @@ OWNERS = {
     "obstore": ["storage/io/object_file_io.py", "storage/io/object_stores.py", "storage/io/object_errors.py"],
     "boto3": ["storage/io/aws_profile.py"],
     "botocore": ["storage/io/aws_profile.py"],
+    "rocksdict": ["storage/lookup/rocks_store.py"],
     "yaml": ["pipeline/config/pipeline_file.py", "storage/io/catalogs_file.py"],
     "pydantic_settings": ["pipeline/config/pipeline_file.py"],
     "tomllib": ["pipeline/spark/jars.py"],
@@ -150,7 +151,7 @@ BORDER_MAX = 15
 
 # Extras of pyproject.toml that a package may import from; storage must do without.
 MAY_NEED = {
-    "storage": ["jdbc", "s3"],
+    "storage": ["jdbc", "s3", "rocksdb"],
     "logstore": ["kafka"],
     "pipeline": ["spark", "kafka"],
     "jobs": ["spark", "kafka"],

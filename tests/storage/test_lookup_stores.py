@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import freshet.storage.lookup.cached_lookup as cached_lookup
-import freshet.storage.lookup.store_cache as store_cache
 from freshet import AddColumn, Catalog, Table
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.lookup.open_stores import forget_open_stores
 from freshet.storage.metadata.live_files import delta_entries
 from tests.storage.lookup.lookup_tables import eager
 
@@ -74,7 +74,7 @@ def _follow(table: Table, seed: int, *, restarts: bool) -> tuple[list[dict[str, 
         if number == 4:
             table.compact(full=True)
         if restarts and number % 4 == 3:
-            store_cache.forget_open_stores(table.store.env)
+            forget_open_stores(table.store.env)
     rows = table.scan().to_arrow().sort_by([("k", "ascending"), ("n", "ascending")]).to_pylist()
     changes = table.changelog(from_snapshot=1).to_arrow().to_pylist()
     return rows, changes, asked
@@ -82,8 +82,13 @@ def _follow(table: Table, seed: int, *, restarts: bool) -> tuple[list[dict[str, 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_the_table_and_its_changelog_are_those_without_stores(tmp_path: Path, producer: str, seed: int) -> None:
-    with_stores = _table(tmp_path / "with", **PRODUCERS[producer])
+@pytest.mark.parametrize("kind", ["mapped", "rocksdb"])
+def test_the_table_and_its_changelog_are_those_without_stores(
+    tmp_path: Path, kind: str, producer: str, seed: int
+) -> None:
+    if kind == "rocksdb":
+        pytest.importorskip("rocksdict", reason="the extra rocksdb")
+    with_stores = _table(tmp_path / "with", **PRODUCERS[producer], **{"lookup.cache.store": kind})
     without = _table(tmp_path / "without", **PRODUCERS[producer], **{"lookup.cache-max-disk-size": "0"})
     rows, changes, asked = _follow(with_stores, seed, restarts=True)
     assert (rows, changes, 0) == _follow(without, seed, restarts=False)

@@ -15,6 +15,7 @@ import freshet.storage.lookup.lookup_cost as lookup_cost
 import freshet.storage.lookup.store_cache as store_cache
 from freshet.storage.io.env import Env
 from freshet.storage.lookup.cached_lookup import CachedLookup, bucket_lookup
+from freshet.storage.lookup.open_stores import forget_open_stores
 from freshet.storage.lookup.semi_join import SemiJoin
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 from tests.storage.scan.scan_tables import PlacedTable, Rows
@@ -69,7 +70,7 @@ class LookupTable:
 
     def restart(self) -> None:
         """What a new process would know."""
-        store_cache.forget_open_stores(self.placed.env)
+        forget_open_stores(self.placed.env)
 
     @property
     def stores(self) -> list[Path]:
@@ -95,4 +96,6 @@ def eager() -> Iterator[None]:
         patch.setattr(lookup_cost, "ROWS_MIN", 0)
         patch.setattr(lookup_cost, "_BUILD_S", 0.0)
         patch.setattr(lookup_cost, "_BUILD_PER_READ", 0.0)
+        patch.setattr(lookup_cost, "_PACKED_BUILD_S", 0.0)
+        patch.setattr(lookup_cost, "_PACKED_BUILD_PER_READ", 0.0)
         yield

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import freshet.storage.lookup.store_cache as store_cache
+import freshet.storage.lookup.store_file as store_file
 from freshet.storage.exceptions import MissingFileError
 from freshet.storage.files.data_file_paths import data_file_path
 from freshet.storage.io.env import Env, local_env
@@ -243,7 +244,7 @@ def _three_files(folder: Path, env: Env, **options: str) -> tuple[LookupTable, l
 
 def test_what_was_used_longest_ago_gives_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = _Clock()
-    table, (first, second, third) = _three_files(tmp_path, env)
+    table, (first, second, third) = _three_files(tmp_path, env, **{"cache.store": "mapped"})
     lookup = table.lookup()
     lookup.find(first, ASKED, None)
     size = table.stores[0].stat().st_size
@@ -319,13 +320,13 @@ def test_a_store_that_was_long_in_the_making_is_left_for_a_while_too(
     env = _Clock()
     table, (first, second, third) = _three_files(tmp_path, env)
     table.lookup().find(first, ASKED, None)
-    write = store_cache.write_store
+    write = store_file.write_store
 
     def slowly(*given: Any) -> None:
         env.ms += store_cache.BUSY_MS + 1
         write(*given)
 
-    monkeypatch.setattr(store_cache, "write_store", slowly)
+    monkeypatch.setattr(store_file, "write_store", slowly)
     table.lookup().stores.build_ahead([first], [third])
     table.lookup().stores.keep_only([first, second])
     assert [third.file_name in path.name for path in table.stores].count(True) == 1

@@ -8,6 +8,7 @@ from freshet.storage.lookup.lookup_cost import ROWS_MIN, FileCosts, Way, choose
 
 SMALL = FileCosts(ROWS_MIN - 1, 10**9)
 LARGE = FileCosts(1_000_000, 30_000_000)
+PACKED = FileCosts(1_000_000, 30_000_000, is_packed=True)
 OFTEN_ASKED = FileCosts(5_000, 170_000)
 """As small micro-batches make them."""
 
@@ -22,6 +23,8 @@ OFTEN_ASKED = FileCosts(5_000, 170_000)
         (OFTEN_ASKED, False, 0.0, Way.READ),
         (OFTEN_ASKED, False, 2 * OFTEN_ASKED.read_s(10_000), Way.BUILD),
         (LARGE, False, LARGE.build_s - LARGE.read_s(10_000) - 1e-6, Way.READ),
+        (PACKED, False, LARGE.build_s - LARGE.read_s(10_000) + 1e-6, Way.READ),
+        (PACKED, False, PACKED.build_s - LARGE.read_s(10_000) + 1e-6, Way.BUILD),
         (LARGE, False, LARGE.build_s - LARGE.read_s(10_000) + 1e-6, Way.BUILD),
     ],
 )

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.storage.lookup.store_file import BrokenStoreError, StoreFile, write_store
+from freshet.storage.lookup.lookup_store import BrokenStoreError
+from freshet.storage.lookup.store_file import StoreFile, write_store
 from tests.kit.hypothesis_profile import examples
 from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_once
 

@@ -1,12 +1,13 @@
 """A folder of immutable files on a local disk that all processes of one user on this machine share.
 
     <root>/<folder>/<name>             published: complete, never changed, perhaps removed by anybody at any time
+    <root>/<folder>/<name with a dot>/ the same, a folder of files
     <root>/<folder>/.<name>.<random>   being written
 
 A file is written under a name of its own and renamed: of several processes that write the same file each succeeds, and
-the last rename wins. Readers map files; on a local disk a mapped file that is removed or replaced stays readable until
-it is let go. The modification time of a file is when it was used last. Nothing here is locked or synced: after a crash
-of the machine a file may hold anything, so every reader checks what it holds.
+the last rename wins, of a folder the first one. Readers map files; on a local disk a mapped file that is removed or
+replaced stays readable until it is let go. The modification time of a file is when it was used last. Nothing here is
+locked or synced: after a crash of the machine a file may hold anything, so every reader checks what it holds.
 
 The root belongs to this user alone. A default root that is another user's, or a link, is refused: another user could
 have prepared it.
@@ -14,6 +15,7 @@ have prepared it.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import shutil
@@ -88,11 +90,49 @@ class LocalCache:
         except OSError as error:
             raise storage_error(error, "write", path) from error
 
-    def remove(self, name: str) -> None:
-        """Removes a file; it may be gone already."""
+    def folder(self, name: str) -> str | None:
+        """Where a published folder is; None if it is not there."""
         path = os.path.join(self.root, name)
         try:
-            os.unlink(path)
+            self._check_root()
+            return path if stat.S_ISDIR(os.lstat(path).st_mode) else None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise storage_error(error, "open", path) from error
+
+    @contextmanager
+    def making(self, name: str) -> Iterator[str]:
+        """A new folder to fill, published when the block ends without an error; else nothing of it stays."""
+        path = os.path.join(self.root, name)
+        parent, base = os.path.split(path)
+        temporary = os.path.join(parent, f"{_TEMPORARY}{base}.{uuid.uuid4().hex}")
+        try:
+            self._make_root()
+            os.makedirs(temporary)
+            try:
+                yield temporary
+                try:
+                    os.rename(temporary, path)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process was faster
+                        raise
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+        except OSError as error:
+            raise storage_error(error, "write", path) from error
+
+    def remove(self, name: str) -> None:
+        """Removes a file or a folder; it may be gone already."""
+        path = os.path.join(self.root, name)
+        try:
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                # Under another name first: no process shall find half of it.
+                going = os.path.join(os.path.dirname(path), f"{_TEMPORARY}{os.path.basename(path)}.{uuid.uuid4().hex}")
+                os.rename(path, going)
+                shutil.rmtree(going, ignore_errors=True)
+            else:
+                os.unlink(path)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -109,18 +149,20 @@ class LocalCache:
         return True
 
     def files(self, now_ms: int, folder: str = "") -> list[CachedFile]:
-        """The published files below a folder. Unfinished ones of processes that ended are removed on the way."""
+        """What is published below a folder. Unfinished ones of processes that ended are removed on the way."""
         found: list[CachedFile] = []
-        for parent, _, names in os.walk(os.path.join(self.root, folder)):
-            for name in names:
+        for parent, folders, names in os.walk(os.path.join(self.root, folder)):
+            published = [name for name in folders if "." in name]
+            folders[:] = [name for name in folders if "." not in name]
+            for name in (*names, *published):
                 path = os.path.join(parent, name)
                 with suppress(OSError):  # gone meanwhile
                     status = os.stat(path)
                     used_ms = status.st_mtime_ns // 1_000_000
                     if not name.startswith(_TEMPORARY):
-                        found.append(CachedFile(os.path.relpath(path, self.root), status.st_size, used_ms))
-                    elif now_ms - used_ms > LEFT_OVER_MS:
-                        os.unlink(path)
+                        found.append(CachedFile(os.path.relpath(path, self.root), _size(path, status), used_ms))
+                    elif now_ms - _touched_ms(path, status) > LEFT_OVER_MS:
+                        shutil.rmtree(path) if stat.S_ISDIR(status.st_mode) else os.unlink(path)
         return found
 
     def free_bytes(self) -> int:
@@ -140,3 +182,20 @@ class LocalCache:
             status = os.lstat(self.root)
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                 raise InvalidRequestError(f"the folder {self.root} belongs to another user, or is a link; remove it")
+
+
+def _size(path: str, status: os.stat_result) -> int:
+    """Of a folder what its files take together."""
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_size
+    with os.scandir(path) as entries:
+        return sum(entry.stat().st_size for entry in entries)
+
+
+def _touched_ms(path: str, status: os.stat_result) -> int:
+    """Of a folder when the last of its files was written to."""
+    times = [status.st_mtime_ns]
+    if stat.S_ISDIR(status.st_mode):
+        with os.scandir(path) as entries:
+            times += [entry.stat().st_mtime_ns for entry in entries]
+    return max(times) // 1_000_000

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from freshet.storage.files.file_fields import SYSTEM_FIELDS
 from freshet.storage.lookup.file_lookup import FileLookup, FoundRows
-from freshet.storage.lookup.lookup_cost import ROWS_MIN, FileCosts, Way, choose
+from freshet.storage.lookup.lookup_cost import ROWS_MIN, Way, choose
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
+from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore
 from freshet.storage.lookup.semi_join import SemiJoin
 from freshet.storage.lookup.store_cache import StoreCache
-from freshet.storage.lookup.store_file import BrokenStoreError, StoreFile
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 
@@ -50,16 +50,17 @@ class CachedLookup:
         self.metrics.add(by_reading=1)
         return self.reading.find(file, keys, columns)
 
-    def _store(self, file: DataFileMeta, key_count: int) -> StoreFile | None:
+    def _store(self, file: DataFileMeta, key_count: int) -> LookupStore | None:
         """The store to ask; None: the file is to be read."""
         if not self.stores.is_on:
             return None
-        store, costs = self.stores.find(file), FileCosts(file.row_count, file.file_size_bytes)
+        store, costs = self.stores.find(file), self.stores.costs(file)
         if store is None and file.row_count < ROWS_MIN:
             return None
-        way = choose(costs, key_count, has_store=store is not None, read_so_far_s=self.stores.read_so_far_s(file))
+        read_so_far_s = self.stores.read_so_far_s(file)
+        way = choose(costs, key_count, has_store=store is not None, read_so_far_s=read_so_far_s)
         if way is Way.BUILD:
-            store = self.stores.build(file)
+            store = self.stores.build(file, read_so_far_s + costs.read_s(key_count))
         if store is None:
             self.stores.note_read(file, costs.read_s(key_count))
         return store

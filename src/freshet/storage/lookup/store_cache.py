@@ -1,6 +1,10 @@
 """The stores of one table on this machine: found, built, kept within bounds, let go.
 
-    <lookup.cache-dir>/<table>/<partition>-<bucket>/<data file>.<schema id>.rows
+    <lookup.cache-dir>/<table>/<partition>-<bucket>/<data file>.<schema id>.rows     mapped columns
+    <lookup.cache-dir>/<table>/<partition>-<bucket>/<data file>.<schema id>.rocks/   a RocksDB database
+
+With `lookup.cache.store=auto` stores are mapped columns as long as all of them have room, and RocksDB, which takes half of
+the disk and more time, where they have not.
 
 All processes of a user share them, and so do restarts of a query. Nothing depends on them: whatever is wrong with the
 folder, the disk or a store, the caller reads the data file instead.
@@ -23,26 +27,25 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import threading
-from collections import OrderedDict
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import CorruptDataError, RetryableError, StorageError
-from freshet.storage.files.data_file_reader import read_data_file
-from freshet.storage.files.file_fields import SYSTEM_FIELDS
-from freshet.storage.io.env import Env
+from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, StorageError
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.lookup.lookup_cost import ROWS_MIN, FileCosts
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.lookup.store_file import BrokenStoreError, StoreFile, write_store
+from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore, StoreKind, StoreRows
+from freshet.storage.lookup.open_stores import OpenStore, SpareRoom, stores_of
+from freshet.storage.lookup.rocks_store import RocksKind, is_rocksdb_installed
+from freshet.storage.lookup.store_file import MappedKind
+from freshet.storage.lookup.store_rows import FileRows, RowsInMemory, store_schema
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.options.choices import LookupStoreChoice
 
 FOLDER_NAME: Final = "freshet-lookup"
 VERSION: Final = 1
@@ -65,52 +68,10 @@ FRAME_BYTES: Final = 8 * 1024
 SPARE_PARTS: Final = 16
 SPARE_MS: Final = 60_000
 """For so long, this part of the room that was found is taken without another look; others take theirs meanwhile."""
-SECTIONS_MAX: Final = 24
-"""Column groups of a store: each is read from the data file by itself."""
 PIECE_BYTES_MIN: Final = 1024 * 1024
 PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _LOG: Final = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _OpenStore:
-    file: StoreFile
-    noted_ms: int
-
-
-@dataclass(slots=True)
-class _SpareRoom:
-    bytes_left: int
-    until_ms: int
-
-
-@dataclass(slots=True)
-class _ProcessStores:
-    """What one process knows of the stores below all roots."""
-
-    process_id: int = field(default_factory=os.getpid)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    open: OrderedDict[str, _OpenStore] = field(default_factory=OrderedDict)
-    read_s: OrderedDict[str, float] = field(default_factory=OrderedDict)
-    idle_until_ms: dict[str, int] = field(default_factory=dict)
-    spare: dict[str, _SpareRoom] = field(default_factory=dict)
-    """By root: room for stores that need not be looked for."""
-
-
-_by_env: WeakKeyDictionary[Env, _ProcessStores] = WeakKeyDictionary()
-
-
-def forget_open_stores(env: Env) -> None:
-    """Lets go of all stores and costs, as if the process had just started."""
-    _by_env.pop(env, None)
-
-
-def _stores_of(env: Env) -> _ProcessStores:
-    stores = _by_env.setdefault(env, _ProcessStores())
-    if stores.process_id != os.getpid():  # a lock of the parent may be held by a thread that is not here
-        stores = _by_env[env] = _ProcessStores()
-    return stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,28 +90,32 @@ class StoreCache:
 
     def read_so_far_s(self, file: DataFileMeta) -> float:
         """What reading the file for lookups has cost in this process, in seconds."""
-        return _stores_of(self.table.env).read_s.get(self._name(file), 0.0)
+        return stores_of(self.table.env).read_s.get(self._stem(file), 0.0)
 
     def note_read(self, file: DataFileMeta, seconds: float) -> None:
         """Adds to that."""
-        stores = _stores_of(self.table.env)
+        stores = stores_of(self.table.env)
         with stores.lock:
-            name = self._name(file)
+            name = self._stem(file)
             stores.read_s[name] = stores.read_s.get(name, 0.0) + seconds
             stores.read_s.move_to_end(name)
             if len(stores.read_s) > FILES_MAX:
                 stores.read_s.popitem(last=False)
 
-    def find(self, file: DataFileMeta) -> StoreFile | None:
+    def find(self, file: DataFileMeta) -> LookupStore | None:
         """The store of a file, if there is one."""
-        stores, name, now_ms = _stores_of(self.table.env), self._name(file), self.table.env.now_ms()
+        found = (self._found(file, kind) for kind in self._kinds)
+        return next((store for store in found if store is not None), None)
+
+    def _found(self, file: DataFileMeta, kind: StoreKind) -> LookupStore | None:
+        stores, name, now_ms = stores_of(self.table.env), self._name(file, kind), self.table.env.now_ms()
         key = self._key(name)
         with stores.lock:
             store = stores.open.get(key)
             if store is not None:
                 stores.open.move_to_end(key)
         if store is None:
-            return self._opened(file, name, now_ms)
+            return self._opened(file, kind, now_ms)
         if now_ms - store.noted_ms > NOTE_MS:
             store.noted_ms = now_ms
             if not self._cache.note_use(name, now_ms):  # it was evicted: its room on the disk shall be free
@@ -158,10 +123,15 @@ class StoreCache:
                 return None
         return store.file
 
-    def build(self, file: DataFileMeta) -> StoreFile | None:
-        """Makes the store of a file; None when that is not possible now."""
+    def costs(self, file: DataFileMeta) -> FileCosts:
+        """What lookups in a file cost, with a store of the kind that is tried first."""
+        return _costs(file, self._kinds[0])
+
+    def build(self, file: DataFileMeta, spent_s: float = inf) -> LookupStore | None:
+        """Makes the store of a file; None when that is not possible now, or costs more than was spent on reading."""
         now_ms = self.table.env.now_ms()
-        return self._opened(file, self._name(file), now_ms) if self._write(file, now_ms) else None
+        kind = self._write(file, now_ms, spent_s=spent_s)
+        return None if kind is None else self._opened(file, kind, now_ms)
 
     def build_ahead(self, replaced: Collection[DataFileMeta], files: Collection[DataFileMeta]) -> None:
         """Makes the stores of files that are about to take the place of others, if any of those has one.
@@ -172,10 +142,10 @@ class StoreCache:
             return
         now_ms = self.table.env.now_ms()
         there = {stored.name for stored in self._cache.files(now_ms, self._folder)}
-        if not any(self._name(file) in there for file in replaced):
+        if there.isdisjoint(self._names(replaced)):
             return
         for file in files:
-            if file.row_count >= ROWS_MIN and self._name(file) not in there:
+            if file.row_count >= ROWS_MIN and there.isdisjoint(self._names([file])):
                 self._write(file, now_ms)
 
     def keep(self, file: DataFileMeta, rows: pa.Table) -> None:
@@ -186,21 +156,22 @@ class StoreCache:
         if self.is_on:
             self._write(file, self.table.env.now_ms(), rows)
 
-    def _write(self, file: DataFileMeta, now_ms: int, rows: pa.Table | None = None) -> bool:
-        """Makes the store of a file, of these rows, or of what is read from it."""
-        name, stores = self._name(file), _stores_of(self.table.env)
-        if rows is None:
-            needed_bytes = FileCosts(file.row_count, file.file_size_bytes).store_bytes
-        else:
-            needed_bytes = rows.nbytes + FRAME_BYTES
+    def _write(
+        self, file: DataFileMeta, now_ms: int, rows: pa.Table | None = None, spent_s: float = inf
+    ) -> StoreKind | None:
+        """Makes the store of a file, of these rows, or of what is read from it, and says of which kind it is."""
+        stores = stores_of(self.table.env)
         if now_ms < stores.idle_until_ms.get(self._cache.root, 0):
-            return False
+            return None
+        source: StoreRows = FileRows(self.table, self.partition, self.bucket, file)
+        if rows is not None:
+            source = RowsInMemory(rows, self.table.schema)
         try:
-            if not self._has_spare_room(needed_bytes, now_ms) and not self._make_room(needed_bytes, now_ms):
-                return False
-            with self._cache.writing(name) as sink:
-                sections = self._sections(file) if rows is None else self._sections_of(rows)
-                write_store(sink, self._identity(file), sections, self._piece_bytes)
+            kind = self._kind_with_room(file, rows, now_ms)
+            if kind is None or spent_s < _costs(file, kind).build_s:
+                return None
+            name = self._name(file, kind)
+            kind.write(self._cache, name, self._identity(file), source, self.table.schema.trimmed_primary_keys)
             self._cache.note_use(name, self.table.env.now_ms())  # that of a large file took its time
         except CorruptDataError:  # the data file: the caller reads it too, and says so
             raise
@@ -213,17 +184,44 @@ class StoreCache:
                 self._cache.root,
                 error,
             )
-            return False
+            return None
         self.metrics.add(**{"stores_built" if rows is None else "stores_kept": 1})
-        return True
+        return kind
+
+    def _kind_with_room(self, file: DataFileMeta, rows: pa.Table | None, now_ms: int) -> StoreKind | None:
+        """The first kind that there is room for; for the last one stores that were used longest ago are removed.
+
+        Raises `RetryableError` when the disk is too full for any.
+        """
+        kinds = self._kinds
+        for kind in kinds:
+            is_last = kind is kinds[-1]
+            needed_bytes = _costs(file, kind).store_bytes
+            if rows is not None:
+                needed_bytes = rows.nbytes + FRAME_BYTES
+            if self._has_spare_room(needed_bytes, now_ms):
+                return kind
+            try:
+                if self._make_room(needed_bytes, now_ms, may_evict=is_last):
+                    return kind
+            except RetryableError:
+                if is_last:
+                    raise
+        return None
 
     def discard(self, file: DataFileMeta, error: BrokenStoreError) -> None:
         """Throws away a store that turned out to be broken; the next lookup in the file builds it again."""
-        name = self._name(file)
+        for kind in self._kinds:
+            name = self._name(file, kind)
+            if self._key(name) in stores_of(self.table.env).open:
+                self._discard(file, name, error)
+                return
+
+    def _discard(self, file: DataFileMeta, name: str, error: BrokenStoreError) -> None:
         self._close(name)
         self.metrics.add(stores_broken=1)
         _LOG.info("the lookup store %s is thrown away: %s", self._key(name), error)
-        self.note_read(file, FileCosts(file.row_count, file.file_size_bytes).build_s)
+        self.note_read(file, self.costs(file).build_s)
         self._remove(name)
 
     def keep_only(self, files: Collection[DataFileMeta]) -> None:
@@ -231,34 +229,33 @@ class StoreCache:
 
         A store that this process has not used may have been made ahead of its data file: it is left for a while.
         """
-        names, now_ms = {self._name(file) for file in files}, self.table.env.now_ms()
-        opened = _stores_of(self.table.env).open
+        names, now_ms = self._names(files), self.table.env.now_ms()
+        opened = stores_of(self.table.env).open
         for stored in self._cache.files(now_ms, self._folder):
             is_ahead = self._key(stored.name) not in opened and now_ms - stored.used_ms <= BUSY_MS
             if stored.name not in names and not is_ahead:
                 self._evict(stored.name)
 
-    def _opened(self, file: DataFileMeta, name: str, now_ms: int) -> StoreFile | None:
-        stores = _stores_of(self.table.env)
+    def _opened(self, file: DataFileMeta, kind: StoreKind, now_ms: int) -> LookupStore | None:
+        stores, name = stores_of(self.table.env), self._name(file, kind)
         try:
-            found = self._cache.map(name)
-            if found is None:
+            store = kind.open(self._cache, name, self._identity(file), store_schema(self.table.schema))
+            if store is None:
                 return None
-            store = StoreFile.open(found, self._identity(file))
         except BrokenStoreError as error:
-            self.discard(file, error)
+            self._discard(file, name, error)
             return None
         except StorageError as error:
             _LOG.info("the lookup store %s is not used: %s", self._key(name), error)
             return None
         self._cache.note_use(name, now_ms)
         with stores.lock:
-            stores.open[self._key(name)] = _OpenStore(store, now_ms)
+            stores.open[self._key(name)] = OpenStore(store, now_ms)
             while len(stores.open) > OPEN_MAX:
                 stores.open.popitem(last=False)
         return store
 
-    def _make_room(self, needed_bytes: int, now_ms: int) -> bool:
+    def _make_room(self, needed_bytes: int, now_ms: int, *, may_evict: bool) -> bool:
         """Removes what is too old or too much; False when others need the room.
 
         Raises `RetryableError` when the disk is too full.
@@ -275,7 +272,7 @@ class StoreCache:
                 kept.append(file)
         excess = sum(file.size_bytes for file in kept) + needed_bytes - options.lookup_cache_max_disk_size_bytes
         for file in kept:
-            if excess <= 0 or now_ms - file.used_ms <= BUSY_MS:
+            if excess <= 0 or not may_evict or now_ms - file.used_ms <= BUSY_MS:
                 break
             self._evict(file.name)
             excess -= file.size_bytes
@@ -285,7 +282,7 @@ class StoreCache:
         if free_bytes < FREE_SHARE * needed_bytes:
             raise RetryableError(f"its disk has {free_bytes} bytes left, and a store of {needed_bytes} is to be made")
         spare_bytes = min(-excess, free_bytes // FREE_SHARE - needed_bytes) // SPARE_PARTS
-        _stores_of(self.table.env).spare[self._cache.root] = _SpareRoom(spare_bytes, now_ms + SPARE_MS)
+        stores_of(self.table.env).spare[self._cache.root] = SpareRoom(spare_bytes, now_ms + SPARE_MS)
         return True
 
     def _has_spare_room(self, needed_bytes: int, now_ms: int) -> bool:
@@ -293,7 +290,7 @@ class StoreCache:
 
         To look costs as much as to write a small store: all stores below the root are listed.
         """
-        stores = _stores_of(self.table.env)
+        stores = stores_of(self.table.env)
         with stores.lock:
             spare = stores.spare.get(self._cache.root)
             if spare is None or now_ms >= spare.until_ms or spare.bytes_left < needed_bytes:
@@ -313,26 +310,28 @@ class StoreCache:
             _LOG.info("a lookup store stays: %s", error)
 
     def _close(self, name: str) -> None:
-        stores = _stores_of(self.table.env)
+        stores = stores_of(self.table.env)
         with stores.lock:
             stores.open.pop(self._key(name), None)
 
-    def _sections(self, file: DataFileMeta) -> Iterator[Iterator[pa.RecordBatch]]:
-        """The columns of the file in groups; the system columns come with the first of the table."""
-        names = self.table.schema.column_names
-        width = -(-len(names) // SECTIONS_MAX)
-        source = (self.table, self.partition, self.bucket, file)
-        yield read_data_file(*source, (), system_columns=True)
-        for start in range(0, len(names), width):
-            yield read_data_file(*source, names[start : start + width])
-
-    def _sections_of(self, rows: pa.Table) -> Iterator[Iterator[pa.RecordBatch]]:
-        """The same of rows in memory."""
-        names, system = self.table.schema.column_names, [field.name for field in SYSTEM_FIELDS]
-        width = -(-len(names) // SECTIONS_MAX)
-        yield iter(rows.select(system).to_batches())
-        for start in range(0, len(names), width):
-            yield iter(rows.select(names[start : start + width]).to_batches())
+    @property
+    def _kinds(self) -> tuple[StoreKind, ...]:
+        """The kinds of stores that the table uses, those that are tried first in front."""
+        options = self.table.options
+        choice = options.lookup_cache_store
+        kinds: tuple[StoreKind, ...] = ()
+        if choice is not LookupStoreChoice.ROCKSDB:
+            kinds = (MappedKind(self._piece_bytes),)
+        if choice is LookupStoreChoice.MAPPED:
+            return kinds
+        if is_rocksdb_installed():
+            return (*kinds, RocksKind(options.lookup_cache_max_memory_size_bytes))
+        if not kinds:
+            raise InvalidRequestError(
+                f"{self.table.location} has lookup.cache.store=rocksdb, and rocksdict is not installed: "
+                f'pip install "freshet-lake[rocksdb]", or choose auto'
+            )
+        return kinds
 
     @property
     def _piece_bytes(self) -> int:
@@ -352,8 +351,14 @@ class StoreCache:
     def _folder(self) -> str:
         return f"{self._table_folder}/{_digest(self.partition)}-{self.bucket}"
 
-    def _name(self, file: DataFileMeta) -> str:
-        return f"{self._folder}/{file.file_name}.{self.table.schema.id}.rows"
+    def _stem(self, file: DataFileMeta) -> str:
+        return f"{self._folder}/{file.file_name}.{self.table.schema.id}"
+
+    def _name(self, file: DataFileMeta, kind: StoreKind) -> str:
+        return f"{self._stem(file)}{kind.suffix}"
+
+    def _names(self, files: Collection[DataFileMeta]) -> set[str]:
+        return {self._name(file, kind) for file in files for kind in self._kinds}
 
     def _key(self, name: str) -> str:
         return f"{self._cache.root}/{name}"
@@ -370,6 +375,10 @@ class StoreCache:
             "rows": file.row_count,
             "bytes": file.file_size_bytes,
         }
+
+
+def _costs(file: DataFileMeta, kind: StoreKind) -> FileCosts:
+    return FileCosts(file.row_count, file.file_size_bytes, is_packed=isinstance(kind, RocksKind))
 
 
 def _digest(data: bytes) -> str:

@@ -26,20 +26,40 @@ import orjson
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.key_search import SortedKeys, ranges_of
+from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore, StoreRows
 from freshet.storage.merge.sort_words import Positions
 
 MAGIC: Final = b"FRSHLKP1"
 """Another number for every change of what the file holds."""
+
+SUFFIX: Final = ".rows"
 
 _TAIL: Final = struct.Struct("<II8s")
 _ALIGNMENT: Final = 64
 _IPC: Final = ipc.IpcWriteOptions(use_threads=False)
 
 
-class BrokenStoreError(Exception):
-    """A store that is cut short, damaged, or not of the data file asked for."""
+@dataclass(frozen=True, slots=True)
+class MappedKind:
+    """A `StoreKind`. A piece is held in memory twice."""
+
+    piece_bytes: int
+    suffix: str = SUFFIX
+
+    def write(
+        self, cache: LocalCache, name: str, identity: Mapping[str, Any], rows: StoreRows, key_columns: Sequence[str]
+    ) -> None:
+        """See `StoreKind`."""
+        with cache.writing(name) as sink:
+            write_store(sink, identity, rows.sections(), self.piece_bytes)
+
+    def open(self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema) -> LookupStore | None:
+        """See `StoreKind`."""
+        content = cache.map(name)
+        return None if content is None else StoreFile.open(content, identity)
 
 
 def write_store(

@@ -73,6 +73,14 @@ class LookupCompact(StrEnum):
     GENTLE = "gentle"
 
 
+class LookupStoreChoice(StrEnum):
+    """What holds the rows that are looked up by key."""
+
+    AUTO = "auto"
+    MAPPED = "mapped"
+    ROCKSDB = "rocksdb"
+
+
 class LogSystem(StrEnum):
     """Where changes are logged before their commit."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from freshet.storage.options.choices import LookupCompact
+from freshet.storage.options.choices import LookupCompact, LookupStoreChoice
 from freshet.storage.options.option import DURATION, FLAG, INT, MB, RATIO, SIZE, TEXT, Option, Status, one_of
 from freshet.storage.options.values import LONG_MAX
 
@@ -68,6 +68,11 @@ class CompactionOptions:
     """Folder on a local disk for the stores in which rows are looked up by key; an option of Freshet. All processes of
     a user on one machine share them, and a restart finds them again. If not given: `freshet-lookup-<user id>` in the
     folder for temporary files of each machine."""
+    lookup_cache_store = Option("lookup.cache.store", one_of(LookupStoreChoice), LookupStoreChoice.AUTO)
+    """What the stores in which rows are looked up are; an option of Freshet. `mapped`: columns, uncompressed and
+    mapped, the fastest. `rocksdb`: one RocksDB database for each data file, compressed (the extra `rocksdb`). `auto`:
+    mapped as long as `lookup.cache-max-disk-size` and the free disk hold all stores, RocksDB for those that they do not
+    hold."""
     lookup_cache_max_disk_size_bytes = Option("lookup.cache-max-disk-size", SIZE, LONG_MAX)
     """Bytes of all stores below the folder at which those used longest ago are removed; 0 for no stores at all. A store
     takes four to five times the bytes of its data file."""

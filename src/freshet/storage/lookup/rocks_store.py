@@ -1,0 +1,164 @@
+"""A store in RocksDB: one value for each row (`row_bytes`) under its key (`key_bytes`), in one table file.
+
+The file is written in key order and ingested into an empty database, which is never written to again; any process opens
+it read-only, without a lock. Blocks are compressed and have checksums, which RocksDB checks whenever it reads one; a
+bloom filter keeps most keys that are not there from reading any. The empty key holds whose rows these are: it is in
+the same file, so a database that has lost the file is known as broken.
+
+All stores of a process share one cache of blocks, which indexes and filters count in: `lookup.cache-max-memory-size`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from freshet._lazy import LazyModule
+from freshet.storage.exceptions import RetryableError, StorageError
+from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.lookup.file_lookup import FoundRows
+from freshet.storage.lookup.key_bytes import key_bytes
+from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore, StoreRows
+from freshet.storage.lookup.row_bytes import decode_rows, encode_rows
+
+if TYPE_CHECKING:
+    import rocksdict as _rocksdict
+else:  # an extra
+    _rocksdict = LazyModule("rocksdict")
+
+SUFFIX: Final = ".rocks"
+PIECE_ROWS: Final = 64 * 1024
+"""Rows that are encoded at a time."""
+_BLOCK_BYTES: Final = 8 * 1024
+_BLOOM_BITS: Final = 10
+_IDENTITY_KEY: Final = b""
+
+_cache_lock: Final = threading.Lock()
+_caches: Final[dict[str, Any]] = {}
+
+
+def is_rocksdb_installed() -> bool:
+    """Whether the extra `rocksdb` is there."""
+    return find_spec("rocksdict") is not None
+
+
+def _block_cache(size_bytes: int) -> Any:
+    """The one of this process; the last size asked for holds."""
+    with _cache_lock:
+        cache = _caches.get("blocks")
+        if cache is None:
+            cache = _caches["blocks"] = _rocksdict.Cache(size_bytes)
+        else:
+            cache.set_capacity(size_bytes)
+        return cache
+
+
+def _options(cache_bytes: int) -> Any:
+    table = _rocksdict.BlockBasedOptions()
+    table.set_block_cache(_block_cache(cache_bytes))
+    table.set_block_size(_BLOCK_BYTES)
+    table.set_bloom_filter(_BLOOM_BITS, False)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_index_type(_rocksdict.BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(True)
+    options = _rocksdict.Options(raw_mode=True)
+    options.set_block_based_table_factory(table)
+    options.set_compression_type(_rocksdict.DBCompressionType.zstd())
+    options.set_keep_log_file_num(1)
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class RocksKind:
+    """A `StoreKind`."""
+
+    cache_bytes: int
+    suffix: str = SUFFIX
+
+    def write(
+        self, cache: LocalCache, name: str, identity: Mapping[str, Any], rows: StoreRows, key_columns: Sequence[str]
+    ) -> None:
+        """See `StoreKind`."""
+        with cache.making(name) as folder:
+            try:
+                self._write(folder, identity, rows, key_columns)
+            except StorageError:
+                raise
+            except Exception as error:  # RocksDB has no other
+                raise RetryableError(f"cannot write the RocksDB database {folder}: {error}") from error
+
+    def _write(self, folder: str, identity: Mapping[str, Any], rows: StoreRows, key_columns: Sequence[str]) -> None:
+        options = _options(self.cache_bytes)
+        with _rocksdict.Rdict(folder, options) as database:
+            path = f"{folder}/rows.sst"
+            writer = _rocksdict.SstFileWriter(options)
+            writer.open(path)
+            writer[_IDENTITY_KEY] = _identity_bytes(identity)
+            count = 0
+            for batch in rows.batches():
+                for start in range(0, batch.num_rows, PIECE_ROWS):
+                    piece = batch.slice(start, PIECE_ROWS)
+                    keys = key_bytes([piece.column(key) for key in key_columns])
+                    values = encode_rows(piece, count).to_numpy(zero_copy_only=False).tolist()
+                    deque(map(writer.__setitem__, keys, values), maxlen=0)  # there is no call for many
+                    count += piece.num_rows
+            writer.finish()
+            moved = _rocksdict.IngestExternalFileOptions()
+            moved.set_move_files(True)
+            database.ingest_external_file([path], moved)
+
+    def open(self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema) -> LookupStore | None:
+        """See `StoreKind`."""
+        folder = cache.folder(name)
+        if folder is None:
+            return None
+        try:
+            read_only = _rocksdict.AccessType.read_only()
+            database = _rocksdict.Rdict(folder, _options(self.cache_bytes), access_type=read_only)
+            found = database.get(_IDENTITY_KEY)
+        except Exception as error:
+            raise BrokenStoreError(f"RocksDB cannot open it: {error}") from error
+        if found != _identity_bytes(identity):
+            raise BrokenStoreError(f"it is of another file: {found!r}")
+        return RocksStore(database, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class RocksStore:
+    """An open store."""
+
+    database: Any
+    schema: pa.Schema
+
+    def find(self, keys: pa.Table, columns: Sequence[str] | None) -> FoundRows:
+        """See `LookupStore`."""
+        positions = np.full(keys.num_rows, -1, np.int64)
+        file_rows = positions.copy()
+        values = self._values(keys)
+        found = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        rows, file_rows[found] = decode_rows(values.drop_null(), self.schema, columns or ())
+        if columns is None:
+            return FoundRows(pa.table({}), np.where(file_rows >= 0, 0, -1), file_rows)
+        positions[found] = np.arange(len(found))
+        return FoundRows(rows, positions, file_rows)
+
+    def _values(self, keys: pa.Table) -> pa.Array[Any]:
+        if not keys.num_rows:
+            return pa.array([], pa.large_binary())
+        asked = key_bytes([pa.concat_arrays(column.chunks) for column in keys.columns])
+        try:
+            return pa.array(self.database.get(asked), pa.large_binary())
+        except Exception as error:
+            raise BrokenStoreError(f"RocksDB cannot read it: {error}") from error
+
+
+def _identity_bytes(identity: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(dict(identity), option=orjson.OPT_SORT_KEYS)
