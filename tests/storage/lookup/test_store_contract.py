@@ -231,6 +231,19 @@ def test_a_database_deleted_while_it_is_open(tmp_path: Path) -> None:
     _check(table, by_store=1, stores_built=1)
 
 
+def test_stores_that_are_opened_share_one_cache_of_blocks(tmp_path: Path) -> None:
+    table = _table(tmp_path, "rocksdb", even_rows(100_000))
+    table.lookup().find(table.file, ASKED, ["v"])
+    asked = keys(*range(0, 200_000, 20))
+    used = []
+    for mega_bytes in (1, 8):
+        table.restart()
+        rocks_store._block_cache(0)  # lets go of what building has left there
+        table.lookup(cache_max_memory_size=f"{mega_bytes} mb").find(table.file, asked, ["v"])
+        used.append(rocks_store._block_cache(mega_bytes << 20).get_usage())
+    assert 0 < used[0] <= 1 << 20 < used[1] <= 8 << 20
+
+
 HOLDER = """
 import sys
 from rocksdict import Options, Rdict

@@ -122,7 +122,10 @@ class RocksKind:
             return None
         try:
             read_only = _rocksdict.AccessType.read_only()
-            database = _rocksdict.Rdict(folder, _options(self.cache_bytes), access_type=read_only)
+            options = _options(self.cache_bytes)
+            # Without this the options of the file OPTIONS hold, which name no shared cache.
+            families = {"default": options}
+            database = _rocksdict.Rdict(folder, options, column_families=families, access_type=read_only)
             found = database.get(_IDENTITY_KEY)
         except Exception as error:
             raise BrokenStoreError(f"RocksDB cannot open it: {error}") from error
