@@ -70,6 +70,26 @@ def test_twenty_turns_of_writers_of_both_kinds(
     assert all(count == 40 for (part, bucket), count in counts.items() if (part, bucket + 1) in counts)
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_keyed_table_without_the_option_is_dynamic(is_ours: bool, tmp_path: Path, paimon: PaimonJudge) -> None:
+    options = {"dynamic-bucket.target-row-num": "10"}
+    if is_ours:
+        Catalog(str(tmp_path)).create_table("db.t", schema=COLUMNS, primary_keys=["p", "k"], options=options)
+        judge = paimon.table(tmp_path / "db.db" / "t")
+    else:
+        judge = paimon.create_table(
+            tmp_path / "db.db" / "t", COLUMNS, primary_keys=["p", "k"], partition_keys=[], options=options
+        )
+    assert "bucket" not in judge.schema()["options"]
+    table = Catalog(str(tmp_path)).table("db.t")
+    with table.writer("freshet") as writer:
+        writer.write([{"p": "a", "k": key, "n": 1} for key in range(15)])
+        writer.commit()
+    judge.write([("a", key, 2) for key in range(10, 25)])
+    _check(table, judge, {("a", key): 1 if key < 10 else 2 for key in range(25)})
+    assert sorted(index_counts(table).values()) == [5, 10, 10]
+
+
 def test_partitions_that_are_dropped_and_filled_again(tmp_path: Path, paimon: PaimonJudge) -> None:
     """Open writers and assigners have the indexes of a partition that the other has dropped and filled meanwhile."""
     judge = paimon.create_table(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshet.logstore.exceptions import LogConfigError
+from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.logs.registry import PROVIDERS
 from freshet.storage.table import Table
@@ -70,8 +71,15 @@ def test_a_log_system_checks_its_own_options(tmp_path: Path, monkeypatch: pytest
 def test_append_tables_without_buckets_or_with_upsert_are_refused(tmp_path: Path) -> None:  # V35, V37
     with pytest.raises(InvalidRequestError, match="upsert needs a primary key"):
         make_logged(tmp_path, keyed=False, log__changelog_mode="upsert")
-    with pytest.raises(InvalidRequestError, match="fixed number of buckets|bucket"):
+    with pytest.raises(InvalidRequestError, match="bucket-key has no meaning"):
         make_logged(tmp_path, keyed=False, bucket="-1")
+
+
+def test_keyed_tables_with_dynamic_buckets_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    for given, where in (({"bucket": "-1"}, "-1: "), ({}, "-1 where it is not set: ")):
+        options = {"log.system": "kafka", "kafka.topic": "t", "kafka.bootstrap.servers": "nowhere:9", **given}
+        with pytest.raises(InvalidRequestError, match=f"bucket is {where}.*set bucket to a number such as 4"):
+            Catalog(str(tmp_path)).create_table("db.t", schema={"k": "INT"}, primary_keys=["k"], options=options)
 
 
 def test_a_topic_that_does_not_fit_is_refused(log: FakeLog, table: Table) -> None:

@@ -74,7 +74,7 @@ def test_names_that_are_no_tables(catalog: Catalog, name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"options": {}}, "bucket"),
+        ({"options": {"bucket": 0}}, "bucket"),
         ({"options": {"bucket": 4, "merge-enigne": "deduplicate"}}, "merge-engine"),
         ({"options": {"bucket": "four"}}, "bucket"),
         ({"options": {"bucket": 4, "fields.v.aggregate-function": "sum"}}, "merge-engine"),

@@ -38,7 +38,7 @@ def write(**columns: list[object]) -> Callable[[Catalog], object]:
 @pytest.mark.parametrize(
     ("act", "facts"),
     [
-        (create(options={}), {"option": "bucket"}),
+        (create(options={"bucket": "0"}), {"option": "bucket"}),
         (create(options={"bucket": "many"}), {"option": "bucket"}),
         (create(options={"bukcet": "1"}), {"option": "bukcet"}),
         (create(options={"bucket": "1", "sequence.field": "x"}), {"option": "sequence.field", "column": "x"}),

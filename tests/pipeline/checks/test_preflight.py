@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.pipeline.batch.dead_letters import DEAD_LETTER_COLUMNS
-from freshet.pipeline.batch.table_setup import open_or_create
+from freshet.pipeline.batch.table_setup import open_or_create, with_table_options
 from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipeline
@@ -82,7 +82,7 @@ def test_the_table_must_be_the_same(folder: Path) -> None:
 
 
 def test_a_table_that_cannot_be_created(folder: Path) -> None:
-    (problem,) = found(folder, ("total: INT", "total: FLOAT"), ("bucket: 1", "merge-engine: deduplicate"))
+    (problem,) = found(folder, ("total: INT", "total: FLOAT"), ("bucket: 1", "bucket-key: id"))
     assert "p.yaml:" in problem
     assert "bucket" in problem
 
@@ -241,6 +241,29 @@ def test_options_of_the_file_that_the_table_does_not_have_are_reported(folder: P
     ]  # fmt: skip
     assert found[0].endswith("shop.orders --set num-sorted-run.stop-trigger=9")
     assert "hunter2" not in found[1]
+
+
+def test_a_new_table_without_a_number_of_buckets_is_dynamic(folder: Path) -> None:
+    without = configured(folder, ("options: {bucket: 1}", "options: {}"))
+    assert problems_before_start(without) == []
+    found = warnings_before_start(without)
+    assert [text for text in found if "will be created with dynamic buckets (bucket=-1, the default)" in text]
+    assert open_or_create(without).options.has_dynamic_buckets
+    (rest,) = warnings_before_start(without)
+    assert "let no other program add keys" in rest
+    named = configured(folder, ("options: {bucket: 1}", "options: {bucket: -1}"))
+    assert problems_before_start(named) == []
+    fixed = configured(folder)
+    (problem,) = problems_before_start(fixed)
+    assert "option bucket is not set there and 1 in the file" in problem.message
+
+
+def test_a_table_that_is_there_keeps_its_buckets(folder: Path) -> None:
+    open_or_create(configured(folder))
+    without = configured(folder, ("options: {bucket: 1}", "options: {}"))
+    assert problems_before_start(without) == []
+    assert warnings_before_start(without) == []
+    assert with_table_options(without).table.core_options.bucket == 1
 
 
 def test_a_damaged_table_is_no_mistake_of_the_file(tmp_path: Path) -> None:

@@ -59,7 +59,11 @@ def written(folder: Path, *changes: tuple[str, str]) -> Path:
         ("FOLDER/in", "missing", "p.yaml:3: sources.0.files.path: "),
         ("FOLDER/c", "~nobody-of-this-name/c", "p.yaml:12: checkpoint: '~nobody-of-this-name/c' is no folder"),
         ("FOLDER/c", "FOLDER/p.yaml/c", "p.yaml:12: checkpoint: "),
-        ("bucket: 1", "merge-engine: deduplicate", "p.yaml:11: table.options.bucket: a table with a primary key needs"),
+        (
+            "bucket: 1",
+            "bucket-key: id",
+            "p.yaml:11: table.options.bucket-key: bucket-key has no meaning with bucket=-1",
+        ),
         ("checkpoint:", "trigger: {processing_time: 5 parsecs}\ncheckpoint:", "'5 parsecs' is no interval"),
     ],
 )

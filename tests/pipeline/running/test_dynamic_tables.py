@@ -1,6 +1,7 @@
 """Pipelines into one table with dynamic buckets: two at the same time, and one whose checkpoint is restored.
 
-The column `n` counts the records of a key, so a record that is lost or applied twice shows.
+The files name no number of buckets, so the table has dynamic ones. The column `n` counts the records of a key: a
+record that is lost or applied twice shows.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ table:
   columns: {id: BIGINT, n: BIGINT}
   primary_key: [id]
   options:
-    bucket: -1
     dynamic-bucket.target-row-num: 20
     merge-engine: aggregation
     fields.n.aggregate-function: sum

@@ -108,6 +108,14 @@ def test_changes_that_would_break_existing_rows_are_refused(change: SchemaChange
         after(change)
 
 
+def test_the_default_of_bucket_may_be_written_out() -> None:
+    dynamic = schema()
+    dynamic = replace(dynamic, options={key: value for key, value in dynamic.options.items() if key != "bucket"})
+    assert after(SetOption("bucket", "-1"), base=dynamic).options["bucket"] == "-1"
+    with pytest.raises(InvalidRequestError, match="from '-1' to '4'"):
+        after(SetOption("bucket", "4"), base=dynamic)
+
+
 def test_a_column_that_an_option_names_is_not_dropped() -> None:
     with pytest.raises(InvalidRequestError, match=r"sequence\.field"):
         after(DropColumn("a"), base=schema(**{"sequence.field": "a"}))

@@ -10,6 +10,7 @@ pipeline file gives them when it creates it, `Table.alter` changes them. So does
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig, TableConfig, revealed
@@ -17,8 +18,10 @@ from freshet.pipeline.config.rules import decides_meaning
 from freshet.pipeline.config.table_arguments import arguments_text
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options import is_secret, present_value
+from freshet.storage.options import CoreOptions, is_secret, present_value
 from freshet.storage.table import Table
+
+BUCKET: Final = "bucket"
 
 
 def open_or_create(config: PipelineConfig) -> Table:
@@ -90,8 +93,23 @@ def unused_options(config: PipelineConfig) -> Iterator[str]:
 
 def _is_rescaled(key: str, found: str | None, wanted: str | None) -> bool:
     """Whether the two differ by a rescale, from one fixed number of buckets to another."""
-    return (
-        key == "bucket" and found != wanted and all(text is not None and text.isdecimal() for text in (found, wanted))
+    return key == BUCKET and found != wanted and all(text is not None and text.isdecimal() for text in (found, wanted))
+
+
+def _is_default_bucket(key: str, found: str | None, wanted: str | None) -> bool:
+    """Whether one says what the other has by default."""
+    return key == BUCKET and {found, wanted} == {None, str(CoreOptions.bucket.of({}))}
+
+
+def default_buckets(config: PipelineConfig) -> Iterator[str]:
+    """What to know of a keyed table that is to be created without a number of buckets."""
+    wanted = config.table
+    if not wanted.primary_key or BUCKET in wanted.options or target_catalog(config).has_table(wanted.name):
+        return
+    yield (
+        f"table.options has no bucket: {wanted.name} will be created with dynamic buckets (bucket=-1, the default). "
+        "For a log, or for several programs that add keys, give a number such as bucket: 4; none changes from or to -1 "
+        "once the table has data"
     )
 
 
@@ -117,6 +135,5 @@ def _differences(found: TableSchema, wanted: TableSchema, config: PipelineConfig
     for key in sorted(filter(decides_meaning, {*found.options, *wanted.options})):
         is_set = key in wanted.options or key.startswith("fields.")
         there, here = found.options.get(key), wanted.options.get(key)
-        if is_set and there != here and not _is_rescaled(key, there, here):
-            there, here = there or "not set", here or "not set"
-            yield f"option {key} is {there} there and {here} in the file"
+        if is_set and there != here and not (_is_rescaled(key, there, here) or _is_default_bucket(key, there, here)):
+            yield f"option {key} is {there or 'not set'} there and {here or 'not set'} in the file"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
-from freshet.pipeline.batch.table_setup import check_table, unused_options, with_table_options
+from freshet.pipeline.batch.table_setup import check_table, default_buckets, unused_options, with_table_options
 from freshet.pipeline.checks.table_sources import source_problems
 from freshet.pipeline.config.catalogs import target_catalog, target_location
 from freshet.pipeline.config.changelog_rules import changelog_warnings
@@ -61,7 +61,7 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
         known = with_table_options(config)
         catalog = target_catalog(config)
         is_compacted = catalog.has_table(config.table.name) and catalog.table(config.table.name).engine.is_compacted()
-        unused = list(unused_options(config))
+        unused = [*unused_options(config), *default_buckets(config)]
     except (StorageError, OSError):
         known, is_compacted, unused = config, False, []
     return [*warnings(config), *changelog_warnings(known, is_compacted=is_compacted), *unused]

@@ -27,6 +27,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, DataType, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
+from freshet.storage.options.choices import DYNAMIC_BUCKET
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.values import option_text
@@ -34,6 +35,7 @@ from freshet.storage.schema.type_change import check_stored_rows
 
 _COLUMN_LISTS: Final = ("bucket-key", "sequence.field", "partial-update.remove-record-on-sequence-group")
 _SINGLE_COLUMNS: Final = ("rowkind.field", "record-level.time-field")
+_DEFAULT_BUCKET: Final = str(DYNAMIC_BUCKET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +283,16 @@ def _set_nullable(schema: TableSchema, name: str, nullable: bool) -> TableSchema
     return _replace_column(schema, replace(column, type=with_nullable(column.type, nullable)))
 
 
+def _check_bucket(old: str, value: str) -> None:
+    if old != value:
+        raise InvalidRequestError(
+            f"option 'bucket' cannot change from {old!r} to {value!r}: the rows of the table lie in the buckets that "
+            "they were written to. From one fixed number to another: Table.rescale, or freshet rescale WAREHOUSE TABLE "
+            "--bucket N, which moves them; otherwise create another table and copy the rows",
+            option="bucket",
+        )
+
+
 def _set_option(schema: TableSchema, key: str, value: str | None, has_snapshot: bool) -> TableSchema:
     old = schema.options.get(key)
     if old == value:
@@ -292,12 +304,7 @@ def _set_option(schema: TableSchema, key: str, value: str | None, has_snapshot: 
             option=key,
         )
     if key == "bucket" and has_snapshot:
-        raise InvalidRequestError(
-            f"option 'bucket' cannot change from {old!r} to {value!r}: the rows of the table lie in the buckets that "
-            "they were written to. From one fixed number to another: Table.rescale, or freshet rescale WAREHOUSE TABLE "
-            "--bucket N, which moves them; otherwise create another table and copy the rows",
-            option="bucket",
-        )
+        _check_bucket(old or _DEFAULT_BUCKET, value or _DEFAULT_BUCKET)
     options = {name: text for name, text in schema.options.items() if name != key}
     if value is not None:
         options[key] = value

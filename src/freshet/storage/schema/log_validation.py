@@ -54,8 +54,9 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
     provider_of(options).check_options(options.given)
     if options.bucket <= 0:
         raise InvalidRequestError(
-            f"log.system={options.log_system} needs a fixed number of buckets: the rows of a bucket are in the "
-            "partition of its number; set bucket",
+            f"log.system={options.log_system} needs a fixed number of buckets, and bucket is {options.bucket}"
+            f"{'' if 'bucket' in options.given else ' where it is not set'}: the rows of a bucket are in the partition "
+            "of its number; set bucket to a number such as 4, which is that of the topic's partitions",
             option="bucket",
         )
     if options.write_only and options.logs_changes:

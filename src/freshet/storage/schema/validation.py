@@ -4,7 +4,8 @@
 2. Keys: primary and partition keys are scalar columns, not doubled; the primary key contains every partition key, and
    has a column more than they; key columns are NOT NULL.
 3. Options: spelled right, of the right type, supported (`options.supported`), and no key or partition among them.
-4. Buckets: a keyed table says how many; an append table has a bucket key exactly when it has a number of buckets.
+4. Buckets: a keyed table has a number of them, or dynamic ones, which is the default; an append table has a bucket key
+   exactly when it has a number of buckets.
 5. Combinations that contradict each other, and the options of the merge engine (`engine_validation`).
 6. What becomes part of a file's name can be one.
 
@@ -46,12 +47,6 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
         if key in schema.options:
             raise InvalidRequestError(f"{key} cannot be given as an option; give {argument} instead", option=key)
     options = CoreOptions.parse(schema.options, has_primary_key=schema.has_primary_key, schema_version=schema.version)
-    if schema.has_primary_key and "bucket" not in schema.options:
-        raise InvalidRequestError(
-            "a table with a primary key needs the option bucket: a fixed number of buckets such as 4 (about one per "
-            "gigabyte of a partition), or -1 for dynamic buckets",
-            option="bucket",
-        )
     check_engine(schema, options, ())  # what no program supports is reported before what only Freshet does not
     check_access(options, Access.CREATE, "with these options")
     check_options(schema, options, schema.options.keys())

@@ -32,9 +32,9 @@ class BucketOptions:
         ),
     )
     """Buckets of each table partition; every row of a key lies in one bucket, which one task writes. More buckets write
-    faster and make smaller files. With -1 a keyed table has dynamic buckets: a partition gets another one when those it
-    has are full, and an index says where each key is; one program at a time may add keys. An append table has no
-    buckets then. Cannot change once the table has data."""
+    faster and make smaller files. With -1, the default, a keyed table has dynamic buckets: a partition gets another one
+    when those it has are full, and an index says where each key is; one program at a time may add keys. An append
+    table has no buckets then. Cannot change once the table has data."""
     dynamic_bucket_target_row_num = Option("dynamic-bucket.target-row-num", LONG, 2_000_000, above=0)
     """Keys of a dynamic bucket before a partition gets another one."""
     dynamic_bucket_initial_buckets = Option("dynamic-bucket.initial-buckets", INT, None, above=0, immutable=True)
