@@ -365,9 +365,8 @@ def test_a_crash_between_dead_letters_and_rows_doubles_neither(spark: SparkSessi
     frame = outcome_frame(spark, table.schema, [data(1, 1, "a"), dead(3), tally(2)], bucket_count=2)
     sink = _sink(tmp_path, [], dead_letters="shop.dead")
     sink(frame, 0)
-    # Undo the commit of the rows alone, as if the driver had died before it.
-    folder = Path(table.location) / "snapshot"
-    for file in folder.iterdir():
+    # Undo the commit of the rows alone, as if the driver had died before it. Hints may still be written.
+    for file in (Path(table.location) / "snapshot").glob("snapshot-*"):
         file.unlink()
     _sink(tmp_path, [], dead_letters="shop.dead")(frame, 0)
     assert _rows(Catalog(str(tmp_path)).table("shop.orders")) == [{"id": 1, "name": "a"}]
