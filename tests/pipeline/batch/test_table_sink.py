@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -365,8 +366,13 @@ def test_a_crash_between_dead_letters_and_rows_doubles_neither(spark: SparkSessi
     frame = outcome_frame(spark, table.schema, [data(1, 1, "a"), dead(3), tally(2)], bucket_count=2)
     sink = _sink(tmp_path, [], dead_letters="shop.dead")
     sink(frame, 0)
-    # Undo the commit of the rows alone, as if the driver had died before it. Hints may still be written.
-    for file in (Path(table.location) / "snapshot").glob("snapshot-*"):
+    # Undo the commit of the rows alone, as if the driver had died before it. Its hints are written in the background.
+    folder = Path(table.location) / "snapshot"
+    latest_end = time.monotonic() + 60
+    while not {"EARLIEST", "LATEST"} <= {file.name for file in folder.iterdir()}:
+        assert time.monotonic() < latest_end
+        time.sleep(0.01)
+    for file in folder.iterdir():
         file.unlink()
     _sink(tmp_path, [], dead_letters="shop.dead")(frame, 0)
     assert _rows(Catalog(str(tmp_path)).table("shop.orders")) == [{"id": 1, "name": "a"}]
