@@ -43,7 +43,7 @@ def test_spark_kafka_and_databases_are_extras() -> None:
     assert not {"pyspark", "confluent-kafka", "SQLAlchemy", "psycopg", "boto3"} & {
         requirement.name for requirement in CORE
     }
-    assert EXTRAS["all"] == ["freshet-lake[spark,kafka,jdbc,s3]"]
+    assert EXTRAS["all"] == ["freshet-lake[spark,kafka,jdbc,s3,rocksdb]"]
     assert "freshet-lake[all]" in EXTRAS["dev"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from freshet.storage.catalogs.claims import WON, ClaimAnswer
@@ -28,20 +30,20 @@ class Overtaken:
     """Between the last look and the create, others commit `commits` times and expire all but `retain`; once."""
 
     def __init__(self, store: TableStore, commits: int, retain: int, kind: CommitKind = CommitKind.APPEND) -> None:
-        self._claim = store.claims.claim_snapshot
+        self.claim = store.claims.claim_snapshot
         self._other = open_table_store(store.env, LOCATION)
         self._commits, self._retain, self._kind = commits, retain, kind
         self.was_late = False
 
     def __call__(self, snapshot: Snapshot) -> ClaimAnswer:
         if self.was_late or snapshot.commit_kind is not self._kind:
-            return self._claim(snapshot)
+            return self.claim(snapshot)
         self.was_late = True
         for number in range(self._commits):
             made = new_file(self._other, f"other{number}", sequence=10 * (number + 1))
             Committer(self._other, "other").commit(number, [message(self._other, new=[made])])
         expire_snapshots(self._other, retain_max=self._retain, time_retained_ms=0)
-        return self._claim(snapshot)
+        return self.claim(snapshot)
 
 
 @pytest.mark.parametrize("retain", [1, 2, 3, 4])
@@ -74,6 +76,91 @@ def test_late_compaction_is_committed_again_on_top(retain: int, monkeypatch: pyt
     assert_contiguous(store)
     assert_everything_named_is_there(store)
     assert live_names(open_table_store(store.env, LOCATION)) == ["c@5", *(f"other{number}@0" for number in range(4))]
+
+
+def test_late_claim_that_expiry_finds_below_the_history_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expiry, whose hint is gone, takes the late snapshot for the oldest one and away, before its writer looks."""
+    store = make_table(SimDisk().boot(), options=OPTIONS)
+    Committer(store, "u").commit(0, [message(store, new=[new_file(store, "a")])])
+    late, other = Overtaken(store, commits=4, retain=1), open_table_store(store.env, LOCATION)
+
+    def claim_then_expire(snapshot: Snapshot) -> ClaimAnswer:
+        is_late = not late.was_late
+        answer = late(snapshot)
+        if is_late:
+            store.env.file_io.delete(store.paths.earliest_hint)
+            expire_snapshots(other, retain_max=1, time_retained_ms=0)
+            assert not store.snapshots.exists(snapshot.id)
+        return answer
+
+    monkeypatch.setattr(store.claims, "claim_snapshot", claim_then_expire)
+    [snapshot] = Committer(store, "u").commit(1, [message(store, new=[new_file(store, "late")])]).snapshots
+    assert snapshot.id == 6
+    fresh = open_table_store(store.env, LOCATION)
+    assert_contiguous(fresh)
+    assert_everything_named_is_there(fresh)
+    assert "late@0" in live_names(fresh)
+
+
+@pytest.mark.parametrize("comes", ["before the look", "before the create"])
+def test_late_claim_on_top_of_another_late_claim_does_not_count(comes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The id before it is there again, but as the late claim of a third writer."""
+    store = make_table(SimDisk().boot(), options=OPTIONS)
+    for number in range(2):
+        Committer(store, "u").commit(number, [message(store, new=[new_file(store, f"before{number}")])])
+    late, base = Overtaken(store, commits=4, retain=1), store.snapshots.snapshot(2)
+    third = replace(base, uuid="third", commit_user="third")
+    find = store.snapshots.find
+
+    def look_late(snapshot_id: int) -> Snapshot | None:
+        if snapshot_id == base.id and not late.was_late:
+            late(replace(base, id=3, uuid="never", commit_kind=CommitKind.APPEND))
+            store.env.file_io.delete(store.paths.snapshot(3))
+            assert late.claim(third) == WON
+        return find(snapshot_id)
+
+    def claim_late(snapshot: Snapshot) -> ClaimAnswer:
+        if late.was_late:
+            return late.claim(snapshot)
+        answer = late(snapshot)
+        assert late.claim(third) == WON
+        return answer
+
+    if comes == "before the look":
+        monkeypatch.setattr(store.snapshots, "find", look_late)
+    else:
+        monkeypatch.setattr(store.claims, "claim_snapshot", claim_late)
+    [snapshot] = Committer(store, "u").commit(2, [message(store, new=[new_file(store, "late")])]).snapshots
+    assert (late.was_late, snapshot.id) == (True, 7)
+    store.env.file_io.delete(store.paths.snapshot(third.id))  # as its writer does
+    fresh = open_table_store(store.env, LOCATION)
+    assert_contiguous(fresh)
+    assert "late@0" in live_names(fresh)
+
+
+def test_expiry_takes_nothing_but_the_snapshot_of_late_claims() -> None:
+    """A late compaction that died before it was taken back deletes a file that is live: it stays."""
+    store = make_table(SimDisk().boot(), options=OPTIONS)
+    a = new_file(store, "a")
+    Committer(store, "u").commit(0, [message(store, new=[a])])
+    compaction = message(store, before=[a], after=[new_file(store, "c", level=5)])
+    Committer(store, "compactor").commit(0, [compaction], force_empty=False)
+    late = [store.env.file_io.read_bytes(store.paths.snapshot(number)) for number in (1, 2)]
+    store.env.file_io.delete(store.paths.snapshot(2))
+    store.snapshots.write_latest_hint(1)
+    store = open_table_store(store.env, LOCATION)
+    for number in range(4):
+        Committer(store, "v").commit(number, [message(store, new=[new_file(store, f"v{number}")])])
+    expire_snapshots(store, retain_max=1, time_retained_ms=0)
+    for number, data in zip((1, 2), late, strict=True):
+        store.env.file_io.overwrite(store.paths.snapshot(number), data)
+    store.env.file_io.delete(store.paths.earliest_hint)
+    store = open_table_store(store.env, LOCATION)
+    Committer(store, "v").commit(4, [message(store, new=[new_file(store, "v4")])])
+    expire_snapshots(store, retain_max=1, time_retained_ms=0)
+    fresh = open_table_store(store.env, LOCATION)
+    assert fresh.snapshots.list_ids() == [6]
+    assert_everything_named_is_there(fresh)
 
 
 def test_crash_after_a_late_claim_leaves_the_table_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

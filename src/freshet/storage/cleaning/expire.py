@@ -35,6 +35,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise, takewhile
 from typing import Final
 
 from freshet.storage.cleaning.expire_changelogs import (
@@ -236,9 +237,13 @@ class _Expiry:
     # ---------------------------------------------------------------------------------------------------- planning
 
     def _plan(self, earliest: int, end: int, latest: Snapshot) -> ExpiryPlan | None:
-        """None when another process has taken the end of the range away already."""
-        found = [snapshot for snapshot in map(self._find, range(earliest, end + 1)) if snapshot is not None]
-        if not found or found[-1].id != end:
+        """None when another process has taken the end of the range away already. What lies below a gap is not of the
+        history any more."""
+        down = takewhile(lambda snapshot: snapshot is not None, map(self._find, range(end, earliest - 1, -1)))
+        found = [snapshot for snapshot in down if snapshot is not None][::-1]
+        if len(found) <= end - earliest:
+            self._remove_late_claims(found[0].id if found else end)
+        if not found:
             return None
         expired, first_kept = found[:-1], found[-1]
         doomed = self._deleted_files(found, latest.id)
@@ -260,6 +265,15 @@ class _Expiry:
             data_paths=data_paths(self._store, data),
             metadata_paths=self._unnamed_metadata(expired, [*main, *outside]),
         )
+
+    def _remove_late_claims(self, end: int) -> None:
+        """Removes the snapshots below `end`, which are below a gap: claims that came too late (`commit.claim`) and were
+        not yet taken back, or never. The files that they name may be committed again, so nothing else goes."""
+        store = self._store
+        late = [snapshot_id for snapshot_id in store.snapshots.list_ids() if snapshot_id < end]
+        store.env.file_io.delete_all([store.paths.snapshot(snapshot_id) for snapshot_id in late])
+        for snapshot_id in late:
+            store.snapshots.forget(snapshot_id)
 
     def _deleted_files(self, snapshots: list[Snapshot], latest_id: int) -> list[_Doomed]:
         """Files that the deltas of all but the first snapshot delete and none of them, nor a later overwrite, adds

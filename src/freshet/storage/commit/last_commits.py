@@ -65,6 +65,8 @@ class LastCommits:
 
     users: Mapping[str, CommitTrace]
     is_complete: bool
+    has_carrier: bool = True
+    """Whether a snapshot was found that carries the map; otherwise only snapshots of other libraries are known."""
 
     def with_commit(
         self,
@@ -98,7 +100,7 @@ def last_commits_of(newest_first: Iterable[Snapshot]) -> LastCommits:
     The iterable may be lazy and may end early where snapshots have expired.
     """
     passed: list[Snapshot] = []
-    base = LastCommits(MappingProxyType({}), is_complete=False)
+    base = LastCommits(MappingProxyType({}), is_complete=False, has_carrier=False)
     is_empty = True
     for snapshot in newest_first:
         is_empty = False
@@ -115,7 +117,7 @@ def last_commits_of(newest_first: Iterable[Snapshot]) -> LastCommits:
     users = dict(base.users)
     for snapshot in reversed(passed):
         _overlay(users, snapshot)
-    return LastCommits(MappingProxyType(users), base.is_complete)
+    return LastCommits(MappingProxyType(users), base.is_complete, base.has_carrier)
 
 
 def parse_last_commits(text: str, snapshot_id: int) -> LastCommits:

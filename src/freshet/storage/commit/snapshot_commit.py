@@ -97,7 +97,7 @@ class _Rounds:
     """What the rounds of one commit hand on to each other."""
 
     files: CommitFiles
-    unanswered: set[str] = field(default_factory=set)
+    unanswered: dict[str, Snapshot | None] = field(default_factory=dict)
     """uuids of snapshots whose claim ended without an answer."""
     keeps_files: bool = False
     """A claim was lost on an object store."""
@@ -277,7 +277,7 @@ class SnapshotCommit:
     def _take(self, snapshot: Snapshot, view: TableView, identity: CommitIdentity, rounds: _Rounds) -> bool:
         """True when the id is ours, False when it is another's; raises where that is not known."""
         try:
-            answer = self._claim.take(snapshot, identity, seen_ms=view.seen_ms)
+            answer = self._claim.take(snapshot, identity, base=view.latest, seen_ms=view.seen_ms)
         except StorageError:
             raise  # nothing was created
         except Exception:
@@ -288,7 +288,7 @@ class SnapshotCommit:
         if not rounds.unanswered:
             rounds.base_id = snapshot.id - 1
         assert snapshot.uuid is not None
-        rounds.unanswered.add(snapshot.uuid)
+        rounds.unanswered[snapshot.uuid] = view.latest
         rounds.files.keep()
         cause = answer.cause or "the store does not say whether it was created"
         raise RetryableError(f"the claim of snapshot {snapshot.id} ended without an answer: {cause}") from answer.cause
@@ -302,7 +302,9 @@ class SnapshotCommit:
                 snapshot = self._store.snapshots.snapshot(snapshot_id)
             except NotFoundError:
                 continue  # expired meanwhile; if it was ours, the latest knows the commit
-            if snapshot.uuid in rounds.unanswered and self._claim.holds(snapshot, identity):
+            if snapshot.uuid not in rounds.unanswered:
+                continue
+            if self._claim.holds(snapshot, identity, base=rounds.unanswered[snapshot.uuid]):
                 self._neighbours.committed(snapshot, has_rows=identity.is_traced)
                 self.hint.write(latest)
                 return snapshot

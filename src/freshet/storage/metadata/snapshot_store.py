@@ -152,6 +152,11 @@ class SnapshotStore:
         """
         return self.latest_with(lambda: None)[0]
 
+    def listed_latest(self) -> Snapshot | None:
+        """The newest snapshot by a listing, whatever was seen before. As `latest` in all else."""
+        self._forget_all()
+        return self._listed(self._latest_hint())
+
     def latest_or_next(self) -> Snapshot | None:
         """The newest snapshot that was seen, or the one after it where that is there by now: later ones are not looked
         for, which costs another call. As `latest` in all else."""
@@ -241,6 +246,8 @@ class SnapshotStore:
         """The newest snapshot by a listing, made after the hint was read: what the hint names was there before."""
         while True:
             ids = self.list_ids()
+            if hint is not None and (not ids or ids[-1] < hint):
+                ids = self.list_ids()  # a listing may leave out what came and what went while it was made
             self._check_none_lost(hint, ids[-1] if ids else 0)
             if not ids:
                 return None
