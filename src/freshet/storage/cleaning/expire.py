@@ -35,7 +35,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Final
 
 from freshet.storage.cleaning.expire_changelogs import (
