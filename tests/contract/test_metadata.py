@@ -180,7 +180,6 @@ def check_json(store: TableStore) -> None:
     "options",
     [
         {"file.format": "row"},
-        {"bucket": "-2"},
     ],
     ids=str,
 )

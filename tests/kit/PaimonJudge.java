@@ -47,6 +47,8 @@ import java.util.function.ToIntFunction;
 import java.util.UUID;
 
 import org.apache.paimon.CoreOptions;
+import org.apache.paimon.KeyValue;
+import org.apache.paimon.KeyValueFileStore;
 import org.apache.paimon.Snapshot;
 import org.apache.paimon.casting.CastExecutor;
 import org.apache.paimon.casting.CastExecutors;
@@ -73,9 +75,14 @@ import org.apache.paimon.fs.FileIO;
 import org.apache.paimon.fs.Path;
 import org.apache.paimon.fs.local.LocalFileIO;
 import org.apache.paimon.index.HashBucketAssigner;
+import org.apache.paimon.io.CompactIncrement;
+import org.apache.paimon.io.DataIncrement;
 import org.apache.paimon.manifest.BucketEntry;
+import org.apache.paimon.operation.FileSystemWriteRestore;
+import org.apache.paimon.operation.MergeFileSplitRead;
 import org.apache.paimon.options.ExpireConfig;
 import org.apache.paimon.options.Options;
+import org.apache.paimon.postpone.BucketFiles;
 import org.apache.paimon.predicate.Predicate;
 import org.apache.paimon.predicate.PredicateBuilder;
 import org.apache.paimon.reader.RecordReader;
@@ -95,14 +102,17 @@ import org.apache.paimon.shade.org.roaringbitmap.RoaringBitmap;
 import org.apache.paimon.shade.org.roaringbitmap.longlong.Roaring64Bitmap;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
+import org.apache.paimon.table.PostponeUtils;
 import org.apache.paimon.table.Table;
 import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.sink.CommitMessage;
+import org.apache.paimon.table.sink.CommitMessageImpl;
 import org.apache.paimon.table.sink.CommitMessageSerializer;
 import org.apache.paimon.table.sink.RowKeyExtractor;
 import org.apache.paimon.table.sink.RowPartitionKeyExtractor;
 import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.sink.TableCommitImpl;
+import org.apache.paimon.table.source.DataSplit;
 import org.apache.paimon.table.source.ReadBuilder;
 import org.apache.paimon.table.source.StreamTableScan;
 import org.apache.paimon.table.source.TableRead;
@@ -159,6 +169,7 @@ public class PaimonJudge {
             case "snapshot": return snapshot(request);
             case "write": return write(request);
             case "commit": return commit(request);
+            case "compact_postponed": return compactPostponed(request);
             case "compact_manifests": return compactManifests(request);
             case "read": return read(request);
             case "plan": return plan(request);
@@ -457,6 +468,71 @@ public class PaimonJudge {
         answer.put("latest", table.snapshotManager().latestSnapshotId());
         answer.put("committed", committed);
         return answer;
+    }
+
+    /** Compacts the files of bucket -2 into buckets, as the engines of Paimon do it (SparkPostponeCompactProcedure). */
+    static Object compactPostponed(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        String user = request.get("user").asText();
+        long snapshotId = table.latestSnapshot().get().id();
+        PostponeUtils.PostponeBucketAssigner assigner = PostponeUtils.createPostponeBucketAssigner(table, snapshotId, 1);
+        List<DataSplit> splits = PostponeUtils.groupPostponeFiles(
+                table.newSnapshotReader().withSnapshot(snapshotId).withBucket(BucketMode.POSTPONE_BUCKET).read().dataSplits());
+        Map<BinaryRow, Map<Integer, BucketFiles>> files = new LinkedHashMap<>();
+        List<CommitMessageImpl> messages = new ArrayList<>();
+        Map<BinaryRow, List<DataSplit>> partitions = new LinkedHashMap<>();
+        for (DataSplit split : splits) {
+            partitions.computeIfAbsent(split.partition(), key -> new ArrayList<>()).add(split);
+            messages.add(new CommitMessageImpl(split.partition(), split.bucket(), split.totalBuckets(), DataIncrement.emptyIncrement(),
+                    new CompactIncrement(split.dataFiles(), List.of(), List.of())));
+        }
+        Map<BinaryRow, Set<Integer>> buckets = new LinkedHashMap<>();
+        for (PostponeUtils.CompactBucket bucket : PostponeUtils.getLevel0Buckets(table, snapshotId)) {
+            buckets.computeIfAbsent(bucket.partition(), key -> new LinkedHashSet<>()).add(bucket.bucket());
+            partitions.computeIfAbsent(bucket.partition(), key -> new ArrayList<>());
+        }
+        java.nio.file.Path spill = Files.createTempDirectory(scratch, "spill");
+        for (Map.Entry<BinaryRow, List<DataSplit>> partition : partitions.entrySet()) {
+            FileStoreTable real = PostponeUtils.tableForPostponeCompact(table, assigner.assign(partition.getKey()), snapshotId);
+            Set<Integer> touched = buckets.computeIfAbsent(partition.getKey(), key -> new LinkedHashSet<>());
+            try (IOManager ioManager = IOManager.create(spill.toString());
+                    TableWriteImpl<?> write = real.newWrite(user)) {
+                write.withIOManager(ioManager);
+                write.withWriteRestore(new FileSystemWriteRestore(real.coreOptions(), real.snapshotManager(),
+                        real.store().newScan(), real.store().newIndexFileHandler(), snapshotId));
+                for (DataSplit split : partition.getValue()) {
+                    MergeFileSplitRead read = ((KeyValueFileStore) table.store()).newRead();
+                    try (RecordReader<KeyValue> reader = read.createPostponeReader(split)) {
+                        reader.forEachRemaining(record -> {
+                            InternalRow row = record.value();
+                            row.setRowKind(record.valueKind());
+                            try {
+                                touched.add(write.getBucket(row));
+                                write.write(row);
+                            } catch (Exception e) {
+                                throw new RuntimeException(e);
+                            }
+                        });
+                    }
+                }
+                for (int bucket : touched) {
+                    write.compact(partition.getKey(), bucket, false);
+                }
+                for (CommitMessage message : write.prepareCommit(true, Long.MAX_VALUE)) {
+                    messages.add((CommitMessageImpl) message);
+                }
+            }
+        }
+        for (CommitMessageImpl message : messages) {
+            files.computeIfAbsent(message.partition(), key -> new LinkedHashMap<>())
+                    .computeIfAbsent(message.bucket(), key -> new BucketFiles(
+                            table.store().pathFactory().createDataFilePathFactory(message.partition(), message.bucket()), table.fileIO()))
+                    .update(message);
+        }
+        List<CommitMessage> folded = new ArrayList<>();
+        files.forEach((partition, ofPartition) -> ofPartition.forEach((bucket, changes) -> folded.add(changes.makeMessage(partition, bucket))));
+        FileStoreTable committing = PostponeUtils.tableForPostponeCompact(table, 1, snapshotId);
+        return commit(committing, request, folded);
     }
 
     static Object compactManifests(JsonNode request) throws Exception {

@@ -124,6 +124,10 @@ class PaimonTable:
         """Compacts all buckets (or those named) and commits."""
         self.write((), user=user, compact="full" if full else "normal", compact_buckets=buckets, ignore_empty=True)
 
+    def compact_postponed(self, user: str = "judge-postponed", identifier: int = 1) -> None:
+        """Compacts rows of bucket -2 into buckets, with those that have files of level 0."""
+        self._call("compact_postponed", user=user, identifier=identifier, ignore_empty=True)
+
     def compact_manifests(self, user: str = "judge") -> None:
         """Rewrites all manifests into few."""
         self._call("compact_manifests", user=user)

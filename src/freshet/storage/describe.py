@@ -27,6 +27,7 @@ from freshet.storage.model.display import printable, shortened, size_text, time_
 from freshet.storage.model.manifest import BucketId, EntryKind
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.secrets import shown_options, shown_text
+from freshet.storage.paths import bucket_name
 
 WIDTH: Final = 100
 BAR_WIDTH: Final = 12
@@ -186,7 +187,7 @@ def _bucket_lines(store: TableStore, live: LiveFiles, marked: Mapping[str, int])
     lines: list[str] = []
     buckets = _by_bucket(live)
     for (partition, bucket), files in buckets[:BUCKETS_SHOWN]:
-        lines += _levels(store, f"{partition_label(store, partition)}bucket-{bucket}", files, marked)
+        lines += _levels(store, f"{partition_label(store, partition)}bucket-{bucket_name(bucket)}", files, marked)
     if len(buckets) > BUCKETS_SHOWN:
         lines.append(f"… and {_count(len(buckets) - BUCKETS_SHOWN, 'more bucket')}")
     return lines

@@ -37,6 +37,7 @@ BUCKET_PREFIX: Final = "bucket-"
 LATEST_HINT: Final = "LATEST"
 EARLIEST_HINT: Final = "EARLIEST"
 POSTPONE_BUCKET: Final = -2
+"""The bucket of files whose rows wait for their buckets."""
 DEFAULT_PARTITION_NAME: Final = "__DEFAULT_PARTITION__"
 
 COMPRESSION_SUFFIXES: Final = {
@@ -176,8 +177,7 @@ class TablePaths:
 
     def bucket_folder(self, partition_path: str, bucket: int) -> str:
         """Folder of one bucket."""
-        name = "postpone" if bucket == POSTPONE_BUCKET else str(bucket)
-        return f"{self.partition_folder(partition_path)}/{BUCKET_PREFIX}{name}"
+        return f"{self.partition_folder(partition_path)}/{BUCKET_PREFIX}{bucket_name(bucket)}"
 
     def data_file(self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
         """A data or changelog file; a path recorded in its manifest entry replaces the derived one."""
@@ -241,6 +241,11 @@ def numbered(name: str, prefix: str) -> int | None:
     """The number after the prefix, or None for any other name; a number with leading zeros is not a number here."""
     rest = name[len(prefix) :]
     return int(rest) if name.startswith(prefix) and _NUMBER.fullmatch(rest) else None
+
+
+def bucket_name(bucket: int) -> str:
+    """What a bucket is called in names of folders."""
+    return "postpone" if bucket == POSTPONE_BUCKET else str(bucket)
 
 
 def data_file_name(prefix: str, uuid: str, counter: int, file_format: str, compression: str | None = None) -> str:

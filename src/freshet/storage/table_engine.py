@@ -36,7 +36,7 @@ from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
 from freshet.storage.commit.last_commits import CommitTrace
-from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts
+from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts, partition_label
 from freshet.storage.filters.filter_text import to_predicate
 from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import TaskLog
@@ -53,6 +53,7 @@ from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.model.stream_step import StreamLimit
 from freshet.storage.model.table_log import LogIdentity
 from freshet.storage.options.risky import former_values, risky_options, unheeded_options
+from freshet.storage.paths import bucket_name
 from freshet.storage.scan.read_snapshot import find_snapshot
 from freshet.storage.table_logs import TableLogs
 from freshet.storage.write.bucketing import BucketCounts
@@ -270,3 +271,7 @@ class TableEngine:
     def partition_path(self, partition: bytes) -> str:
         """Folder of a serialized partition below the table, such as `dt=2024-01-01`; empty where there is none."""
         return self._store.partition_path(partition)
+
+    def bucket_label(self, partition: bytes, bucket: int) -> str:
+        """The bucket for people, such as `dt=2024-01-01/3`; `postpone` where rows wait for their buckets."""
+        return partition_label(self._store, partition) + bucket_name(bucket)

@@ -92,10 +92,9 @@ def files(
     marked = opened.engine.marked_rows(snapshot_id=snapshot_id)
     for entry in opened.files(snapshot_id=snapshot_id):
         file = entry.file
-        folder = opened.engine.partition_path(entry.partition)
         facts.append(
             {
-                "bucket": f"{folder}/{entry.bucket}" if folder else str(entry.bucket),
+                "bucket": opened.engine.bucket_label(entry.partition, entry.bucket),
                 "level": file.level,
                 "rows": file.row_count,
                 "deletes": file.delete_row_count,

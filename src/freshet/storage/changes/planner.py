@@ -6,6 +6,9 @@
 | CHANGELOG | of the changelog manifests | as listed: a -U is before its +U, maybe at the end of the file before |
 | REPLACED | of the delta manifests, emitted levels | DELETEs as the state removed, ADDs as the state added |
 
+Files of rows that wait for their bucket (`bucket=-2`) are read where there is no changelog producer, as rows that were
+written: by the stream that begins with the state too. A producer emits them when a compaction has found their buckets.
+
 A filter leaves out partitions, buckets and files in which no row can match. Rows of changes are filtered one by one,
 so that unlike in a scan each file may be left out by the statistics of any column, whatever lies over it.
 
@@ -22,14 +25,15 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import conjunction
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.sorted_runs import interval_partition
-from freshet.storage.metadata.live_files import changelog_manifests, delta_manifests, grouped_by_bucket
+from freshet.storage.metadata.live_files import changelog_manifests, delta_manifests, grouped_by_bucket, live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, EntryKind, IndexFileMeta, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
-from freshet.storage.options.choices import MergeEngine
+from freshet.storage.options.choices import ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions
+from freshet.storage.paths import POSTPONE_BUCKET
 from freshet.storage.scan.planner import Packing, plan_scan, split_bucket
 from freshet.storage.scan.pruning import (
     BucketPruning,
@@ -69,10 +73,20 @@ class ChangePlanner:
         the others are still to come.
         """
         splits = plan_scan(self._store, snapshot, self._filter, keeps_level=emitted_levels(self._store.options))
-        return [
+        merged = [
             ChangeSplit(snapshot.id, split.partition, split.bucket, added=split, total_buckets=split.total_buckets)
             for split in splits
         ]
+        return [*merged, *self._waiting(snapshot)]
+
+    def _waiting(self, snapshot: Snapshot) -> list[ChangeSplit]:
+        """The rows that wait for their bucket, as they were written: the latest of all."""
+        if not self._reads_waiting:
+            return []
+        is_wanted = self._entry_test()
+        entries = live_entries(self._store.manifests, snapshot, buckets={POSTPONE_BUCKET})
+        in_order = sorted(filter(is_wanted, entries), key=lambda entry: entry.file.creation_time_ms or 0)
+        return self._stored(snapshot, in_order)
 
     def difference(self, old: Snapshot | None, new: Snapshot) -> list[ChangeSplit]:
         """Keys that may differ between two snapshots of a keyed table: sections of which not all files are the same."""
@@ -139,7 +153,7 @@ class ChangePlanner:
         splits = []
         marks = self._marks_before(snapshot)
         is_emitted = emitted_levels(self._store.options)
-        entries = [entry for entry in entries if is_emitted(entry.file.level)]
+        entries = [entry for entry in entries if entry.bucket >= 0 and is_emitted(entry.file.level)]
         for (partition, bucket), found in sorted(grouped_by_bucket(entries).items()):
             removed, added = (
                 self._state_of(snapshot, [entry for entry in found if entry.kind is kind])
@@ -176,26 +190,35 @@ class ChangePlanner:
         is_raw = not self._store.schema.has_primary_key  # nothing to merge, and no columns of the system to merge by
         return Split(snapshot.id, first.partition, first.bucket, first.total_buckets, tuple(files), is_raw)
 
-    def _entries(self, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
-        """Entries of the partitions and buckets in which a row can match."""
+    @property
+    def _reads_waiting(self) -> bool:
+        """Whether rows that wait for their bucket are changes: where nothing emits them later."""
+        options = self._store.options
+        return options.has_postponed_buckets and options.changelog_producer is ChangelogProducer.NONE
+
+    def _entry_test(self) -> Callable[[ManifestEntry], bool]:
+        """A test for the entries of the partitions and buckets in which a row can match."""
         store, scan_filter = self._store, self._filter
+        least_bucket = POSTPONE_BUCKET if self._reads_waiting else 0
         if scan_filter is None:
-            for meta in metas:
-                yield from (entry for entry in store.manifests.read_manifest(meta) if entry.bucket >= 0)
-            return
+            return lambda entry: entry.bucket >= least_bucket
         partitions = PartitionPruning(scan_filter, store.partition_types)
         function = store.options.bucket_function_type
         buckets = BucketPruning(scan_filter, store.bucket_key, store.bucket_key_types, function)
+        return lambda entry: (
+            entry.bucket >= least_bucket
+            and partitions.keeps(entry.partition)
+            and buckets.keeps(entry.bucket, entry.total_buckets)
+        )
+
+    def _entries(self, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
+        """Entries of the partitions and buckets in which a row can match."""
+        store, scan_filter = self._store, self._filter
+        partitions = None if scan_filter is None else PartitionPruning(scan_filter, store.partition_types)
+        is_wanted = self._entry_test()
         for meta in metas:
-            if not partitions.may_keep(meta.partition_stats):
-                continue
-            for entry in store.manifests.read_manifest(meta):
-                if (
-                    entry.bucket >= 0
-                    and partitions.keeps(entry.partition)
-                    and buckets.keeps(entry.bucket, entry.total_buckets)
-                ):
-                    yield entry
+            if partitions is None or partitions.may_keep(meta.partition_stats):
+                yield from filter(is_wanted, store.manifests.read_manifest(meta))
 
     def _kept(self, partition: bytes, files: list[DataFileMeta], *, keys_are_unique: bool) -> list[DataFileMeta]:
         store = self._store

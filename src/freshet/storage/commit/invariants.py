@@ -34,6 +34,7 @@ from freshet.storage.metadata.live_files import without_deleted
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, IndexEntry, ManifestEntry
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from freshet.storage.paths import POSTPONE_BUCKET
 
 REPAIR: Final = "merge the files again: freshet compact WAREHOUSE TABLE --repair"
 COMPACT: Final = "write the bucket again: freshet compact WAREHOUSE TABLE --full"
@@ -155,10 +156,12 @@ def levels_are_runs(version: BucketVersion) -> Iterator[Damage]:
 
 
 def bounds_are_in_order(version: BucketVersion) -> Iterator[Damage]:
-    """The smallest key and number of a file are not above its largest, and it has not more deletes than rows."""
+    """The smallest key and number of a file are not above its largest, and it has not more deletes than rows. Rows
+    that wait for their bucket are in the order of writing."""
+    key = None if version.bucket == POSTPONE_BUCKET else version.sort_key
     for file in version.files:
         wrong = []
-        if version.sort_key is not None and version.sort_key(file.max_key) < version.sort_key(file.min_key):
+        if key is not None and key(file.max_key) < key(file.min_key):
             wrong.append("its smallest key is above its largest")
         if file.max_sequence_number < file.min_sequence_number:
             wrong.append(f"its sequence numbers go from {file.min_sequence_number} to {file.max_sequence_number}")

@@ -183,7 +183,7 @@ class _Checker:
                     self._check.file_count += len(version.live)
                 row_count += sum(file.row_count for file in version.files)
                 schema_ids.update(file.schema_id for file in version.files)
-                for entry in version.live[:1]:
+                for entry in version.live[:1] if bucket[1] >= 0 else ():
                     totals.setdefault(bucket[0], entry.total_buckets)
         found += records_add_up(self._store.paths.snapshot(snapshot.id), snapshot, row_count)
         lost_schemas = {self._store.paths.schema(each) for each in schema_ids - set(self._store.schemas.list_ids())}

@@ -65,7 +65,7 @@ def _planned(
     marking = store.manifests.marking_files(snapshot.index_manifest)
     found = []
     for (name, bucket), entries in store.live.at(snapshot).by_bucket.items():
-        if not is_chosen(name):
+        if bucket < 0 or not is_chosen(name):
             continue
         files = [entry.file for entry in entries.values()]
         total = next(iter(entries.values())).total_buckets

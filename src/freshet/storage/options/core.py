@@ -25,6 +25,7 @@ from freshet.storage.options.choices import (
 )
 from freshet.storage.options.declaration import ATTRIBUTES, DeclaredOptions
 from freshet.storage.options.keys import nearest_key, option_status
+from freshet.storage.paths import POSTPONE_BUCKET
 
 KEYED_TARGET_FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
 APPEND_TARGET_FILE_SIZE_BYTES: Final = 256 * 1024 * 1024
@@ -135,6 +136,11 @@ class CoreOptions(DeclaredOptions):
     def has_dynamic_buckets(self) -> bool:
         """True when an index says which bucket a key is in."""
         return self.has_primary_key and self.bucket == DYNAMIC_BUCKET
+
+    @property
+    def has_postponed_buckets(self) -> bool:
+        """True when rows may wait in files of no bucket until a compaction finds their buckets (`bucket=-2`)."""
+        return self.has_primary_key and self.bucket == POSTPONE_BUCKET
 
     @property
     def hides_level_0(self) -> bool:

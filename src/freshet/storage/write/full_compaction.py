@@ -25,4 +25,8 @@ def behind_full_compaction(store: TableStore, snapshot: Snapshot | None) -> set[
         return set()
     highest = store.options.num_levels - 1
     live = store.live.at(snapshot).by_bucket
-    return {bucket for bucket, files in live.items() if any(entry.file.level < highest for entry in files.values())}
+    return {
+        bucket
+        for bucket, files in live.items()
+        if bucket[1] >= 0 and any(entry.file.level < highest for entry in files.values())
+    }

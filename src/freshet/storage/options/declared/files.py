@@ -9,7 +9,7 @@ from freshet.storage.options.file_formats import ALL_CODECS, FILE_FORMATS
 from freshet.storage.options.option import FLAG, INT, LONG, MB, PAIRS, RAW_NAMES, SIZE, TEXT, WORD, Option, Status
 from freshet.storage.options.refusal import LATER, Access, Refusal, has_level_not_of, is_none_of
 from freshet.storage.options.values import LONG_MAX
-from freshet.storage.paths import DEFAULT_PARTITION_NAME
+from freshet.storage.paths import DEFAULT_PARTITION_NAME, POSTPONE_BUCKET
 
 _NO_CODEC: Final = ("Paimon does not read it, or it cannot be written here", f"use one of {', '.join(ALL_CODECS)}")
 _NO_FORMAT: Final = (f"data files of {', '.join(FILE_FORMATS)} are read", f"use one of {', '.join(FILE_FORMATS)}")
@@ -24,9 +24,9 @@ class BucketOptions:
         DYNAMIC_BUCKET,
         refusals=(
             Refusal(
-                Access.READ,
-                lambda text, has_key: has_key and text == "-2",
-                "rows not yet assigned to a bucket would be missed",
+                Access.WRITE,
+                lambda text, has_key: has_key and text == str(POSTPONE_BUCKET),
+                "rows that wait for their bucket are read only",
                 LATER,
             ),
         ),
