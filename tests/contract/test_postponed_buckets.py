@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,7 +36,7 @@ def opened(judge: PaimonTable) -> Table:
 
 
 def staged(judge: PaimonTable, partition: str, value: str, *keys: int, kind: str = "+I") -> None:
-    judge.write([(kind, partition, key, value) for key in keys])
+    judge.write([(kind, partition, key, value) for key in keys], writer=0)
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
@@ -83,6 +85,66 @@ def test_streams_of_tables_of_paimon(paimon: PaimonJudge, tmp_path: Path, produc
     judge.compact_postponed(identifier=2)
     assert sorted(streamed(1)) == sorted(shown(1))
     assert (len(streamed(5)) == 0) == (producer == "none"), "a producer emits what is compacted"
+
+
+ENGINES: Mapping[str, Mapping[str, str]] = {
+    **PRODUCERS,
+    "full-compaction": {"changelog-producer": "full-compaction"},
+    "sum": {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "changelog-producer": "lookup"},
+    "vectors": {"deletion-vectors.enabled": "true"},
+    "first-row": {"merge-engine": "first-row", "changelog-producer": "lookup"},
+    "row-num": {"postpone.target-row-num-per-bucket": "7"},
+    "orc": {"file.format": "orc", "postpone.default-bucket-num": "4"},
+}
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["full", "as needed"])
+@pytest.mark.parametrize("name", ENGINES)
+def test_what_waits_is_compacted_as_paimon_does_it(paimon: PaimonJudge, tmp_path: Path, name: str, full: bool) -> None:
+    """The same commits to two tables; one is compacted by Apache Paimon, the other by Freshet."""
+    chance = random.Random(name)
+    columns = {"p": "STRING NOT NULL", "k": "INT NOT NULL", "n": "BIGINT", "v": "STRING"}
+    judges = [
+        paimon.create_table(
+            tmp_path / of / "db.db" / "t",
+            columns,
+            primary_keys=["p", "k"],
+            partition_keys=["p"],
+            options={"bucket": "-2", "postpone.default-bucket-num": "3", **ENGINES[name]},
+        )
+        for of in ("paimon", "freshet")
+    ]
+    has_deletes = name not in ("first-row",)
+    shown: list[list[tuple[object, ...]]] = [[], []]
+    for turn in range(4):
+        for commit in range(2):
+            rows = [
+                (
+                    "-D" if has_deletes and chance.random() < 0.2 else "+I",
+                    chance.choice("ab"),
+                    chance.randrange(12),
+                    chance.randrange(100),
+                    f"{turn}.{commit}",
+                )
+                for _ in range(20)
+            ]
+            for judge in judges:
+                judge.write(rows, user="writer", writer=0)
+        judges[0].compact_postponed(identifier=turn + 1)
+        result = opened(judges[1]).compact(full=full)
+        assert result.snapshots[0].commit_kind == "COMPACT"
+        assert not result.aborted_compactions
+        tables = [opened(judge) for judge in judges]
+        assert held(tables[0]) == held(tables[1]) == sorted(judges[1].read_rows())
+        assert counts(judges[0].location) == counts(judges[1].location)
+        assert not tables[1].check().damage
+        if name in ("input", "lookup", "sum", "first-row"):
+            for found, judge in zip(shown, judges, strict=True):
+                found[:] = [tuple(row.values())[:5] for row in judge.changelog(1).to_pylist()]
+            assert Counter(shown[0]) == Counter(shown[1])
+    judges[1].write([("a", key, 1, "last") for key in range(30)])
+    judges[1].compact_postponed(identifier=99)
+    assert held(opened(judges[1])) == sorted(judges[1].read_rows())
 
 
 def test_a_stream_begins_with_the_rows_that_wait(paimon: PaimonJudge, tmp_path: Path) -> None:

@@ -377,7 +377,9 @@ public class PaimonJudge {
         java.nio.file.Path spill = Files.createTempDirectory(scratch, "spill");
         List<CommitMessage> messages;
         try (IOManager ioManager = IOManager.create(spill.toString());
-                TableWriteImpl<?> write = table.newWrite(user)) {
+                TableWriteImpl<?> write = request.hasNonNull("writer")
+                        ? table.newWrite(user, request.get("writer").asInt())
+                        : table.newWrite(user)) {
             write.withIgnorePreviousFiles(request.hasNonNull("overwrite"));
             write.withIOManager(ioManager);
             Map<BinaryRow, Set<Integer>> buckets = new LinkedHashMap<>();

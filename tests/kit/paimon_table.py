@@ -88,8 +88,10 @@ class PaimonTable:
         ignore_empty: bool = False,
         filter_committed: bool = False,
         options: Mapping[str, Any] | None = None,
+        writer: int | None = None,
     ) -> dict[str, Any]:
         """Writes rows and commits them under (user, identifier); `compact` is "full" or "normal", for all buckets.
+        `writer` is the number of the writer in names of files of bucket -2.
 
         The identifier is by default one more than the user's latest. Returns the snapshot ids `before` and `latest`,
         and how many commits were made (0 if `filter_committed` found it committed).
@@ -106,6 +108,7 @@ class PaimonTable:
             overwrite=overwrite,
             ignore_empty=ignore_empty,
             filter_committed=filter_committed,
+            writer=writer,
         )
 
     def prepare(self, rows: Rows, *, user: str, identifier: int, compact: str | None = None) -> list[str]:

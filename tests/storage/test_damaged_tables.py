@@ -365,7 +365,6 @@ def test_times_that_no_calendar_has(damage: Damage, time_ms: int) -> None:
     [
         ({"file.format": "csv"}, False, False, "file.format"),
         ({"manifest.format": "parquet"}, False, False, "manifest.format"),
-        ({"bucket": "-2"}, True, False, "bucket"),
         ({"scan.snapshot-id": "1"}, False, False, "scan.snapshot-id"),
         ({"file.compression": "brotli"}, True, False, "file.compression"),
         ({"commit.callbacks": "com.example.Hook"}, True, False, "commit.callbacks"),

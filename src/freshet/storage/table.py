@@ -26,7 +26,7 @@ from freshet.storage.commit.lost_commits import LostCommit, lost_commit_named, t
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
-from freshet.storage.maintenance.compaction_plan import PartitionChoice, plan_compaction
+from freshet.storage.maintenance.compaction_plan import PartitionChoice
 from freshet.storage.maintenance.hash_index_repair import HashIndexRepair, repair_hash_indexes
 from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
 from freshet.storage.maintenance.rescale import RescaleCallback, RescaleProgress, RescaleResult, rescale
@@ -36,8 +36,8 @@ from freshet.storage.maintenance.table_compaction import (
     CompactionResult,
     Elsewhere,
     ProgressCallback,
+    compact_table,
     repair_levels,
-    run_compaction,
 )
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import alter_table, open_store, open_table_store
@@ -302,8 +302,9 @@ class Table(ReadableTable):
         store = self.store.at_latest_schema()
         store.check_writable()
         with store.naming_dropped_table():
-            works = plan_compaction(store, full=full, partition=partition)
-            result = run_compaction(store, works, budget=budget, progress=progress, elsewhere=elsewhere)
+            result = compact_table(
+                store, full=full, partition=partition, budget=budget, progress=progress, elsewhere=elsewhere
+            )
         store.env.finish_later()
         return result
 

@@ -37,6 +37,7 @@ from freshet.storage.codec.commit_message_json import decode_commit_messages, en
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
 from freshet.storage.commit.last_commits import CommitTrace
 from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts, partition_label
+from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.filters.filter_text import to_predicate
 from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import TaskLog
@@ -45,6 +46,7 @@ from freshet.storage.maintenance.background_compaction import BackgroundCompacti
 from freshet.storage.maintenance.bucket_rescale import BucketRescale, rescale_buckets
 from freshet.storage.maintenance.compaction_plan import BucketCompaction
 from freshet.storage.maintenance.hidden_rows import show_hidden_rows
+from freshet.storage.maintenance.postponed_compaction import PostponedPartition, compact_postponed
 from freshet.storage.maintenance.table_compaction import compact_bucket, complete_full_compaction
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
@@ -78,6 +80,7 @@ __all__ = [
     "KeyAssigner",
     "LogSplitStream",
     "LookupMetrics",
+    "PostponedPartition",
     "Split",
     "SplitStream",
     "StreamLimit",
@@ -207,6 +210,10 @@ class TableEngine:
         """Writes new buckets of a partition here, for the process whose `Table.rescale` has sent it elsewhere."""
         return rescale_buckets(self._store, work)
 
+    def run_postponed(self, work: PostponedPartition) -> list[CommitMessage]:
+        """Puts rows that wait into buckets here, for the process whose `Table.compact` has sent it elsewhere."""
+        return compact_postponed(self._store, work)
+
     def run_background_unit(self, unit: BackgroundUnit) -> list[CommitMessage]:
         """Runs a compaction unit that `BackgroundCompaction` has chosen, in this process or another one."""
         return run_background_unit(self._store, unit)
@@ -223,6 +230,12 @@ class TableEngine:
         the table, where it has one (`log.open`). `renumber` writes files again whose rows others have overtaken, by
         default in this process; a table with a log has no default."""
         self.log.check_logs(log is not None)
+        if self._store.options.has_postponed_buckets:
+            raise UnsupportedFeatureError(
+                f"rows cannot be written to {self._store.location}: bucket=-2 is read and compacted only; write it "
+                "with Apache Paimon until Freshet supports it",
+                option="bucket",
+            )
         renumber = renumber or (None if log else self._renumbered_here)
         return Committer(self._store, commit_user, query_id, log, renumber, expire_later)
 

@@ -291,7 +291,7 @@ GATE: list[tuple[dict[str, str], bool, Access | None]] = [
     ({"bucket": "1"}, True, Access.CREATE),
     ({"bucket": "-1"}, False, Access.CREATE),
     ({"bucket": "-1"}, True, Access.CREATE),
-    ({"bucket": "-2"}, True, Access.READ),
+    ({"bucket": "-2"}, True, Access.WRITE),
     ({"bucket": "1", "deletion-vectors.enabled": "true"}, True, Access.CREATE),
     ({"deletion-vectors.enabled": "true"}, False, Access.CREATE),
     ({"bucket": "1", "deletion-vectors.enabled": "false"}, True, Access.CREATE),

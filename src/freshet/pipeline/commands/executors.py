@@ -14,6 +14,7 @@ from freshet.storage.table_engine import (
     BucketCompaction,
     BucketRescale,
     CommitMessage,
+    PostponedPartition,
     decode_commit_messages,
     encode_commit_messages,
 )
@@ -41,6 +42,17 @@ class RescaleTask:
         return encode_commit_messages(open_worker_table(self.table).engine.run_rescale(work))
 
 
+@dataclass(frozen=True, slots=True)
+class PostponedTask:
+    """Puts rows of a partition that wait into its buckets, in a Python worker; a value that travels there."""
+
+    table: TableHandle
+
+    def __call__(self, work: PostponedPartition) -> bytes:
+        """Encoded commit messages."""
+        return encode_commit_messages(open_worker_table(self.table).engine.run_postponed(work))
+
+
 @contextmanager
 def executors(command: str = "freshet compact") -> Iterator[Elsewhere]:
     """Executors of the session that runs, or of one for as long as this lasts."""
@@ -55,4 +67,10 @@ def executors(command: str = "freshet compact") -> Iterator[Elsewhere]:
             encoded = context.parallelize(list(works), len(works)).map(RescaleTask(table)).collect()
             return [decode_commit_messages(messages) for messages in encoded]
 
-        yield Elsewhere(compact_buckets, context.defaultParallelism, rescale_buckets)
+        def compact_postponed(
+            table: TableHandle, works: Sequence[PostponedPartition]
+        ) -> Sequence[Sequence[CommitMessage]]:
+            encoded = context.parallelize(list(works), len(works)).map(PostponedTask(table)).collect()
+            return [decode_commit_messages(messages) for messages in encoded]
+
+        yield Elsewhere(compact_buckets, context.defaultParallelism, rescale_buckets, compact_postponed)

@@ -13,9 +13,10 @@ from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.overlaps import overlap_error
 from freshet.storage.metadata.live_files import NO_FILES, LiveFiles, live_entries
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.manifest import EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import BucketId, EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import UNAWARE_BUCKET
+from freshet.storage.paths import POSTPONE_BUCKET
 
 
 class ChangeFit:
@@ -28,11 +29,17 @@ class ChangeFit:
         self._looks_up = looks_up(store.options)
 
     def part(
-        self, change: SnapshotChange, latest: Snapshot | None, manifests: list[ManifestFileMeta]
+        self,
+        change: SnapshotChange,
+        latest: Snapshot | None,
+        manifests: list[ManifestFileMeta],
+        outnumbered: Collection[BucketId] = (),
     ) -> tuple[SnapshotChange, tuple[Conflict, ...]]:
         """The part of the change that fits on the snapshot of these manifests, and what keeps the rest from fitting.
 
-        Of a compaction, buckets in conflict are left out; a conflict of any other change raises.
+        Of a compaction, buckets in conflict are left out, and those `outnumbered`: others have committed rows there as
+        new as its own. Rows that waited for their buckets go to all buckets of a partition or to none. A conflict of
+        any other change raises.
         """
         counts = self._bucket_counts(change, latest, manifests)
         live = self._live(change, latest)
@@ -46,12 +53,16 @@ class ChangeFit:
         )
         has_buckets = self._store.options.bucket != UNAWARE_BUCKET or self._store.schema.has_primary_key
         conflicts += find_index_conflicts(change, self._index_of(latest), live.by_bucket, has_buckets=has_buckets)
+        if change.kind is CommitKind.COMPACT:
+            conflicts += [Conflict(*bucket, "others have committed rows to it meanwhile") for bucket in outnumbered]
         if not conflicts:
             return change, ()
         self._refuse_damaged(conflicts)
         if change.kind is CommitKind.COMPACT:
             losers = frozenset(conflict.bucket_id for conflict in conflicts)
-            return change.without(losers), tuple(conflicts)
+            for bucket in sorted(_with_their_partition(change, losers) - losers):
+                conflicts.append(Conflict(*bucket, "another bucket of the partition has a conflict"))
+            return change.without(frozenset(conflict.bucket_id for conflict in conflicts)), tuple(conflicts)
         reasons = "; ".join(f"bucket {conflict.bucket}: {conflict.reason}" for conflict in conflicts[:5])
         raise ConflictError(
             f"table {self._store.location}: the change does not fit on the table as it is now ({reasons}); "
@@ -100,3 +111,10 @@ class ChangeFit:
             return None
         following = next_index(change, index, self._live(change, latest).by_bucket)
         return latest.index_manifest if latest is not None and following == list(index) else following
+
+
+def _with_their_partition(change: SnapshotChange, losers: Collection[BucketId]) -> frozenset[BucketId]:
+    """All buckets of the partitions from which rows that waited are taken, where one of them loses."""
+    whole = {entry.partition for entry in change.entries if entry.bucket == POSTPONE_BUCKET}
+    lost = {partition for partition, _ in losers} & whole
+    return frozenset(bucket for bucket in change.buckets if bucket[0] in lost)

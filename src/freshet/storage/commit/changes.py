@@ -119,6 +119,7 @@ def compact_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         {m.bucket_id: m.compact_lookups for m in messages if m.compact_lookups},
         _index_entries((m, m.compact_deleted_index_files, m.compact_new_index_files) for m in messages),
         LogChange({m.bucket_id: m.compact_log for m in messages if m.compact_log is not None}),
+        numbered_at={m.bucket_id: m.numbered_at for m in messages if not m.new_files and m.numbered_at is not None},
     )
 
 

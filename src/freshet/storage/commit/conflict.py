@@ -11,6 +11,7 @@
      value that it merged into a row of today, would else come before them;
    * where compactions look keys up, any file above level 0: one that another compaction put there meanwhile has
      emitted its rows as changes of the same old rows already, or holds values that the result lacks.
+   Rows that wait for their bucket have no such order: what came meanwhile waits on.
 
 Every check holds for each bucket by itself: what is wrong in one says nothing of the others. Checks 2 to 4 need the
 live files of the touched buckets only. A plain append can fail only the first check. Everything here takes values and
@@ -34,6 +35,7 @@ from freshet.storage.model.manifest import BucketId, EntryKind, FileIdentity, Ma
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.options.choices import MergeEngine
 from freshet.storage.options.core import CoreOptions
+from freshet.storage.paths import POSTPONE_BUCKET
 
 SortKey = Callable[[bytes], Any]
 """Turns a serialized key (`min_key`, `max_key`) into something that compares as keys do."""
@@ -188,7 +190,7 @@ def _unknown_files(
     deleted = {entry.identity for entry in change.entries if entry.kind is EntryKind.DELETE}
     taken: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
     for entry in change.entries:
-        if entry.kind is EntryKind.DELETE and entry.file.level == 0:
+        if entry.kind is EntryKind.DELETE and entry.file.level == 0 and entry.bucket != POSTPONE_BUCKET:
             taken[entry.bucket_id].append(entry)
     added: dict[BucketId, dict[str, int]] = defaultdict(dict)
     for entry in change.entries:

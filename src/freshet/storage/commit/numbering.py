@@ -72,10 +72,11 @@ def _largest_added(store: TableStore, waiting: Mapping[BucketId, int], latest: S
     try:
         ids = range(min(waiting.values()) + 1, latest.id + 1)
         followed = [latest if each == latest.id else store.snapshots.snapshot(each) for each in ids]
-        # Rows that were compacted keep their numbers.
-        appends = [snapshot for snapshot in followed if snapshot.commit_kind is not CommitKind.COMPACT]
-        since = [{bucket for bucket, at in waiting.items() if at < snapshot.id} for snapshot in appends]
-        for buckets, delta in zip(since, _deltas(store, appends, since), strict=True):
+        # Rows that were compacted keep their numbers; those that had waited for their bucket get them there.
+        if not store.options.has_postponed_buckets:
+            followed = [snapshot for snapshot in followed if snapshot.commit_kind is not CommitKind.COMPACT]
+        since = [{bucket for bucket, at in waiting.items() if at < snapshot.id} for snapshot in followed]
+        for buckets, delta in zip(since, _deltas(store, followed, since), strict=True):
             _note(largest, (entry for entry in delta if entry.bucket_id in buckets))
     except NotFoundError:
         live = store.live.of_buckets(latest, waiting.keys()).by_bucket

@@ -59,7 +59,7 @@ from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.live_files import data_manifests_at_once
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait after an error at most."""
@@ -201,13 +201,13 @@ class SnapshotCommit:
             return SnapshotOutcome(known)
         self._refuse_outdated(request, rounds, latest)
         outnumbered = outnumbered_buckets(store, request.change, latest)
-        if outnumbered:
+        if outnumbered and request.change.kind is not CommitKind.COMPACT:
             # Every claim without an answer is decided by now: the table has gone on past its snapshot.
             files.take_back()
             return SnapshotOutcome(None, view, is_certain=rounds.is_certain, outnumbered=outnumbered)
         self._strict_mode.check(request.change, latest)
         manifests = [] if latest is None else data_manifests_at_once(store.manifests, latest)
-        fitting, aborted_compactions = self._fit.part(request.change, latest, manifests)
+        fitting, aborted_compactions = self._fit.part(request.change, latest, manifests, outnumbered)
         if aborted_compactions and fitting.is_empty:
             files.take_back()
             return SnapshotOutcome(None, aborted_compactions=aborted_compactions, is_certain=rounds.is_certain)

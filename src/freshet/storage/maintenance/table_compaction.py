@@ -1,5 +1,6 @@
 """Compacts a table bucket by bucket, concurrently with its writers, and commits as it goes.
 
+    first  rows that wait for their bucket go into buckets, a partition at a time (`postponed_compaction`)
     plan   latest snapshot -> one `BucketCompaction` for each bucket that has something to do (`compaction_plan`)
     run    compacts them, several at a time; a commit when their inputs reach `COMMIT_BYTES` or `COMMIT_BUCKETS`
 
@@ -18,15 +19,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeVar
 
 from freshet.storage.cleaning.expire import expire_later
-from freshet.storage.commit.committer import Committer
+from freshet.storage.commit.committer import Committer, discard_messages
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.exceptions import ConflictError
+from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.maintenance.bucket_rescale import BucketRescale
-from freshet.storage.maintenance.compaction_plan import BucketCompaction, PartitionChoice, plan_repair
+from freshet.storage.maintenance.compaction_plan import (
+    BucketCompaction,
+    PartitionChoice,
+    partition_test,
+    plan_compaction,
+    plan_repair,
+)
+from freshet.storage.maintenance.postponed_compaction import PostponedPartition, compact_postponed, plan_postponed
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
@@ -38,9 +47,24 @@ from freshet.storage.write.task_writer import TaskWriter
 COMPACT_USER_PREFIX: Final = "freshet-compact-"
 """The user of a compaction is this and a random id."""
 
+ATTEMPTS_MAX: Final = 3
+"""How often the rows of a partition that wait are moved to its buckets where others commit to these all the time."""
+
 COMMIT_BYTES: Final = 1024 * 1024 * 1024
 COMMIT_BUCKETS: Final = 256
 """Work between two commits: what is lost at most when the compaction is interrupted."""
+
+
+class Work(Protocol):
+    """What one call compacts."""
+
+    @property
+    def bucket_id(self) -> BucketId: ...
+    @property
+    def input_bytes(self) -> int: ...
+
+
+_W = TypeVar("_W", bound=Work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +78,28 @@ class CompactionBudget:
     input_bytes: int | None = None
     seconds: float | None = None
 
+    def less(self, input_bytes: int, spent_ms: int) -> CompactionBudget:
+        """What is left of it."""
+        return CompactionBudget(
+            None if self.input_bytes is None else max(0, self.input_bytes - input_bytes),
+            None if self.seconds is None else max(0.0, self.seconds - spent_ms / 1000),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
     """Where buckets are compacted, if not in this process: `compact_buckets` compacts at most `parallelism` of them at
     the same time, and gives the messages of each (`compact_bucket` of this module, in any process, makes them).
-    Likewise `rescale_buckets` (`bucket_rescale`); without it a rescale writes the buckets in this process.
+    Likewise `rescale_buckets` (`bucket_rescale`) and `compact_postponed` (`postponed_compaction`); without them this
+    process does it.
     """
 
     compact_buckets: Callable[[TableHandle, Sequence[BucketCompaction]], Sequence[Sequence[CommitMessage]]]
     parallelism: int
     rescale_buckets: Callable[[TableHandle, Sequence[BucketRescale]], Sequence[Sequence[CommitMessage]]] | None = None
+    compact_postponed: (
+        Callable[[TableHandle, Sequence[PostponedPartition]], Sequence[Sequence[CommitMessage]]] | None
+    ) = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +126,16 @@ class CompactionResult:
         """Number of buckets whose compaction was dropped."""
         return len({conflict.bucket_id for conflict in self.aborted_compactions})
 
+    def then(self, later: CompactionResult) -> CompactionResult:
+        """Both, one after the other."""
+        return CompactionResult(
+            (*self.snapshots, *later.snapshots),
+            (*self.aborted_compactions, *later.aborted_compactions),
+            self.buckets_done + later.buckets_done,
+            self.buckets_left + later.buckets_left,
+            self.input_bytes + later.input_bytes,
+        )
+
 
 ProgressCallback = Callable[[CompactionProgress], None]
 """Called at the start and after each bucket, by one thread at a time, not always the same."""
@@ -100,6 +145,64 @@ def compaction_user(store: TableStore) -> str:
     """A commit user of its own for a compaction (`commit.user-prefix`)."""
     prefix = store.options.commit_user_prefix
     return f"{COMPACT_USER_PREFIX if prefix is None else prefix + '_'}{store.env.new_uuid()}"
+
+
+def compact_table(
+    store: TableStore,
+    *,
+    full: bool,
+    partition: PartitionChoice | None = None,
+    budget: CompactionBudget | None = None,
+    progress: ProgressCallback | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> CompactionResult:
+    """Does what there is to do, as `Table.compact` says."""
+    if not store.options.has_postponed_buckets:
+        works = plan_compaction(store, full=full, partition=partition)
+        return run_compaction(store, works, budget=budget, progress=progress, elsewhere=elsewhere)
+    budget, started_ms = budget or CompactionBudget(), store.env.now_ms()
+    is_chosen = partition_test(store, partition)
+    result = CompactionResult()
+    for attempt in range(ATTEMPTS_MAX):
+        works_waiting = plan_postponed(store, is_chosen, full=full)
+        if not works_waiting or (attempt and not result.aborted_compactions):
+            break
+        lost = {conflict.partition for conflict in result.aborted_compactions}
+        chosen = [work for work in works_waiting if not attempt or work.partition in lost]
+        left = budget.less(result.input_bytes, store.env.now_ms() - started_ms)
+        made = _run_postponed(store, chosen, left, progress, elsewhere)
+        result = replace(result, aborted_compactions=()).then(made)
+    works = plan_compaction(store, full=full, partition=partition)
+    left = budget.less(result.input_bytes, store.env.now_ms() - started_ms)
+    return result.then(run_compaction(store, works, budget=left, progress=progress, elsewhere=elsewhere))
+
+
+def _run_postponed(
+    store: TableStore,
+    works: Sequence[PostponedPartition],
+    budget: CompactionBudget,
+    progress: ProgressCallback | None,
+    elsewhere: Elsewhere | None,
+) -> CompactionResult:
+    if not works:
+        return CompactionResult()
+    account = CompactionAccount(store, works, budget, progress)
+    if elsewhere is not None and elsewhere.compact_postponed is not None:
+        send, handle = elsewhere.compact_postponed, store.handle
+        return account.committed(
+            _batches(works), lambda batch: _done_elsewhere(handle, batch, send, elsewhere.parallelism, account)
+        )
+
+    def compact(batch: Sequence[PostponedPartition]) -> list[CommitMessage]:
+        messages: list[CommitMessage] = []
+        with undone_on_failure(lambda: discard_messages(store, messages)):
+            for work in batch:
+                if account.may_start(work.bucket_id):
+                    messages += compact_postponed(store, work)
+                    account.on_end(work.bucket_id)
+        return messages
+
+    return account.committed(_batches(works), compact)
 
 
 def run_compaction(
@@ -116,7 +219,8 @@ def run_compaction(
     account = CompactionAccount(store, works, budget or CompactionBudget(), progress)
     batches = _batches(works)
     if elsewhere is not None:
-        return account.committed(batches, lambda batch: _compacted_elsewhere(store.handle, batch, elsewhere, account))
+        send, handle, parallelism = elsewhere.compact_buckets, store.handle, elsewhere.parallelism
+        return account.committed(batches, lambda batch: _done_elsewhere(handle, batch, send, parallelism, account))
     with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)) as writer:
 
         def compact(batch: Sequence[BucketCompaction]) -> list[CommitMessage]:
@@ -128,17 +232,21 @@ def run_compaction(
         return account.committed(batches, compact)
 
 
-def _compacted_elsewhere(
-    table: TableHandle, batch: Sequence[BucketCompaction], elsewhere: Elsewhere, account: CompactionAccount
+def _done_elsewhere(
+    table: TableHandle,
+    batch: Sequence[_W],
+    send: Callable[[TableHandle, Sequence[_W]], Sequence[Sequence[CommitMessage]]],
+    parallelism: int,
+    account: CompactionAccount,
 ) -> list[CommitMessage]:
     messages: list[CommitMessage] = []
     waiting = list(batch)
     while waiting:
-        begun, waiting = waiting[: elsewhere.parallelism], waiting[elsewhere.parallelism :]
+        begun, waiting = waiting[:parallelism], waiting[parallelism:]
         begun = [work for work in begun if account.may_start(work.bucket_id)]
         if not begun:
             continue
-        for work, made in zip(begun, elsewhere.compact_buckets(table, begun), strict=True):
+        for work, made in zip(begun, send(table, begun), strict=True):
             messages += made
             account.on_end(work.bucket_id)
     return messages
@@ -198,7 +306,7 @@ class CompactionAccount:
     def __init__(
         self,
         store: TableStore,
-        works: Sequence[BucketCompaction],
+        works: Sequence[Work],
         budget: CompactionBudget,
         progress: ProgressCallback | None,
     ) -> None:
@@ -217,8 +325,8 @@ class CompactionAccount:
 
     def committed(
         self,
-        batches: Iterable[Sequence[BucketCompaction]],
-        compact: Callable[[Sequence[BucketCompaction]], Sequence[CommitMessage]],
+        batches: Iterable[Sequence[_W]],
+        compact: Callable[[Sequence[_W]], Sequence[CommitMessage]],
     ) -> CompactionResult:
         """Compacts batch by batch, each with a commit, until the budget is used up."""
         committer = Committer(self._store, compaction_user(self._store), after_commit=expire_later)
@@ -259,9 +367,9 @@ class CompactionAccount:
             self._progress(CompactionProgress(self.buckets_done, self.bytes_done, self._bytes_planned))
 
 
-def _batches(works: Sequence[BucketCompaction]) -> Iterator[list[BucketCompaction]]:
+def _batches(works: Sequence[_W]) -> Iterator[list[_W]]:
     """The work between two commits."""
-    batch: list[BucketCompaction] = []
+    batch: list[_W] = []
     size = 0
     for work in works:
         if batch and (size + work.input_bytes > COMMIT_BYTES or len(batch) >= COMMIT_BUCKETS):

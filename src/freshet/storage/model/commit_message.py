@@ -60,7 +60,7 @@ class CommitMessage:
     compact_log: LogIncrement | None = None
     numbered_at: int | None = None
     """The snapshot above whose files the rows of the new files are numbered, 0 for none; None where numbers do not
-    matter."""
+    matter. Without new files it is said of rows that come with the compaction: those that waited for their bucket."""
     assigned_upon: str | None = None
     """Of a message from the assigner of a table with dynamic buckets, which brings no rows: the state of the hash
     indexes of the partition (`codec.hash_index.index_state`) that its keys were assigned upon."""

@@ -8,7 +8,7 @@
 The number of buckets belongs to the partition (`BucketCounts`):
 
     files of the partition    say it (`_TOTAL_BUCKETS` of their manifest entries), all of them the same number
-    no files                  the option `bucket`
+    no files                  the option `bucket`; with `bucket=-2` it is chosen by the rows (`PostponedCounts`)
 
 The two differ only where the option was changed and partitions were rewritten one by one since (a rescale, ours or
 Apache Paimon's). While no schema up to that of the snapshot has another number, nothing is read; a partition that turns
@@ -22,7 +22,7 @@ Source: FORMAT.md §8; MERGING.md §8.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -102,6 +102,41 @@ class BucketCounts:
             return CoreOptions.bucket.of(self._store.schemas.schema(schema_id).options)
         except NotFoundError:
             return None
+
+
+class PostponedCounts(BucketCounts):
+    """Numbers of buckets in a table whose rows may wait for their bucket (`bucket=-2`): files in real buckets say the
+    number of their partition, for others it is chosen."""
+
+    def __init__(self, store: TableStore, snapshot: Snapshot | None, chosen: Mapping[bytes, int]) -> None:
+        super().__init__(store, snapshot)
+        self.default = store.options.postpone_default_bucket_num
+        self._chosen = dict(chosen)
+        self._asked: set[bytes] = set()
+
+    def of(self, partitions: Sequence[bytes]) -> list[int]:
+        known = self.known(partitions)
+        return [known.get(partition) or self._chosen.get(partition, self.default) for partition in partitions]
+
+    def known(self, partitions: Collection[bytes]) -> dict[bytes, int]:
+        """The numbers of those that have files in real buckets."""
+        asked = {partition for partition in partitions if partition not in self._asked}
+        if asked and self._snapshot is not None:
+            entries = live_entries(self._store.manifests, self._snapshot, partition=asked.__contains__)
+            self._found.update({entry.partition: entry.total_buckets for entry in entries if entry.bucket >= 0})
+        self._asked |= asked
+        return {partition: self._found[partition] for partition in partitions if partition in self._found}
+
+    def choose(self, counts: Mapping[bytes, int]) -> None:
+        """Numbers for partitions that have no files in real buckets."""
+        self._chosen.update(counts)
+
+    def differ(self) -> bool:
+        return True
+
+    def rebase(self, snapshot: Snapshot | None) -> None:
+        super().rebase(snapshot)
+        self._asked.clear()
 
 
 SEPARATE_GROUPS_MAX: Final = 64

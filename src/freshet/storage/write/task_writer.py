@@ -59,7 +59,7 @@ from freshet.storage.write.full_compaction import behind_full_compaction, is_ful
 from freshet.storage.write.increment import Logged, logged_rows
 from freshet.storage.write.logged_changes import log_changes, with_log
 from freshet.storage.write.open_buckets import OpenBuckets
-from freshet.storage.write.records import AcceptedRows
+from freshet.storage.write.records import AcceptedRows, Kinds
 from freshet.storage.write.write_timings import WriteTimings
 from freshet.storage.write.writer_factory import bucket_writers, record_rules, row_router
 
@@ -172,6 +172,12 @@ class TaskWriter:
                     self._buckets.named(partition, bucket, total).write(piece.rows, piece.kinds)
                     self._keep_within_memory()
         return int(accepted.rows.num_rows)
+
+    def write_stored(self, rows: pa.Table, kinds: Kinds) -> None:
+        """Takes rows that the table holds already, in its columns, as they are."""
+        self._check_process()
+        with self._unbroken():
+            self._take(AcceptedRows(rows, kinds))
 
     def write_routed(self, rows: pa.Table, buckets: npt.NDArray[np.integer], *, bucket_count: int) -> int:
         """Takes rows whose buckets are known, one number a row, and returns how many were accepted.

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from freshet.storage.compact.rewriter import Rewriter
+from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.io.spill_file import Scratch
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
@@ -49,6 +50,12 @@ def row_router(store: TableStore, snapshot: Snapshot | None, warm: WarmIndexes) 
     """The router that the table's options ask for; `warm` are the indexes that the process keeps of the table."""
     if store.options.has_dynamic_buckets:
         return DynamicRouter(store, snapshot, warm)
+    if store.options.has_postponed_buckets:
+        raise UnsupportedFeatureError(
+            f"rows cannot be written to {store.location}: bucket={store.options.bucket} is read and compacted only; "
+            "write it with Apache Paimon until Freshet supports it",
+            option="bucket",
+        )
     return BucketRouter(
         store.schema,
         counts=BucketCounts(store, snapshot),

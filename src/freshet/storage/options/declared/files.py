@@ -24,9 +24,9 @@ class BucketOptions:
         DYNAMIC_BUCKET,
         refusals=(
             Refusal(
-                Access.WRITE,
+                Access.CREATE,
                 lambda text, has_key: has_key and text == str(POSTPONE_BUCKET),
-                "rows that wait for their bucket are read only",
+                "rows that wait for their bucket are read and compacted only",
                 LATER,
             ),
         ),
@@ -42,6 +42,10 @@ class BucketOptions:
     dynamic_bucket_max_buckets = Option("dynamic-bucket.max-buckets", INT, -1, above=-2)
     """Most dynamic buckets of a partition, each of which has its own count; beyond that they grow over the target. -1
     is 32,767, which is all that the format has."""
+    postpone_default_bucket_num = Option("postpone.default-bucket-num", INT, 1, above=0)
+    """With `bucket=-2`: buckets that a compaction gives a partition which has none, unless a target says."""
+    postpone_target_row_num_per_bucket = Option("postpone.target-row-num-per-bucket", LONG, None, above=0)
+    """With `bucket=-2`: a partition without buckets gets one for each so many rows that wait or are written."""
     bucket_key = Option("bucket-key", RAW_NAMES, (), immutable=True)
     """Columns whose hash decides the bucket; for keyed tables a part of the primary key, which is the default. Names
     are not trimmed: that is how the format reads them."""

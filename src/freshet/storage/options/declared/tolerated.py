@@ -48,8 +48,8 @@ FORMAT_KEYS: Final = frozenset(
     partition.mark-done-action.custom.class partition.mark-done-action.http.params
     partition.mark-done-action.http.url partition.sink-strategy partition.timestamp-format.strict
     partition.timestamp-formatter partition.timestamp-pattern postpone.batch-write-fixed-bucket
-    postpone.batch-write-fixed-bucket.max-parallelism postpone.default-bucket-num postpone.merge-on-read
-    postpone.target-row-num-per-bucket postpone.target-size-per-bucket read.batch-size
+    postpone.batch-write-fixed-bucket.max-parallelism postpone.merge-on-read
+    postpone.target-size-per-bucket read.batch-size
     row-tracking.partition-group-on-commit scalar-index.search-mode scan.bounded.watermark
     scan.fallback-branch.read-fail-fast scan.ignore-corrupt-files scan.ignore-lost-files scan.manifest.parallelism
     scan.max-splits-per-task scan.plan-auto-tag-for-read.time-retained scan.plan-sort-partition
