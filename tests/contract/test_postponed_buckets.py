@@ -6,11 +6,13 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table, col
+from freshet.storage.commit.committer import Committer
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.paimon_table import PaimonTable
 from tests.kit.rescaled import COLUMNS, counts, held
@@ -161,3 +163,119 @@ def test_a_stream_begins_with_the_rows_that_wait(paimon: PaimonJudge, tmp_path: 
             else:
                 state[row["k"]] = row["v"]
     assert state == {1: "old", 3: "new"}
+
+
+def description(table: Table) -> list[tuple[object, ...]]:
+    """What entries of waiting files say, but for their names and times."""
+    return sorted(
+        (
+            entry.partition,
+            entry.bucket,
+            entry.total_buckets,
+            entry.file.row_count,
+            entry.file.min_key,
+            entry.file.max_key,
+            entry.file.key_stats,
+            entry.file.value_stats,
+            entry.file.value_stats_cols,
+            entry.file.min_sequence_number,
+            entry.file.max_sequence_number,
+            entry.file.delete_row_count,
+            entry.file.file_source,
+            entry.file.level,
+            entry.file.file_name.rpartition(".")[2],
+        )
+        for entry in table.files()
+    )
+
+
+def test_waiting_files_are_described_as_those_of_paimon(paimon: PaimonJudge, tmp_path: Path) -> None:
+    rows = [("+I", "a", 7, "x"), ("-D", "a", 3, "y"), ("+I", "b", 1, None), ("+I", "a", 7, "z"), ("-D", "b", 9, "w")]
+    judge = postponed(paimon, tmp_path / "paimon")
+    judge.write(rows, user="writer", writer=0)
+    ours = opened(postponed(paimon, tmp_path / "freshet"))
+    with ours.with_options({"postpone.batch-write-fixed-bucket": "false"}).writer("writer") as writer:
+        names = ("_ROW_KIND", "p", "k", "v")
+        writer.write([dict(zip(names, row, strict=True)) for row in rows])
+        writer.commit()
+    assert description(opened(judge)) == description(ours)
+    prefixes = {entry.file.file_name[:24] for table in (opened(judge), ours) for entry in table.files()}
+    assert prefixes == {"data--u-writer-s-0-w-" + name[21:24] for name in prefixes}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_turns(paimon: PaimonJudge, tmp_path: Path, name: str) -> None:
+    """Both write rows that wait and rows that do not, and either compacts after each turn."""
+    chance = random.Random(name)
+    judge = paimon.create_table(
+        tmp_path / "db.db" / "t",
+        {"p": "STRING NOT NULL", "k": "INT NOT NULL", "n": "BIGINT", "v": "STRING"},
+        primary_keys=["p", "k"],
+        partition_keys=["p"],
+        options={"bucket": "-2", "postpone.default-bucket-num": "3", **ENGINES[name]},
+    )
+    table = opened(judge)
+    waiting = table.with_options({"postpone.batch-write-fixed-bucket": "false"})
+    expected: dict[tuple[str, int], int] = {}
+    for turn in range(12):
+        rows = [(chance.choice("ab"), key, chance.randrange(100), f"{turn}") for key in chance.sample(range(40), 15)]
+        kind = chance.randrange(3)
+        if kind == 0:
+            judge.write(rows, user="writer", writer=turn)
+        else:
+            with (waiting if kind == 1 else table).writer("freshet") as writer:
+                writer.write([dict(zip("pknv", row, strict=True)) for row in rows])
+                writer.commit()
+        for p, k, n, _ in rows:
+            old = expected.get((p, k))
+            if name == "first-row":
+                expected.setdefault((p, k), n)
+            else:
+                expected[p, k] = n if old is None or name != "sum" else old + n
+        if chance.random() < 0.5:
+            table.compact(full=chance.random() < 0.5)
+        else:
+            judge.compact_postponed(identifier=turn + 1)
+        table = opened(judge)
+        found = held(table)
+        assert found == sorted(paimon.table(judge.location).read_rows())
+        assert {(p, k): n for p, k, n, _ in found} == expected
+        assert not table.check().damage
+    if name != "row-num":
+        assert set().union(*counts(judge.location).values()) <= {1, 3, 4}
+
+
+def test_an_overwrite_takes_what_waits(paimon: PaimonJudge, tmp_path: Path) -> None:
+    judge = postponed(paimon, tmp_path, **{"changelog-producer": "input"})
+    table = opened(judge)
+    waiting = table.with_options({"postpone.batch-write-fixed-bucket": "false"})
+    for part in "ab":
+        with waiting.writer("w") as writer:
+            writer.write([{"p": part, "k": key, "v": "old"} for key in range(5)])
+            writer.commit()
+    table.compact()
+    with waiting.writer("w") as writer:
+        writer.write([{"p": part, "k": key, "v": "late"} for part in "ab" for key in range(5)])
+        writer.commit()
+    judge.write([("a", 1, "only")], overwrite={"p": "a"}, writer=3)
+    assert held(table) == sorted(judge.read_rows()) == [("b", key, "old") for key in range(5)]
+    table.compact()
+    want = [("a", 1, "only"), *(("b", key, "late") for key in range(5))]
+    assert held(table) == sorted(judge.read_rows()) == want
+    assert not table.check(all_snapshots=True).damage
+
+
+def test_a_compaction_of_paimon_meanwhile(paimon: PaimonJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = postponed(paimon, tmp_path)
+    staged(judge, "a", "old", *range(9))
+    table = opened(judge)
+    made, others = Committer.commit, iter([lambda: judge.compact_postponed()])
+
+    def meanwhile(self: Committer, *arguments: Any, **more: Any) -> Any:
+        next(others, lambda: None)()
+        return made(self, *arguments, **more)
+
+    monkeypatch.setattr(Committer, "commit", meanwhile)
+    assert table.compact().aborted_compactions
+    assert held(table) == sorted(judge.read_rows()) == [("a", key, "old") for key in range(9)]
+    assert counts(judge.location) == {"a": {3}}

@@ -206,7 +206,6 @@ def test_wrong_options(catalog: Catalog, options: Any, parts: list[str]) -> None
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"bucket": -2}, ["bucket=-2"]),
         ({"file.format": "csv"}, ["file.format=csv", "parquet"]),
         ({"file.compression": "brotli"}, ["file.compression=brotli", "zstd"]),
         ({"manifest.format": "orc"}, ["manifest.format=orc", "avro"]),

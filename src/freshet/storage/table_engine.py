@@ -232,8 +232,8 @@ class TableEngine:
         self.log.check_logs(log is not None)
         if self._store.options.has_postponed_buckets:
             raise UnsupportedFeatureError(
-                f"rows cannot be written to {self._store.location}: bucket=-2 is read and compacted only; write it "
-                "with Apache Paimon until Freshet supports it",
+                f"{self._store.location} has bucket=-2 and cannot be written from Spark: use Table.writer, or Apache "
+                "Paimon until Freshet supports it",
                 option="bucket",
             )
         renumber = renumber or (None if log else self._renumbered_here)

@@ -38,6 +38,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.values import LONG_MAX
+from freshet.storage.write.postponed_bucket_writer import Staging
 from freshet.storage.write.reassignment import reassigned
 from freshet.storage.write.renumbering import renumbered
 from freshet.storage.write.task_writer import TaskWriter
@@ -136,6 +137,12 @@ class TableSession:
     def compact(self, *, full: bool = False) -> None:
         """Compacts the buckets written by this session with the next commit."""
         self._check_open()
+        if self._store.options.has_postponed_buckets:
+            raise InvalidRequestError(
+                f"{self._store.location} has bucket=-2: its writers leave compaction to Table.compact and "
+                "`freshet compact`, which put rows that wait into buckets; commit, and call those",
+                table=self._store.location,
+            )
         self._writer.rebase(self._store.snapshots.latest())
         self._adopt_schema()
         base = self._writer.base_snapshot
@@ -368,7 +375,8 @@ class TableSession:
 
     def _open_writer(self, store: TableStore, base: Snapshot | None) -> TaskWriter:
         self._sink = None if self._log is None else self._log.sink(store.schema.id)
-        return TaskWriter(store, base_snapshot=base, parallelism=self._parallelism, sink=self._sink)
+        staging = Staging(self._commit_user) if store.options.makes_commits_wait else None
+        return TaskWriter(store, base_snapshot=base, parallelism=self._parallelism, sink=self._sink, staging=staging)
 
 
 def _follows_early(options: CoreOptions, has_primary_key: bool) -> bool:

@@ -77,7 +77,7 @@ def test_the_command_that_mends_it_can_be_pasted(tmp_path: Path) -> None:
 
 def test_a_table_that_cannot_be_created_is_reported_by_the_check(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="bucket"):
-        check_table(_config(tmp_path, options={"bucket": -2}))
+        check_table(_config(tmp_path, options={"bucket": -3}))
     assert list(tmp_path.iterdir()) == []
 
 

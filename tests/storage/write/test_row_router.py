@@ -46,6 +46,9 @@ class DynamicAssigner:
             kinds = None if accepted.kinds is None else accepted.kinds[positions]
             yield RoutedRows(EMPTY_ROW, bucket, -1, accepted.rows.take(positions), kinds)
 
+    def kept_rows(self) -> Iterator[AcceptedRows]:
+        return iter(())
+
     def total_buckets(self, partition: bytes) -> int:
         return -1
 

@@ -139,9 +139,10 @@ def expire_after_commit(store: TableStore, latest: Snapshot) -> ExpireResult:
 
 
 def expire_later(store: TableStore, latest: Snapshot) -> None:
-    """`expire_after_commit` in the background, not where the table is write-only. Failures are logged: the commit
-    is there."""
-    if store.options.write_only:
+    """`expire_after_commit` in the background, not where the table is write-only, and with `bucket=-2` only after
+    compactions. Failures are logged: the commit is there."""
+    is_compaction = latest.commit_kind is CommitKind.COMPACT
+    if store.options.write_only or (store.options.has_postponed_buckets and not is_compaction):
         return
 
     def expire() -> None:

@@ -57,7 +57,9 @@ def _hidden(store: TableStore, result: CommitResult) -> dict[BucketId, frozenset
     """Names of files with hidden rows, where the commit should have compacted them; nothing is read where it has."""
     options = store.options
     is_due = (
-        options.commits_empty_level_0 and options.lookup_compact is not LookupCompact.GENTLE and not options.write_only
+        options.commits_empty_level_0
+        and options.lookup_compact is not LookupCompact.GENTLE
+        and not options.compacts_elsewhere
     )
     if not (options.hides_level_0 and is_due and result.snapshots):
         return {}

@@ -143,6 +143,16 @@ class CoreOptions(DeclaredOptions):
         return self.has_primary_key and self.bucket == POSTPONE_BUCKET
 
     @property
+    def makes_commits_wait(self) -> bool:
+        """True when the rows of plain commits wait for their bucket, too."""
+        return self.has_postponed_buckets and not self.postpone_batch_write_fixed_bucket
+
+    @property
+    def compacts_elsewhere(self) -> bool:
+        """True when writers leave all compaction to others."""
+        return self.write_only or self.has_postponed_buckets
+
+    @property
     def hides_level_0(self) -> bool:
         """True when rows show only once they were compacted: until then it is unknown which rows they replace."""
         if not self.has_primary_key:

@@ -38,6 +38,15 @@ def check_file_formats(schema: TableSchema, options: CoreOptions) -> None:
             _check_avro(schema.fields, option)
 
 
+def can_be_avro(schema: TableSchema, codec: str) -> bool:
+    """Whether Avro files can hold the columns of a table, compressed by this codec."""
+    try:
+        _check_avro(schema.fields, "file.format")
+    except UnsupportedFeatureError:
+        return False
+    return codec in CODECS["avro"]
+
+
 def _files(options: CoreOptions) -> Iterator[tuple[str, str, str, str]]:
     """Format and codec of the files of each level, with the options that say so."""
     levels = dict.fromkeys(level for level, _ in (*options.file_format_per_level, *options.file_compression_per_level))

@@ -4,7 +4,8 @@
 2. Keys: primary and partition keys are scalar columns, not doubled; the primary key contains every partition key, and
    has a column more than they; key columns are NOT NULL.
 3. Options: spelled right, of the right type, supported (`options.supported`), and no key or partition among them.
-4. Buckets: a keyed table has a number of them, or dynamic ones, which is the default; an append table has a bucket key
+4. Buckets: a keyed table has a number of them, or dynamic ones, which is the default, or postponed ones; an append
+   table has a bucket key
    exactly when it has a number of buckets.
 5. Combinations that contradict each other, and the options of the merge engine (`engine_validation`).
 6. What becomes part of a file's name can be one.
@@ -23,7 +24,7 @@ from freshet.storage.codec.stats import parse_stats_mode
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
-from freshet.storage.options.choices import DYNAMIC_BUCKET, UNAWARE_BUCKET, ChangelogProducer
+from freshet.storage.options.choices import UNAWARE_BUCKET, ChangelogProducer
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.declared.refused import MOVED_OUT
 from freshet.storage.options.refusal import Access
@@ -202,20 +203,16 @@ def _check_nested(column: str, data_type: DataType) -> None:
 
 
 def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:
-    if schema.has_primary_key and options.bucket < 1 and options.bucket != DYNAMIC_BUCKET:
-        raise InvalidRequestError(
-            f"bucket={options.bucket} (postponed buckets) is not supported yet; use a number such as 4, or -1",
-            option="bucket",
-        )
     if options.bucket == UNAWARE_BUCKET:
         if options.bucket_key:
             raise InvalidRequestError(
                 "bucket-key has no meaning with bucket=-1; set a number of buckets or remove it", option="bucket-key"
             )
         return
-    if options.bucket < 1:
+    if options.bucket < 1 and not options.has_postponed_buckets:
+        others = "-1 or -2" if schema.has_primary_key else "-1 for none"
         raise InvalidRequestError(
-            f"bucket={options.bucket}: the number of buckets must be positive, or -1 for none", option="bucket"
+            f"bucket={options.bucket}: the number of buckets must be positive, or {others}", option="bucket"
         )
     bucket_key = options.bucket_key or schema.trimmed_primary_keys
     if not bucket_key:
@@ -308,6 +305,12 @@ def _check_snapshot_ordering(schema: TableSchema, options: CoreOptions) -> None:
         raise InvalidRequestError(
             f"{key} and sequence.field contradict each other: either the snapshot says which change is later, or a "
             "column; remove one of them",
+            option=key,
+        )
+    if options.has_postponed_buckets:
+        raise InvalidRequestError(
+            f"{key} and bucket=-2 contradict each other: the compaction that puts rows into buckets numbers them. "
+            "Leave it out, or give the table a number of buckets",
             option=key,
         )
     if not options.write_only:

@@ -116,20 +116,25 @@ class PostponedCounts(BucketCounts):
 
     def of(self, partitions: Sequence[bytes]) -> list[int]:
         known = self.known(partitions)
-        return [known.get(partition) or self._chosen.get(partition, self.default) for partition in partitions]
+        return [known.get(partition, self.default) for partition in partitions]
 
     def known(self, partitions: Collection[bytes]) -> dict[bytes, int]:
-        """The numbers of those that have files in real buckets."""
+        """The numbers of those that have files in real buckets, or a chosen one."""
         asked = {partition for partition in partitions if partition not in self._asked}
         if asked and self._snapshot is not None:
             entries = live_entries(self._store.manifests, self._snapshot, partition=asked.__contains__)
             self._found.update({entry.partition: entry.total_buckets for entry in entries if entry.bucket >= 0})
         self._asked |= asked
-        return {partition: self._found[partition] for partition in partitions if partition in self._found}
+        known = {**self._chosen, **self._found}
+        return {partition: known[partition] for partition in partitions if partition in known}
 
     def choose(self, counts: Mapping[bytes, int]) -> None:
-        """Numbers for partitions that have no files in real buckets."""
+        """Numbers for partitions that have no files in real buckets, until they are forgotten."""
         self._chosen.update(counts)
+
+    def forget_choices(self) -> None:
+        """From now on files say the number."""
+        self._chosen.clear()
 
     def differ(self) -> bool:
         return True
@@ -162,12 +167,16 @@ class RoutedRows:
 class RowRouter(Protocol):
     """Assigns rows to buckets. It may keep state, which is committed with the rows it has routed.
 
-    Used by one thread. Its life is that of the table writer: `route` … `prepare_commit`, again and again; `rebase` when
-    the writer goes on upon another snapshot, `abort` when rows and messages since the last commit are given up.
+    Used by one thread. Its life is that of the table writer: `route` … `kept_rows`, `prepare_commit`, again and again;
+    `rebase` when the writer goes on upon another snapshot, `abort` when rows and messages since the last commit are
+    given up.
     """
 
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
         """The rows, bucket by bucket."""
+
+    def kept_rows(self) -> Iterator[AcceptedRows]:
+        """Rows that `route` has kept back until all rows of a commit are known, now to be routed again."""
 
     def total_buckets(self, partition: bytes) -> int:
         """What commit messages record for rows of this partition; not positive where buckets have no fixed number."""
@@ -201,6 +210,9 @@ class BucketRouter:
         self._bucket_key = bucket_key or schema.trimmed_primary_keys
         self._bucket_types: tuple[DataType, ...] = schema.types_of(self._bucket_key)
         self._function = function
+
+    def kept_rows(self) -> Iterator[AcceptedRows]:
+        return iter(())
 
     def total_buckets(self, partition: bytes) -> int:
         return self._counts.of([partition])[0]

@@ -54,6 +54,9 @@ class DynamicRouter:
         self._keys = store.schema.trimmed_primary_keys
         self._partitions: dict[bytes, _PartitionAssigner] = {}
 
+    def kept_rows(self) -> Iterator[AcceptedRows]:
+        return iter(())
+
     def total_buckets(self, partition: bytes) -> int:
         return DYNAMIC_BUCKET
 

@@ -11,7 +11,7 @@ from freshet.storage.options.core import CoreOptions
 def is_full_compaction_due(options: CoreOptions, identifier: int | None) -> bool:
     """True when `full-compaction.delta-commits` has the commit of this number, or one without a number, compact."""
     delta_commits = options.full_compaction_delta_commits
-    if delta_commits is None or options.write_only:
+    if delta_commits is None or options.compacts_elsewhere:
         return False
     return identifier is None or identifier % delta_commits == 0
 

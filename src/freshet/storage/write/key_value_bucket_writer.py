@@ -159,7 +159,7 @@ class KeyValueBucketWriter(BucketWriter):
     @property
     def _compacts_what_it_flushes(self) -> bool:
         options = self._store.options
-        return options.commits_empty_level_0 and not options.write_only
+        return options.commits_empty_level_0 and not options.compacts_elsewhere
 
     def take_back(self, message: CommitMessage, headroom: int) -> None:
         super().take_back(message, headroom)
@@ -266,7 +266,7 @@ class KeyValueBucketWriter(BucketWriter):
 
     def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
         options = self._store.options
-        if options.write_only or self.has_newer_schema:
+        if options.compacts_elsewhere or self.has_newer_schema:
             return
         takes_level_0 = options.commits_empty_level_0
         if time is not None and not self.must_wait:

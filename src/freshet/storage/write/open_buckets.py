@@ -161,9 +161,11 @@ class OpenBuckets:
     def _check_total(self, partition: bytes, total: int, found: int | None) -> None:
         """Raises `ConflictError` when rows were routed for another number of buckets than the files have."""
         if found is not None and found != total:
+            chosen = self._store.options.has_postponed_buckets
+            what = "another writer gave it that number" if chosen else "it was rescaled"
             raise ConflictError(
-                f"{self._name_of(partition)} was written with {found} buckets, rows for it were routed to {total}: it "
-                "was rescaled meanwhile. Nothing of them was committed; start the stream again, or abort and write "
+                f"{self._name_of(partition)} was written with {found} buckets, rows for it were routed to {total}: "
+                f"{what} meanwhile. Nothing of them was committed; start the stream again, or abort and write "
                 "them again",
                 path=self._store.location,
             )

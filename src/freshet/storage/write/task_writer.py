@@ -59,6 +59,7 @@ from freshet.storage.write.full_compaction import behind_full_compaction, is_ful
 from freshet.storage.write.increment import Logged, logged_rows
 from freshet.storage.write.logged_changes import log_changes, with_log
 from freshet.storage.write.open_buckets import OpenBuckets
+from freshet.storage.write.postponed_bucket_writer import Staging
 from freshet.storage.write.records import AcceptedRows, Kinds
 from freshet.storage.write.write_timings import WriteTimings
 from freshet.storage.write.writer_factory import bucket_writers, record_rules, row_router
@@ -83,9 +84,11 @@ class TaskWriter:
         router: RowRouter | None = None,
         states: BucketStates | None = None,
         sink: ChangeSink | None = None,
+        staging: Staging | None = None,
     ) -> None:
         """`router` takes the place of the one that the options ask for, `states` of those of the process. `sink` is
-        the log, if this writer writes it."""
+        the log, if this writer writes it. `staging` says who writes where rows are to wait for their bucket
+        (`bucket=-2`)."""
         store.check_writable()
         self._store = store
         self._parallelism = max(1, parallelism)
@@ -97,12 +100,12 @@ class TaskWriter:
         self.lookup_metrics = LookupMetrics()
         self._rules = record_rules(store)
         states = states or process_states(store)
-        self._router = router or row_router(store, base_snapshot, states.indexes)
+        self._router = router or row_router(store, base_snapshot, states.indexes, self._scratch, staging)
         logged = Logged.NOTHING if sink is None else logged_rows(store.options)
         self.contention = Contention(store.env)
         restore = partial(states.at, store)
         tools = BucketTools(store, restore, self._may_spill, self.timings, states.speed, self.contention, logged)
-        open_bucket = bucket_writers(tools, self._scratch, self.merge_metrics, self.lookup_metrics)
+        open_bucket = bucket_writers(tools, self._scratch, self.merge_metrics, self.lookup_metrics, staging)
         self._buckets = OpenBuckets(store, base_snapshot, self._router, states, open_bucket)
         self._sink = sink
         self._due_for_full: set[BucketId] = set()
@@ -144,6 +147,11 @@ class TaskWriter:
     def _accepted(self, rows: pa.Table) -> AcceptedRows:
         with self.timings.step("route"):
             return self._rules.accept(rows)
+
+    def _take_kept(self) -> None:
+        """Writes the rows that the router has kept back."""
+        for accepted in self._buckets.at_base(self._router.kept_rows):
+            self._take(accepted)
 
     def _take(self, accepted: AcceptedRows) -> int:
         for piece in self._pieces(accepted):
@@ -250,6 +258,8 @@ class TaskWriter:
         self._check_process()
         is_full = is_full_compaction_due(self._store.options, identifier)
         time = None if limit is None else CompactionTime(limit)
+        with self._unbroken():
+            self._take_kept()
         changed = {bucket_id for bucket_id, writer in self._buckets.writers.items() if writer.has_changes}
         self._due_for_full |= changed if self._store.options.full_compaction_delta_commits is not None else set()
 
@@ -290,7 +300,10 @@ class TaskWriter:
         base_id = self.base_snapshot_id or 0
         messages = [writer.take_message() for _, writer in sorted(self._buckets.writers.items())]
         if self._store.options.numbers_rows:
-            messages = [replace(message, numbered_at=base_id) if message.new_files else message for message in messages]
+            messages = [
+                replace(message, numbered_at=base_id) if message.new_files and message.bucket >= 0 else message
+                for message in messages
+            ]
         return [message for message in messages if not message.is_empty]
 
     def take_back(self, messages: Iterable[CommitMessage], *, headroom: int) -> None:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Final
 
 from freshet.storage.compact.rewriter import Rewriter
-from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.io.spill_file import Scratch
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
@@ -24,6 +23,8 @@ from freshet.storage.write.dynamic_router import DynamicRouter
 from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
 from freshet.storage.write.open_buckets import OpenBucket
 from freshet.storage.write.partition_index import WarmIndexes
+from freshet.storage.write.postponed_bucket_writer import PostponedBucketWriter, Staging
+from freshet.storage.write.postponed_router import PostponedRouter, StagingRouter
 from freshet.storage.write.records import RecordRules
 from freshet.storage.write.retract_rules import RetractRules
 
@@ -46,16 +47,15 @@ def record_rules(store: TableStore) -> RecordRules:
     )
 
 
-def row_router(store: TableStore, snapshot: Snapshot | None, warm: WarmIndexes) -> RowRouter:
-    """The router that the table's options ask for; `warm` are the indexes that the process keeps of the table."""
+def row_router(
+    store: TableStore, snapshot: Snapshot | None, warm: WarmIndexes, scratch: Scratch, staging: Staging | None
+) -> RowRouter:
+    """The router that the table's options ask for; `warm` are the indexes that the process keeps of the table;
+    `staging` says who writes where rows are to wait for their bucket."""
     if store.options.has_dynamic_buckets:
         return DynamicRouter(store, snapshot, warm)
     if store.options.has_postponed_buckets:
-        raise UnsupportedFeatureError(
-            f"rows cannot be written to {store.location}: bucket={store.options.bucket} is read and compacted only; "
-            "write it with Apache Paimon until Freshet supports it",
-            option="bucket",
-        )
+        return StagingRouter(store) if staging is not None else PostponedRouter(store, snapshot, scratch.new_path)
     return BucketRouter(
         store.schema,
         counts=BucketCounts(store, snapshot),
@@ -65,9 +65,15 @@ def row_router(store: TableStore, snapshot: Snapshot | None, warm: WarmIndexes) 
 
 
 def bucket_writers(
-    tools: BucketTools, scratch: Scratch, metrics: MergeMetrics, lookup_metrics: LookupMetrics
+    tools: BucketTools,
+    scratch: Scratch,
+    metrics: MergeMetrics,
+    lookup_metrics: LookupMetrics,
+    staging: Staging | None = None,
 ) -> OpenBucket:
     """The maker of bucket writers of a table; they share these tools."""
+    if staging is not None:
+        return partial(PostponedBucketWriter, tools, staging)
     if not tools.store.schema.has_primary_key:
         return partial(AppendBucketWriter, tools)
     return partial(KeyValueBucketWriter, tools, table_rewriter(tools.store, scratch, metrics, lookup_metrics))

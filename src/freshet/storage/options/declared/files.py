@@ -7,9 +7,9 @@ from typing import Final
 from freshet.storage.options.choices import DYNAMIC_BUCKET
 from freshet.storage.options.file_formats import ALL_CODECS, FILE_FORMATS
 from freshet.storage.options.option import FLAG, INT, LONG, MB, PAIRS, RAW_NAMES, SIZE, TEXT, WORD, Option, Status
-from freshet.storage.options.refusal import LATER, Access, Refusal, has_level_not_of, is_none_of
+from freshet.storage.options.refusal import Access, Refusal, has_level_not_of, is_none_of
 from freshet.storage.options.values import LONG_MAX
-from freshet.storage.paths import DEFAULT_PARTITION_NAME, POSTPONE_BUCKET
+from freshet.storage.paths import DEFAULT_PARTITION_NAME
 
 _NO_CODEC: Final = ("Paimon does not read it, or it cannot be written here", f"use one of {', '.join(ALL_CODECS)}")
 _NO_FORMAT: Final = (f"data files of {', '.join(FILE_FORMATS)} are read", f"use one of {', '.join(FILE_FORMATS)}")
@@ -18,23 +18,12 @@ _NO_FORMAT: Final = (f"data files of {', '.join(FILE_FORMATS)} are read", f"use 
 class BucketOptions:
     """Buckets."""
 
-    bucket = Option(
-        "bucket",
-        INT,
-        DYNAMIC_BUCKET,
-        refusals=(
-            Refusal(
-                Access.CREATE,
-                lambda text, has_key: has_key and text == str(POSTPONE_BUCKET),
-                "rows that wait for their bucket are read and compacted only",
-                LATER,
-            ),
-        ),
-    )
+    bucket = Option("bucket", INT, DYNAMIC_BUCKET)
     """Buckets of each table partition; every row of a key lies in one bucket, which one task writes. More buckets write
     faster and make smaller files. With -1, the default, a keyed table has dynamic buckets: a partition gets another one
     when those it has are full, and an index says where each key is; one program at a time may add keys. An append
-    table has no buckets then. Cannot change once the table has data."""
+    table has no buckets then. With -2 rows of streams wait, unseen by batch readers, until a compaction puts them into
+    buckets, of which it chooses a number for each partition. Cannot change once the table has data."""
     dynamic_bucket_target_row_num = Option("dynamic-bucket.target-row-num", LONG, 2_000_000, above=0)
     """Keys of a dynamic bucket before a partition gets another one."""
     dynamic_bucket_initial_buckets = Option("dynamic-bucket.initial-buckets", INT, None, above=0, immutable=True)
@@ -46,6 +35,15 @@ class BucketOptions:
     """With `bucket=-2`: buckets that a compaction gives a partition which has none, unless a target says."""
     postpone_target_row_num_per_bucket = Option("postpone.target-row-num-per-bucket", LONG, None, above=0)
     """With `bucket=-2`: a partition without buckets gets one for each so many rows that wait or are written."""
+    postpone_target_size_per_bucket_bytes = Option("postpone.target-size-per-bucket", SIZE, 1024 * MB, above=0)
+    """The same by bytes of the rows in memory, where `postpone.target-row-num-per-bucket` is not set."""
+    postpone_batch_write_fixed_bucket = Option("postpone.batch-write-fixed-bucket", FLAG, True)
+    """With `bucket=-2`: commits of `Table.writer` go to buckets at once; otherwise they wait for a compaction, as those
+    of Spark batches do in any case."""
+    postpone_batch_write_fixed_bucket_max_parallelism = Option(
+        "postpone.batch-write-fixed-bucket.max-parallelism", INT, 2048, above=0
+    )
+    """Most buckets that such a commit gives a partition."""
     bucket_key = Option("bucket-key", RAW_NAMES, (), immutable=True)
     """Columns whose hash decides the bucket; for keyed tables a part of the primary key, which is the default. Names
     are not trimmed: that is how the format reads them."""

@@ -47,9 +47,7 @@ FORMAT_KEYS: Final = frozenset(
     partition.expiration-strategy partition.idle-time-to-report-statistic partition.mark-done-action
     partition.mark-done-action.custom.class partition.mark-done-action.http.params
     partition.mark-done-action.http.url partition.sink-strategy partition.timestamp-format.strict
-    partition.timestamp-formatter partition.timestamp-pattern postpone.batch-write-fixed-bucket
-    postpone.batch-write-fixed-bucket.max-parallelism postpone.merge-on-read
-    postpone.target-size-per-bucket read.batch-size
+    partition.timestamp-formatter partition.timestamp-pattern postpone.merge-on-read read.batch-size
     row-tracking.partition-group-on-commit scalar-index.search-mode scan.bounded.watermark
     scan.fallback-branch.read-fail-fast scan.ignore-corrupt-files scan.ignore-lost-files scan.manifest.parallelism
     scan.max-splits-per-task scan.plan-auto-tag-for-read.time-retained scan.plan-sort-partition
