@@ -38,6 +38,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.values import LONG_MAX
+from freshet.storage.write.kept_input import KeptInput
 from freshet.storage.write.postponed_bucket_writer import Staging
 from freshet.storage.write.reassignment import reassigned
 from freshet.storage.write.renumbering import renumbered
@@ -91,6 +92,7 @@ class TableSession:
         self._sink: ChangeSink | None = None
         self._committer = self._open_committer(store)
         self._parallelism = parallelism
+        self._kept = KeptInput(store.env) if store.moves_rows else None
         self._writer = self._open_writer(store, store.snapshots.latest())
         self._has_rows = False
         self._row_count = 0
@@ -234,6 +236,9 @@ class TableSession:
     def _reassign(self, pending: _PendingCommit) -> None:
         """Assigns the rows of a refused commit to dynamic buckets upon what is committed now."""
         before = pending.messages
+        if self._kept is not None:
+            self._place_again(pending, self._kept)
+            return
         pending.messages = self._store.at_latest(
             lambda latest: reassigned(
                 self._store, before, latest, identifier=pending.identifier, parallelism=self._parallelism
@@ -243,6 +248,18 @@ class TableSession:
         kept = {file.file_name for each in pending.messages for file in (*each.new_files, *each.changelog_files)}
         if pending.may_discard:
             discard_messages(self._store, before, spared=kept)
+
+    def _place_again(self, pending: _PendingCommit, kept: KeptInput) -> None:
+        """The same for a table whose rows move between partitions: what was written followed from where keys were."""
+        before = pending.messages
+        self._writer.abort()
+        self._writer.rebase(self._store.snapshots.latest())
+        for accepted in kept.read():
+            self._writer.take(accepted)
+        pending.messages = self._writer.prepare_commit(pending.identifier, covers_table=True)
+        pending.is_outdated = False
+        if pending.may_discard:
+            discard_messages(self._store, before)
 
     def _commit(self, pending: _PendingCommit) -> CommitResult:
         """Commits under the number of the pending commit; a number that was chosen here may have to be chosen again."""
@@ -291,6 +308,8 @@ class TableSession:
 
     def _forget(self) -> None:
         self._pending, self._has_rows, self._row_count = None, False, 0
+        if self._kept is not None:
+            self._kept.clear()
 
     def close(self) -> None:
         """Ends the session; a warning reports uncommitted rows, which are gone. Waits for what commits left to do.
@@ -323,6 +342,8 @@ class TableSession:
     def _end(self) -> None:
         self._is_closed = True
         self._writer.abort()
+        if self._kept is not None:
+            self._kept.clear()
         self._committer.finish()
         if self._log is not None:
             self._log.close()
@@ -376,7 +397,14 @@ class TableSession:
     def _open_writer(self, store: TableStore, base: Snapshot | None) -> TaskWriter:
         self._sink = None if self._log is None else self._log.sink(store.schema.id)
         staging = Staging(self._commit_user) if store.options.makes_commits_wait else None
-        return TaskWriter(store, base_snapshot=base, parallelism=self._parallelism, sink=self._sink, staging=staging)
+        return TaskWriter(
+            store,
+            base_snapshot=base,
+            parallelism=self._parallelism,
+            sink=self._sink,
+            staging=staging,
+            kept=self._kept,
+        )
 
 
 def _follows_early(options: CoreOptions, has_primary_key: bool) -> bool:

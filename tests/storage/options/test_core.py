@@ -408,7 +408,7 @@ INVALID = [
     (table({"bucket": "1"}, ("k", "k")), "k is named twice"),
     (table({"bucket": "1"}, ("v",)), "primary key column v must be NOT NULL"),
     (table({"bucket": "1"}, ("arr",)), "column arr.*cannot be part of the primary key"),
-    (table({"bucket": "1"}, ("k",), ("p",)), r"primary key \(k\) must contain the partition columns, p is missing"),
+    (table({"bucket": "1"}, ("k",), ("p",)), r"primary key \(k\) is without the partition column p"),
     (table({"bucket": "1"}, ("p",), ("p",)), "partition columns only"),
     (table({"bucket": "-1"}, (), ("raw",)), "cannot be partitioned by column raw"),
     (table({"bucket": "-1"}, (), ("arr",)), "arr.*cannot be part of the partition"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +19,6 @@ from freshet.storage.exceptions import (
     CorruptDataError,
     InvalidRequestError,
     OutdatedAssignmentError,
-    UnsupportedFeatureError,
 )
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.data_type import parse_data_type
@@ -352,16 +350,6 @@ def test_a_writer_goes_on_after_the_table_was_altered(tmp_path: Path) -> None:
         writer.commit()
     assert found(Catalog(str(tmp_path)).table("db.t")) == dict.fromkeys(range(20), 3)
     assert counts(table) == [{0: 10, 1: 10}]
-
-
-def test_rows_that_move_between_partitions_are_refused_by_name(tmp_path: Path) -> None:
-    """The format has such tables; ours are created with the partition columns in the key only."""
-    table = create(tmp_path, True)
-    schema = Path(table.location, "schema", "schema-0")
-    text = json.loads(schema.read_text())
-    schema.write_text(json.dumps({**text, "primaryKeys": ["k"]}))
-    with pytest.raises(UnsupportedFeatureError, match="rows move between partitions"):
-        Catalog(str(tmp_path)).table("db.t").writer("w")
 
 
 def test_a_lost_commit_is_repaired_into_the_buckets_of_today(tmp_path: Path) -> None:

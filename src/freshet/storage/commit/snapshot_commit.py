@@ -238,7 +238,7 @@ class SnapshotCommit:
 
     def _refuse_outdated(self, request: CommitRequest, rounds: _Rounds, latest: Snapshot | None) -> None:
         """Every claim without an answer is decided when this is asked."""
-        outdated = outdated_partitions(self._store.hash_indexes, request.change, latest)
+        outdated = outdated_partitions(self._store, request.change, latest)
         if outdated:
             rounds.files.take_back()
             raise outdated_error(self._store, outdated, is_certain=rounds.is_certain)

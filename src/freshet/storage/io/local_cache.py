@@ -4,6 +4,8 @@
     <root>/<folder>/<name with a dot>/ the same, a folder of files
     <root>/<folder>/.<name>.<random>   being written
 
+Or, in roots of their own, folders with a dot that are changed in place (`kept_folder`), by whoever has their lock.
+
 A file is written under a name of its own and renamed: of several processes that write the same file each succeeds, and
 the last rename wins, of a folder the first one. Readers map files; on a local disk a mapped file that is removed or
 replaced stays readable until it is let go. The modification time of a file is when it was used last. Nothing here is
@@ -16,6 +18,7 @@ have prepared it.
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 import shutil
@@ -35,6 +38,7 @@ from freshet.storage.io.local_errors import storage_error
 LEFT_OVER_MS: Final = 60 * 60 * 1000
 """Unfinished files that were not written to for so long have been left by a process that ended."""
 
+LOCK_SUFFIX: Final = ".lock"
 _TEMPORARY: Final = "."
 
 
@@ -164,6 +168,39 @@ class LocalCache:
                     elif now_ms - _touched_ms(path, status) > LEFT_OVER_MS:
                         shutil.rmtree(path) if stat.S_ISDIR(status.st_mode) else os.unlink(path)
         return found
+
+    def kept_folder(self, name: str) -> str:
+        """A folder that its users change and lock themselves; made where it is not there."""
+        path = os.path.join(self.root, name)
+        try:
+            self._make_root()
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, "make", path) from error
+        return path
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[bool]:
+        """Holds the lock of a name while the block runs; False where somebody else has it, in this process or another.
+
+        The file of the lock stays. The operating system takes the lock away when the process ends, however it ends.
+        """
+        path = os.path.join(self.root, f"{name}{LOCK_SUFFIX}")
+        try:
+            self._make_root()
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise storage_error(error, "lock", path) from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(descriptor)
 
     def free_bytes(self) -> int:
         """Room on the disk of the root."""

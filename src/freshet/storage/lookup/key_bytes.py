@@ -24,6 +24,12 @@ _END: Final = pa.scalar(b"\0\1", pa.large_binary())
 
 def key_bytes(arrays: Sequence[pa.Array[Any]]) -> list[bytes]:
     """The keys whose columns are these arrays, none of them NULL."""
+    keys: list[bytes] = key_array(arrays).to_numpy(zero_copy_only=False).tolist()
+    return keys
+
+
+def key_array(arrays: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
+    """The same as one LARGE_BINARY array."""
     parts: list[Any] = []
     for array in arrays:
         column = key_column(array)
@@ -33,9 +39,7 @@ def key_bytes(arrays: Sequence[pa.Array[Any]]) -> list[bytes]:
         else:
             rows = np.arange(len(array))
             parts += [_fixed(_big_endian(column.word(index, rows))) for index in range(column.words(column))]
-    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary())) if len(parts) > 1 else parts[0]
-    keys: list[bytes] = joined.to_numpy(zero_copy_only=False).tolist()
-    return keys
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary())) if len(parts) > 1 else parts[0]
 
 
 def _big_endian(words: Numbers) -> npt.NDArray[np.uint8]:

@@ -90,6 +90,14 @@ def _check_repairable(lost: LostCommit) -> None:
             table=store.name,
             option="log.system",
         )
+    if store.moves_rows:
+        raise UnsupportedFeatureError(
+            f"table {store.name}: the rows of the lost commit were written for the partitions in which their keys were "
+            "then, and may have moved since: it cannot be made again. Read its rows from the files "
+            f"{', '.join(lost.files[:3])} … and write them with another commit",
+            table=store.name,
+            option="bucket",
+        )
     if any(entry.file.schema_id > store.schema.id for entry in lost.entries):
         raise InvalidRequestError(
             f"table {store.name}: the lost commit has rows of a later schema than this object; open the table again",

@@ -25,7 +25,6 @@ from freshet.storage.exceptions import (
     MissingFileError,
     NotFoundError,
     StorageError,
-    UnsupportedFeatureError,
 )
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.changelog_store import ChangelogStore
@@ -138,6 +137,11 @@ class TableStore:
         return self.schema.types_of(self.schema.partition_keys)
 
     @cached_property
+    def moves_rows(self) -> bool:
+        """True where a key may be in any partition, so that a row of it may move from one to another."""
+        return self.options.has_dynamic_buckets and not set(self.schema.partition_keys) <= set(self.schema.primary_keys)
+
+    @cached_property
     def key_types(self) -> tuple[DataType, ...]:
         """Types of the trimmed primary key: of `min_key` and `max_key`."""
         return self.schema.types_of(self.schema.trimmed_primary_keys)
@@ -181,13 +185,6 @@ class TableStore:
         """Raises `UnsupportedFeatureError` when a commit would lose or break something of this table,
         `InvalidRequestError` where nothing coordinates its writers."""
         check_access(self.options, Access.WRITE, self.location)
-        if self.options.has_dynamic_buckets and not set(self.schema.partition_keys) <= set(self.schema.primary_keys):
-            raise UnsupportedFeatureError(
-                f"table {self.location} cannot be written: its primary key ({', '.join(self.schema.primary_keys)}) has "
-                "not all partition columns, so rows move between partitions, which is not supported yet; write it with "
-                "Apache Paimon",
-                option="bucket",
-            )
         self.claims.check_writable()
 
     def check_is_there(self) -> None:

@@ -63,7 +63,8 @@ class CommitMessage:
     matter. Without new files it is said of rows that come with the compaction: those that waited for their bucket."""
     assigned_upon: str | None = None
     """Of a message from the assigner of a table with dynamic buckets, which brings no rows: the state of the hash
-    indexes of the partition (`codec.hash_index.index_state`) that its keys were assigned upon."""
+    indexes of the partition (`codec.hash_index.index_state`) that its keys were assigned upon. Where rows move between
+    partitions, the snapshot (`PlacedUpon`)."""
     version: int = COMMIT_MESSAGE_VERSION
 
     @property
@@ -99,6 +100,25 @@ class CommitMessage:
         has_index = self.compact_new_index_files or self.compact_deleted_index_files
         has_rows = self.compact_before or self.compact_after or self.compact_changelog_files
         return bool(has_rows or has_index or self.compact_log is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedUpon:
+    """The snapshot that the places of keys were looked up at; 0 for the table before its first."""
+
+    snapshot_id: int
+    uuid: str | None
+
+    @property
+    def text(self) -> str:
+        """As messages carry it."""
+        return f"{self.snapshot_id} {self.uuid or ''}"
+
+    @classmethod
+    def parsed(cls, text: str) -> PlacedUpon:
+        """The one in a message."""
+        number, _, uuid = text.partition(" ")
+        return cls(int(number), uuid or None)
 
 
 DIGEST_TEXT_MAX: Final = 300

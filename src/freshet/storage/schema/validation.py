@@ -1,12 +1,12 @@
 """What a table's schema and options must fulfil together, checked before the first file is written.
 
 1. Names: columns are there, are not doubled, differ by more than upper and lower case, and are not system names.
-2. Keys: primary and partition keys are scalar columns, not doubled; the primary key contains every partition key, and
-   has a column more than they; key columns are NOT NULL.
+2. Keys: primary and partition keys are scalar columns, not doubled; the primary key has a column that is no partition
+   key; key columns are NOT NULL.
 3. Options: spelled right, of the right type, supported (`options.supported`), and no key or partition among them.
 4. Buckets: a keyed table has a number of them, or dynamic ones, which is the default, or postponed ones; an append
-   table has a bucket key
-   exactly when it has a number of buckets.
+   table has a bucket key exactly when it has a number of buckets. A primary key without all partition columns needs
+   dynamic buckets.
 5. Combinations that contradict each other, and the options of the merge engine (`engine_validation`).
 6. What becomes part of a file's name can be one.
 
@@ -133,6 +133,7 @@ def check_options(schema: TableSchema, options: CoreOptions, typed: Collection[s
 
     `typed` names the options that are set now; those that a table has already may be without effect.
     """
+    _check_moves(schema, options)
     _check_buckets(schema, options)
     check_dynamic_options(schema, options, typed)
     check_partition_types(schema.partition_keys, schema.types_of(schema.partition_keys), options.partition_legacy_name)
@@ -169,16 +170,9 @@ def _check_keys(schema: TableSchema, nullable_before: Sequence[str] = ()) -> Non
                 )
     if not schema.primary_keys:
         return
-    missing = [name for name in schema.partition_keys if name not in schema.primary_keys]
-    if missing:
+    if set(schema.primary_keys) <= set(schema.partition_keys):
         raise InvalidRequestError(
-            f"the primary key ({', '.join(schema.primary_keys)}) must contain the partition columns, "
-            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; a key that may move between "
-            "partitions is not supported yet"
-        )
-    if set(schema.primary_keys) == set(schema.partition_keys):
-        raise InvalidRequestError(
-            "the primary key consists of the partition columns only, so that a partition would hold one row; "
+            "the primary key consists of partition columns only, so that a partition would hold one row; "
             "add a column to the primary key"
         )
     for name in schema.primary_keys:
@@ -200,6 +194,30 @@ def _check_nested(column: str, data_type: DataType) -> None:
             _refuse_doubles(names, f"column {column}: field")
             for field in fields:
                 _check_nested(f"{column}.{field.name}", field.type)
+
+
+def _check_moves(schema: TableSchema, options: CoreOptions) -> None:
+    """What goes with a primary key that has not all partition columns, so that rows move between partitions."""
+    missing = [name for name in schema.partition_keys if name not in schema.primary_keys]
+    if not schema.has_primary_key or not missing:
+        return
+    without = (
+        f"the primary key ({', '.join(schema.primary_keys)}) is without the partition "
+        f"{'column' if len(missing) == 1 else 'columns'} {', '.join(missing)}, so rows move between partitions"
+    )
+    if options.bucket != DYNAMIC_BUCKET:
+        raise InvalidRequestError(
+            f"{without}, which needs dynamic buckets: leave the option bucket out, or add the partition columns to the "
+            "primary key",
+            option="bucket",
+        )
+    if options.sequence_field:
+        raise InvalidRequestError(
+            f"{without}, and sequence.field does not say which of two rows in two partitions is the later one: rows "
+            "count in the order in which they come. Leave sequence.field out, or add the partition columns to the "
+            "primary key",
+            option="sequence.field",
+        )
 
 
 def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:

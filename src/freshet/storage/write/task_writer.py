@@ -57,6 +57,7 @@ from freshet.storage.write.compaction_limit import CompactionLimit, CompactionTi
 from freshet.storage.write.contention import Contention
 from freshet.storage.write.full_compaction import behind_full_compaction, is_full_compaction_due
 from freshet.storage.write.increment import Logged, logged_rows
+from freshet.storage.write.kept_input import KeptInput
 from freshet.storage.write.logged_changes import log_changes, with_log
 from freshet.storage.write.open_buckets import OpenBuckets
 from freshet.storage.write.postponed_bucket_writer import Staging
@@ -85,10 +86,11 @@ class TaskWriter:
         states: BucketStates | None = None,
         sink: ChangeSink | None = None,
         staging: Staging | None = None,
+        kept: KeptInput | None = None,
     ) -> None:
         """`router` takes the place of the one that the options ask for, `states` of those of the process. `sink` is
         the log, if this writer writes it. `staging` says who writes where rows are to wait for their bucket
-        (`bucket=-2`)."""
+        (`bucket=-2`). `kept` gets the rows that `write` accepts."""
         store.check_writable()
         self._store = store
         self._parallelism = max(1, parallelism)
@@ -108,6 +110,7 @@ class TaskWriter:
         open_bucket = bucket_writers(tools, self._scratch, self.merge_metrics, self.lookup_metrics, staging)
         self._buckets = OpenBuckets(store, base_snapshot, self._router, states, open_bucket)
         self._sink = sink
+        self._kept = kept
         self._due_for_full: set[BucketId] = set()
         self._is_broken = False
         self.waited_buckets = 0
@@ -154,6 +157,12 @@ class TaskWriter:
             self._take(accepted)
 
     def _take(self, accepted: AcceptedRows) -> int:
+        if self._kept is not None:
+            self._kept.add(accepted)
+        return self.take(accepted)
+
+    def take(self, accepted: AcceptedRows) -> int:
+        """Takes rows that were accepted before."""
         for piece in self._pieces(accepted):
             with self.timings.step("route"):
                 groups = self._buckets.routed(piece, self._executor())

@@ -21,6 +21,7 @@ from freshet.storage.write.bucket_writer import BucketTools
 from freshet.storage.write.bucketing import BucketCounts, BucketRouter, RowRouter
 from freshet.storage.write.dynamic_router import DynamicRouter
 from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
+from freshet.storage.write.moving_router import MovingRouter
 from freshet.storage.write.open_buckets import OpenBucket
 from freshet.storage.write.partition_index import WarmIndexes
 from freshet.storage.write.postponed_bucket_writer import PostponedBucketWriter, Staging
@@ -52,6 +53,8 @@ def row_router(
 ) -> RowRouter:
     """The router that the table's options ask for; `warm` are the indexes that the process keeps of the table;
     `staging` says who writes where rows are to wait for their bucket."""
+    if store.moves_rows:
+        return MovingRouter(store, snapshot)
     if store.options.has_dynamic_buckets:
         return DynamicRouter(store, snapshot, warm)
     if store.options.has_postponed_buckets:

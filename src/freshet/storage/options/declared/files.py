@@ -6,7 +6,20 @@ from typing import Final
 
 from freshet.storage.options.choices import DYNAMIC_BUCKET
 from freshet.storage.options.file_formats import ALL_CODECS, FILE_FORMATS
-from freshet.storage.options.option import FLAG, INT, LONG, MB, PAIRS, RAW_NAMES, SIZE, TEXT, WORD, Option, Status
+from freshet.storage.options.option import (
+    DURATION,
+    FLAG,
+    INT,
+    LONG,
+    MB,
+    PAIRS,
+    RAW_NAMES,
+    SIZE,
+    TEXT,
+    WORD,
+    Option,
+    Status,
+)
 from freshet.storage.options.refusal import Access, Refusal, has_level_not_of, is_none_of
 from freshet.storage.options.values import LONG_MAX
 from freshet.storage.paths import DEFAULT_PARTITION_NAME
@@ -44,6 +57,17 @@ class BucketOptions:
         "postpone.batch-write-fixed-bucket.max-parallelism", INT, 2048, above=0
     )
     """Most buckets that such a commit gives a partition."""
+    cross_partition_upsert_index_ttl_ms = Option("cross-partition-upsert.index-ttl", DURATION, None)
+    """For tables whose rows move between partitions (`bucket=-1`, a primary key without all partition columns): a key
+    that was not written for so long counts as new, and may then be in two partitions. The index stays smaller."""
+    cross_partition_upsert_index_dir = Option("cross-partition-upsert.index-dir", TEXT, None)
+    """Folder on a local disk for the index of their keys; an option of Freshet. All writers of a user on one machine
+    share it, and a restart finds it again. If not given: `freshet-place-index-<user id>` in the folder for temporary
+    files of each machine."""
+    cross_partition_upsert_lose_row_kind = Option("cross-partition-upsert.lose-row-kind", FLAG, False)
+    """`partial-update` and `aggregation`: a row that is written to the partition where its key is, which is not its
+    own, becomes a +I whatever it was, a delete too, as Apache Paimon 2.0.0 has it; an option of Freshet. If not set,
+    it keeps its kind."""
     bucket_key = Option("bucket-key", RAW_NAMES, (), immutable=True)
     """Columns whose hash decides the bucket; for keyed tables a part of the primary key, which is the default. Names
     are not trimmed: that is how the format reads them."""

@@ -18,7 +18,7 @@ FORMAT_KEYS: Final = frozenset(
     clustering.incremental.mode clustering.incremental.optimize-write clustering.strategy
     commit.discard-duplicate-files compaction.delete-ratio-threshold compaction.file-num-limit
     compaction.skip-expired-partitions consumer-id consumer.mode cross-partition-upsert.bootstrap-parallelism
-    cross-partition-upsert.index-ttl data-evolution.compaction.rewrite-row-ids
+    data-evolution.compaction.rewrite-row-ids
     data-evolution.merge-into.file-pruning data-evolution.merge-into.source-persist
     data-evolution.reassign.skip-contiguous-row-count data-evolution.row-id-conflict-rewrite.max-size
     data-evolution.row-sidecar.enabled data-evolution.row-sidecar.max-selected-rows
