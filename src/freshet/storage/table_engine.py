@@ -56,11 +56,13 @@ from freshet.storage.model.stream_step import StreamLimit
 from freshet.storage.model.table_log import LogIdentity
 from freshet.storage.options.risky import former_values, risky_options, unheeded_options
 from freshet.storage.paths import bucket_name
+from freshet.storage.place_index.key_rows import KeyShare
 from freshet.storage.scan.read_snapshot import find_snapshot
 from freshet.storage.table_logs import TableLogs
 from freshet.storage.write.bucketing import BucketCounts
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.key_assigner import KeyAssigner
+from freshet.storage.write.key_mover import KeyMover, MovedRows
 from freshet.storage.write.renumbering import renumbered
 from freshet.storage.write.task_writer import TaskWriter
 
@@ -78,8 +80,11 @@ __all__ = [
     "Committer",
     "CompactionLimit",
     "KeyAssigner",
+    "KeyMover",
+    "KeyShare",
     "LogSplitStream",
     "LookupMetrics",
+    "MovedRows",
     "PostponedPartition",
     "Split",
     "SplitStream",
@@ -176,6 +181,16 @@ class TableEngine:
         Buckets follow from the snapshot named, which is not replaced by a later one.
         """
         return KeyAssigner(self._store, base_snapshot_id, count)
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether rows of the table move between partitions."""
+        return self._store.moves_rows
+
+    def key_mover(self, *, base_snapshot_id: int | None, share: KeyShare) -> KeyMover:
+        """The places of a share of the keys of a table whose rows move between partitions, for rows that other tasks
+        write. They follow from the snapshot named, which is not replaced by a later one."""
+        return KeyMover(self._store, base_snapshot_id, share)
 
     def renumbered(
         self,

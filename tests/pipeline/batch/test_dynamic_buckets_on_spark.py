@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -89,20 +88,6 @@ def test_outcomes_with_dead_letters_and_tallies(spark: SparkSession, tmp_path: P
     assert [(report.result.applied, report.result.dead_count) for report in reports] == [(20, 1)] * 2
     assert sorted(table.scan().to_arrow()["name"].to_pylist()) == ["1"] * 20
     assert sum(counts(table)[0].values()) == 20
-
-
-def test_rows_that_move_between_partitions_are_refused_before_a_job(spark: SparkSession, tmp_path: Path) -> None:
-    """Only other programs create such a table: its key has not all partition columns."""
-    schema = Path(create(tmp_path).location, "schema", "schema-0")
-    schema.write_text(json.dumps({**json.loads(schema.read_text()), "primaryKeys": ["k"]}))
-    group = "rows that move"
-    spark.sparkContext.setJobGroup(group, group)
-    with inside_query(spark), pytest.raises(PipelineFailedError) as refused:
-        table_sink(str(tmp_path), "db.t", commit_user="stream")(frame(spark, 0, 10, 0), 0)
-    for part in ("db.db/t", "(k)", "rows move between partitions", "write it with Apache Paimon"):
-        assert part in str(refused.value)
-    assert not spark.sparkContext.statusTracker().getJobIdsForGroup(group)
-    assert Catalog(str(tmp_path)).table("db.t").latest_snapshot() is None
 
 
 def test_a_batch_that_was_overtaken_is_refused_and_runs_again(

@@ -354,6 +354,7 @@ def test_an_expired_entry_counts_as_new(tmp_path: Path, monkeypatch: pytest.Monk
     [
         ({"bucket": "4"}, "needs dynamic buckets"),
         ({"sequence.field": "v"}, "sequence.field does not say"),
+        ({"ignore-delete": "true"}, "ignore-delete would pass over the deletes"),
         ({"bucket-key": "k"}, "bucket-key has no meaning"),
     ],
 )

@@ -10,9 +10,10 @@ is there exactly once for the rows that are there, even if Spark computed some o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 
 from freshet.pipeline.batch.batch_pin import BatchPin, pin_of_this_task
 from freshet.pipeline.batch.gathered_rows import GatheredRows
+from freshet.pipeline.batch.read_count import ReadCount
 from freshet.pipeline.batch.restored_rows import restore_rows
 from freshet.pipeline.batch.routing import INDEX
 from freshet.pipeline.batch.worker_tables import open_worker_table
@@ -53,7 +55,7 @@ class AssignerTask:
         with closing(GatheredRows(self.table.env)) as gathered:
             for batch in batches:
                 shape = batch.schema
-                data = _data(batch)
+                data = data_of(batch)
                 gathered.add(data)
                 if data.num_rows < batch.num_rows:
                     yield batch.filter(pc.not_equal(batch.column(TAG), TAG_DATA))
@@ -65,7 +67,7 @@ class AssignerTask:
                 raise
             except (ReportedError, *REPEATING_ERRORS) as error:
                 document = error.document if isinstance(error, ReportedError) else error_document(error)
-                yield _report(shape, {"error": document})
+                yield report_row(shape, {"error": document})
 
     def _assigned(self, gathered: GatheredRows, shape: pa.Schema, pin: BatchPin) -> Iterator[pa.RecordBatch]:
         table = open_worker_table(self.table.at_schema(pin.schema_id, pin.schema_time_ms))
@@ -78,7 +80,7 @@ class AssignerTask:
                 yield self._with_buckets(batch, assigner, table.schema)
             messages = assigner.finish()
         if messages:
-            yield _report(shape, {"messages": encode_commit_messages(messages).decode()})
+            yield report_row(shape, {"messages": encode_commit_messages(messages).decode()})
 
     def _with_buckets(self, batch: pa.RecordBatch, assigner: KeyAssigner, schema: TableSchema) -> pa.RecordBatch:
         position = batch.schema.get_field_index(BUCKET)
@@ -91,11 +93,22 @@ class AssignerTask:
         return rows, batch.column(BUCKET).fill_null(0).to_numpy(zero_copy_only=False)
 
 
-def without_reports(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[CommitMessage]]:
+@dataclass(frozen=True, slots=True)
+class StageReports:
+    """What the stage before has sent along with the rows."""
+
+    messages: tuple[CommitMessage, ...] = ()
+    applied: int = 0
+    """Records that rows were made of, where the stage counts them (`mover_task`)."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    read: ReadCount = field(default_factory=ReadCount)
+
+
+def without_reports(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, StageReports]:
     """The batch without the reports of assigners, and what they say; raises an error that is among them."""
     is_outcomes = TAG in batch.schema.names
     if not is_outcomes and INDEX not in batch.schema.names:
-        return batch, []
+        return batch, StageReports()
     if is_outcomes:
         is_report: Any = pc.equal(batch.column(TAG), TAG_INDEX)
         values = batch.column(RAW_VALUE)
@@ -104,23 +117,29 @@ def without_reports(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[CommitM
         is_report = pc.is_valid(values)
         batch = batch.drop_columns([INDEX])
     if not pc.any(is_report).as_py():
-        return batch, []
+        return batch, StageReports()
     reports = [orjson.loads(value) for value in values.filter(is_report).to_pylist()]
+    read, skipped = ReadCount(), Counter[str]()
     for report in reports:
         if "error" in report:
             raise ReportedError(report["error"])
-    messages = [message for report in reports for message in decode_commit_messages(report["messages"])]
-    return batch.filter(pc.invert(is_report)), messages
+        skipped.update(report.get("skipped", {}))
+        if "read" in report:
+            read.add(ReadCount.from_document(report["read"]))
+    messages = (message for report in reports for message in decode_commit_messages(report["messages"]))
+    applied = sum(report.get("applied", 0) for report in reports)
+    return batch.filter(pc.invert(is_report)), StageReports(tuple(messages), applied, skipped, read)
 
 
-def _data(batch: pa.RecordBatch) -> pa.RecordBatch:
+def data_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of the table in a batch."""
     if TAG not in batch.schema.names:
         return batch
     is_data: Any = pc.equal(batch.column(TAG), TAG_DATA)
     return batch if pc.all(is_data).as_py() else batch.filter(is_data)
 
 
-def _report(shape: pa.Schema, document: dict[str, Any]) -> pa.RecordBatch:
+def report_row(shape: pa.Schema, document: dict[str, Any]) -> pa.RecordBatch:
     """A row of the frame that holds a report."""
     value = orjson.dumps(document, default=str)
     given: dict[str, Any] = {TAG: TAG_INDEX, RAW_VALUE: value} if TAG in shape.names else {INDEX: value, BUCKET: 0}

@@ -64,6 +64,8 @@ class BucketTask:
     dead_letters: TableHandle | None = None
     pin: BatchPin | None = None
     table_index: int = 0
+    are_moved: bool = False
+    """The rows come from a stage that has placed and counted them (`mover_task`)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes the rows of one Spark partition, gives one row: the result. Nothing in, nothing out."""
@@ -106,7 +108,8 @@ class BucketTask:
             unavailable.watch(arrived.gathered.batches())
             for rows in arrived.gathered.slices(arrived.order_columns):
                 filled = unavailable.fill(rows)
-                counts.add_data(filled.rows, restored=filled.count)
+                if not self.are_moved:
+                    counts.add_data(filled.rows, restored=filled.count)
                 arrived.add_dead(filled.dead)
                 clock.lap("sort")
                 data = restore_rows(filled.rows, table.schema, self.columns)
@@ -167,12 +170,15 @@ class _Arrived:
             return
         self._batch_count += 1
         self._is_outcomes = TAG in batch.schema.names
-        batch, index_messages = without_reports(batch)
-        self.index_messages += index_messages
+        batch, reports = without_reports(batch)
+        self.index_messages += reports.messages
+        self.counts.add_counted(reports.applied, reports.skipped)
+        self.read.add(reports.read)
         if not batch.num_rows:
             return
         if not self._is_outcomes:
-            self.read.add_positions(batch.column(POSITION))
+            if not self._task.are_moved or self._task.pinned().is_committed:
+                self.read.add_positions(batch.column(POSITION))
             mean = batch.nbytes // batch.num_rows
             self.read.sizes = self.read.sizes.joined(RecordSizes(mean, mean))
             self.gathered.add(batch)

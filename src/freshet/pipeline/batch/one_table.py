@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from freshet.pipeline.batch.assigner_task import AssignerTask
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.mover_task import MoverTask
 from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
 from freshet.pipeline.batch.table_commit import TableCommit
@@ -93,9 +94,12 @@ class OneTableJob:
         is_rescaled = is_rescaled or self._decoded_options.bucket != table.options.bucket
         return route_outcomes(names, self._commit.decoded, self._decoded_options, tasks, is_rescaled=is_rescaled)
 
-    def _assigner(self, routing: Routing, task: BucketTask) -> AssignerTask | None:
+    def _assigner(self, routing: Routing, task: BucketTask) -> AssignerTask | MoverTask | None:
         stage = routing.assigners
-        return None if stage is None else AssignerTask(task.table, task.columns, stage.count, task.pin)
+        if stage is None:
+            return None
+        kind = MoverTask if stage.moves_rows else AssignerTask
+        return kind(task.table, task.columns, stage.count, task.pin)
 
     def _task(self, routing: Routing, pin: BatchPin | None) -> BucketTask:
         return BucketTask(
@@ -105,4 +109,5 @@ class OneTableJob:
             bucket_count=routing.bucket_count,
             dead_letters=self._dead_letters,
             pin=pin,
+            are_moved=routing.assigners is not None and routing.assigners.moves_rows,
         )

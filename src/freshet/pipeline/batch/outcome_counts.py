@@ -48,6 +48,11 @@ class OutcomeCounts:
         self.applied += record_count(rows) if SUB in rows.column_names else rows.num_rows
         self.restored += restored
 
+    def add_counted(self, applied: int, skipped: Mapping[str, int]) -> None:
+        """What the stage before has counted."""
+        self.applied += applied
+        self.skipped.update(skipped)
+
     def add_ignored(self, count: int) -> None:
         """Rows that the writer did not take, because the table ignores their kind."""
         if count:

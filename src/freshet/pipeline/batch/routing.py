@@ -13,7 +13,8 @@ crosses to a task. A frame of outcomes crosses as it is; the rows of any other f
 
 A table with dynamic buckets has a stage between: rows go to an assigner by the hash of their key, which puts the bucket
 in its place, and then through a second shuffle, of the same job, to the task of the bucket (`assigner_task`). Where a
-partition has one assigner, that is the task which writes all of its buckets, and there is no stage between.
+partition has one assigner, that is the task which writes all of its buckets, and there is no stage between. Where rows
+move between partitions there is one always (`mover_task`): it gets all rows of its keys, of whatever partition.
 
 Position names keep the columns of a table from colliding with ours. Everything here is built once per schema and used
 for every micro-batch: a Spark column is a value that belongs to no frame, and building one costs a call to the JVM per
@@ -49,7 +50,7 @@ from freshet.pipeline.spark.arrow_bridge import spark_type
 from freshet.pipeline.spark.arrow_map import ArrowFunction, KeptColumns
 from freshet.storage.codec.bucket_function import BucketRule
 from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
-from freshet.storage.model.row_kind import ROW_KIND_COLUMN
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import CoreOptions
 
@@ -67,11 +68,13 @@ _INTEGERS: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.Lo
 @dataclass(frozen=True, slots=True)
 class AssignerStage:
     """How the rows of one frame go to assigners of dynamic buckets: `count` for each partition, on `task_count` tasks.
-    `task` is the task of a row."""
+    `task` is the task of a row. Where rows move between partitions (`moves_rows`), `count` for the whole table, each of
+    which is a task."""
 
     task: Column
     task_count: int
     count: int
+    moves_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +125,14 @@ class TaskPlan:
         )
 
     def assigners(self, schema: TableSchema, options: CoreOptions) -> tuple[int, int]:
-        """Assigners of each partition of a table with dynamic buckets, and the tasks of a batch, a multiple of that."""
+        """Assigners of each partition of a table with dynamic buckets, and the tasks of a batch, a multiple of that.
+        Where rows move between partitions: the shares of the keys, and the tasks that write."""
         count = self.count(schema, options)
         if options.dynamic_bucket_max_buckets > 0:
             count = min(count, options.dynamic_bucket_max_buckets)
+        if schema.keys_cross_partitions:
+            # Each share has an index of its own, and begins each partition with a bucket of its own.
+            return min(options.dynamic_bucket_initial_buckets or self.parallelism, self.shuffle_partitions), count
         assigners = min(options.dynamic_bucket_initial_buckets or count, count)
         return assigners, count // assigners * assigners
 
@@ -144,9 +151,10 @@ def route_outcomes(
     if options.bucket <= 0 and not options.has_dynamic_buckets:
         return Routing(None, crossing, None, 1, decoded.column_names, options.bucket)
     assigners, count = _stages(tasks, decoded, options)
+    moves_rows = options.has_dynamic_buckets and decoded.keys_cross_partitions
     # What is no row of the table needs no bucket; tallies have no offset.
     other = F.pmod(F.shiftright(F.coalesce(F.col(OFFSET), F.lit(0).cast("bigint")), _OTHERS_BITS), F.lit(count))
-    is_whole = is_rescaled or assigners == 1
+    is_whole = is_rescaled or (assigners == 1 and not moves_rows)
     bucket = F.lit(0) if is_whole else F.col(BUCKET)
 
     def way(task: Column) -> Column:
@@ -154,7 +162,11 @@ def route_outcomes(
 
     partition_columns = _partition_columns(decoded, decoded.column_names)
     stage = None
-    if assigners > 1:
+    if moves_rows:
+        # Dead letters and tallies need not be spread between the shuffles.
+        to_share = F.when(F.col(TAG) == TAG_DATA, _share(assigners)).otherwise(0)
+        stage = AssignerStage(to_share, assigners, assigners, moves_rows=True)
+    elif assigners > 1:
         to_assigner = assigner_task_column(partition_columns, F.col(BUCKET), assigners, count)
         stage = AssignerStage(way(to_assigner), count, assigners)
     task = way(task_column(partition_columns, bucket, count))
@@ -170,12 +182,15 @@ def route_rows(
     fields = tuple(field for field in schema.fields if field.name in given.fieldNames())
     data = {field.name: _carried(F.col(_quoted(field.name)), given[field.name].dataType, field) for field in fields}
     assigners, count = _stages(tasks, schema, options)
-    is_whole = is_rescaled or assigners == 1
+    moves_rows = options.has_dynamic_buckets and schema.keys_cross_partitions
+    is_whole = is_rescaled or (assigners == 1 and not moves_rows)
     head = {BUCKET: F.lit(0) if is_whole else _bucket(data, schema, options)}
-    if assigners > 1:
+    if assigners > 1 or moves_rows:
         head[INDEX] = F.lit(None).cast("binary")
     if ROW_KIND_COLUMN in given.fieldNames():
         head[KIND] = F.col(ROW_KIND_COLUMN)
+    elif moves_rows:
+        head[KIND] = F.lit(int(RowKind.INSERT)).cast("tinyint")
     head[POSITION] = F.monotonically_increasing_id()
     named = head | {f"{DATA_PREFIX}{index}": data[field.name] for index, field in enumerate(fields)}
     projection = KeptColumns([column.alias(name) for name, column in named.items()])
@@ -186,7 +201,9 @@ def route_rows(
     partition_columns = _partition_columns(schema, columns)
     task = task_column(partition_columns, F.col(BUCKET), count)
     stage = None
-    if assigners > 1:
+    if moves_rows:
+        stage = AssignerStage(_share(assigners), assigners, assigners, moves_rows=True)
+    elif assigners > 1:
         to_assigner = assigner_task_column(partition_columns, F.col(BUCKET), assigners, count)
         stage = AssignerStage(to_assigner, count, assigners)
     return Routing(projection, crossing, task, count, columns, None if is_whole else options.bucket, stage)
@@ -202,6 +219,11 @@ def with_buckets(outcomes: DataFrame, decoded: TableSchema, options: CoreOptions
 def _stages(tasks: TaskPlan, schema: TableSchema, options: CoreOptions) -> tuple[int, int]:
     """Assigners of each partition, 0 where there are no dynamic buckets, and the number of tasks."""
     return tasks.assigners(schema, options) if options.has_dynamic_buckets else (0, tasks.count(schema, options))
+
+
+def _share(count: int) -> Column:
+    """The share of the keys that a row belongs to (`KeyShare`), by the hash in `_bucket`."""
+    return F.abs(F.col(BUCKET) % F.lit(count)).cast("int")
 
 
 def _partition_columns(schema: TableSchema, columns: Sequence[str]) -> list[Column]:

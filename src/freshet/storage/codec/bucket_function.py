@@ -52,7 +52,8 @@ class BucketRule:
     | table | number of a row |
     |---|---|
     | n buckets | its bucket |
-    | dynamic buckets | the hash of its key; an assigner has the bucket |
+    | dynamic buckets | the hash of its key without partition columns; an assigner has the bucket |
+    | the same, and keys cross partitions | the hash of its whole key |
     | none | 0 |
     """
 
@@ -66,7 +67,7 @@ class BucketRule:
     def of(cls, schema: TableSchema, options: CoreOptions) -> BucketRule:
         """The rule of a table."""
         if options.has_dynamic_buckets:
-            keys = schema.trimmed_primary_keys
+            keys = schema.primary_keys if schema.keys_cross_partitions else schema.trimmed_primary_keys
             return cls(keys, schema.types_of(keys), DYNAMIC_BUCKET)
         columns = options.bucket_key or (schema.trimmed_primary_keys if schema.has_primary_key else ())
         count = max(1, options.bucket)

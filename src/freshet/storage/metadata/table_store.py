@@ -139,7 +139,7 @@ class TableStore:
     @cached_property
     def moves_rows(self) -> bool:
         """True where a key may be in any partition, so that a row of it may move from one to another."""
-        return self.options.has_dynamic_buckets and not set(self.schema.partition_keys) <= set(self.schema.primary_keys)
+        return self.options.has_dynamic_buckets and self.schema.keys_cross_partitions
 
     @cached_property
     def key_types(self) -> tuple[DataType, ...]:

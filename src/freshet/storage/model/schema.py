@@ -64,6 +64,11 @@ class TableSchema:
         """Names of the columns, in order."""
         return tuple(column.name for column in self.fields)
 
+    @property
+    def keys_cross_partitions(self) -> bool:
+        """True where the primary key has not all partition columns, so that a key may be in any partition."""
+        return bool(self.primary_keys) and not set(self.partition_keys) <= set(self.primary_keys)
+
     @cached_property
     def trimmed_primary_keys(self) -> tuple[str, ...]:
         """Primary key minus the partition keys: what files are sorted by. The whole key if nothing would remain."""

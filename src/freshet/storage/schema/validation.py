@@ -24,7 +24,7 @@ from freshet.storage.codec.stats import parse_stats_mode
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
-from freshet.storage.options.choices import UNAWARE_BUCKET, ChangelogProducer
+from freshet.storage.options.choices import DYNAMIC_BUCKET, UNAWARE_BUCKET, ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.declared.refused import MOVED_OUT
 from freshet.storage.options.refusal import Access
@@ -210,6 +210,12 @@ def _check_moves(schema: TableSchema, options: CoreOptions) -> None:
             f"{without}, which needs dynamic buckets: leave the option bucket out, or add the partition columns to the "
             "primary key",
             option="bucket",
+        )
+    if options.ignore_delete and options.merge_engine is MergeEngine.DEDUPLICATE:
+        raise InvalidRequestError(
+            f"{without}, and ignore-delete would pass over the deletes by which they leave: leave it out, or add the "
+            "partition columns to the primary key",
+            option="ignore-delete",
         )
     if options.sequence_field:
         raise InvalidRequestError(

@@ -24,14 +24,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.merge.gather import take_rows
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.commit_message import CommitMessage, PlacedUpon
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.choices import DYNAMIC_BUCKET
+from freshet.storage.options.choices import DYNAMIC_BUCKET, MergeEngine
 from freshet.storage.place_index.key_places import NOWHERE, KeyPlaces
 from freshet.storage.place_index.key_rows import ALL_KEYS, KeyShare, keys_of
 from freshet.storage.place_index.share_index import ShareIndex
@@ -70,6 +70,9 @@ class MovingRouter:
         """A bucket that got rows since the last messages."""
         self._has_pending = False
 
+    def kept_rows(self) -> Iterator[AcceptedRows]:
+        return iter(())
+
     def total_buckets(self, partition: bytes) -> int:
         return DYNAMIC_BUCKET
 
@@ -85,23 +88,20 @@ class MovingRouter:
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
         if not accepted.rows.num_rows:
             return
-        made = self.moved(accepted, executor)
-        rows, partitions, buckets, kinds = made
+        rows, made = self.moved(accepted, executor)
         if not rows.num_rows:
             return
-        present, codes = np.unique(partitions, return_inverse=True)
-        bucket_count = int(buckets.max()) + 1
-        groups = group_numbers(codes, buckets, bucket_count, len(present) * bucket_count)
+        present, codes = np.unique(made.partitions, return_inverse=True)
+        bucket_count = int(made.buckets.max()) + 1
+        groups = group_numbers(codes, made.buckets, bucket_count, len(present) * bucket_count)
         names = list(self._partitions)
         for group, positions, part in split_rows(rows, groups, executor):
             code, bucket = divmod(group, bucket_count)
-            part_kinds = kinds if kinds is None or positions is None else kinds[positions]
-            yield RoutedRows(names[present[code]], bucket, DYNAMIC_BUCKET, part, part_kinds)
+            kinds = made.kinds if made.kinds is None or positions is None else made.kinds[positions]
+            yield RoutedRows(names[present[code]], bucket, DYNAMIC_BUCKET, part, kinds)
 
-    def moved(
-        self, accepted: AcceptedRows, executor: Executor | None = None
-    ) -> tuple[pa.Table, Numbers, Numbers, npt.NDArray[np.int8] | None]:
-        """The rows to write, in order, with the partition (a number of this router), bucket and kind of each."""
+    def moved(self, accepted: AcceptedRows, executor: Executor | None = None) -> tuple[pa.Table, Moves]:
+        """The rows to write, in order, and what they are made of. The key and the partition columns are enough."""
         rows = accepted.rows
         index = self._opened()
         found, codes = partition_codes(rows, self._store.schema)
@@ -129,7 +129,7 @@ class MovingRouter:
         self._has_pending = True
         if len(made.rows):
             self._touched = self.partition(int(made.partitions[0])), int(made.buckets[0])
-        return self._written(rows, partitions, made, executor), made.partitions, made.buckets, made.kinds
+        return self._written(rows, partitions, made, executor), made
 
     def prepare_commit(self) -> Sequence[CommitMessage]:
         if self._touched is None:
@@ -168,6 +168,13 @@ class MovingRouter:
         self._has_pending = False
 
     def _opened(self) -> ShareIndex:
+        options = self._store.options
+        if options.ignore_delete and options.merge_engine is MergeEngine.DEDUPLICATE:
+            raise UnsupportedFeatureError(
+                f"{self._store.location} has ignore-delete, which would pass over the deletes by which its rows leave "
+                "their partitions: keys would be in two. Remove the option to write the table",
+                option="ignore-delete",
+            )
         if self._index is None:
             self._index = ShareIndex(self._store, self._snapshot, self._share)
         elif not self._has_pending:

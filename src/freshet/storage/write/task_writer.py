@@ -101,6 +101,7 @@ class TaskWriter:
         self.merge_metrics = MergeMetrics()
         self.lookup_metrics = LookupMetrics()
         self._rules = record_rules(store)
+        self._routed_rules = record_rules(store, are_moved=True) if store.moves_rows else self._rules
         states = states or process_states(store)
         self._router = router or row_router(store, base_snapshot, states.indexes, self._scratch, staging)
         logged = Logged.NOTHING if sink is None else logged_rows(store.options)
@@ -182,7 +183,7 @@ class TaskWriter:
         """
         self._check_process()
         total = self._buckets.checked_total(partition, bucket, bucket_count)
-        accepted = self._rules.accept(data)
+        accepted = self._routed_rules.accept(data)
         with self._unbroken():
             for piece in self._pieces(accepted):
                 if piece.rows.num_rows:

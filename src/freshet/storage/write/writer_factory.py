@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -33,19 +35,27 @@ MERGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Rows that a round of merging in compaction holds, a quarter of the write buffer at most."""
 
 
-def record_rules(store: TableStore) -> RecordRules:
-    """What may be written."""
+def record_rules(store: TableStore, *, are_moved: bool = False) -> RecordRules:
+    """What may be written. `are_moved`: of rows whose keys were placed before (`key_mover`), which are all to be
+    written: a row that moves deletes in the old partition, whatever the table ignores."""
     options = store.options
     return RecordRules(
         store.schema,
         table=store.location,
         rowkind_field=options.rowkind_field,
-        ignore_delete=options.ignore_delete,
-        ignore_update_before=options.ignore_update_before,
+        ignore_delete=options.ignore_delete and not are_moved,
+        ignore_update_before=options.ignore_update_before and not are_moved,
         sequence_field=options.sequence_field,
         deletes_by_key=_deletes_by_key(store),
         retract_rules=RetractRules.of(store.schema, options, store.location) if store.schema.has_primary_key else None,
     )
+
+
+def key_rules(store: TableStore, columns: Collection[str]) -> RecordRules:
+    """The same for these columns of rows alone: the key and the partition, of rows of any kind."""
+    fields = tuple(field for field in store.schema.fields if field.name in columns)
+    schema = replace(store.schema, fields=fields)
+    return RecordRules(schema, table=store.location, deletes_by_key=_deletes_by_key(store))
 
 
 def row_router(

@@ -1,0 +1,139 @@
+"""One share of the keys of a table whose rows move between partitions, in a Python worker between two shuffles.
+
+    1. as rows arrive: pass on what is no row of the table, gather the rest
+    2. take the gathered rows in input order, in slices, and place them (`storage.write.key_mover`)
+    3. pass on the rows that are to be written, with their bucket, kind and partition columns; then one row more, the
+       report: what the places were looked up at, and how many rows came
+
+Rows are counted here: a key that moves is one row that comes, and two that are written.
+
+`BucketTask` gets the report with the rows, exactly once for the rows that are there, even if Spark computed some of
+them twice (`assigner_task`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from freshet.pipeline.batch.assigner_task import data_of, report_row
+from freshet.pipeline.batch.batch_pin import BatchPin, pin_of_this_task
+from freshet.pipeline.batch.gathered_rows import GatheredRows
+from freshet.pipeline.batch.outcome_counts import OutcomeCounts
+from freshet.pipeline.batch.read_count import ReadCount
+from freshet.pipeline.batch.restored_rows import restore_rows
+from freshet.pipeline.batch.routing import POSITION
+from freshet.pipeline.batch.worker_tables import open_worker_table
+from freshet.pipeline.decode.carriers import carry_array
+from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, UNAVAILABLE
+from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ReportedError, error_document
+from freshet.storage.exceptions import RetryableError, UnsupportedFeatureError
+from freshet.storage.merge.gather import take_rows
+from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.table import TableHandle
+from freshet.storage.table_engine import KeyMover, KeyShare, MovedRows, encode_commit_messages
+
+
+@dataclass(frozen=True, slots=True)
+class MoverTask:
+    """The work of each share; a value that travels to the workers. `columns` are the table's columns that `_d0` …
+    hold."""
+
+    table: TableHandle
+    columns: tuple[str, ...]
+    share_count: int
+    pin: BatchPin | None = None
+    table_index: int = 0
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Takes the rows of one Spark partition and gives those that are to be written, and a report."""
+        pin = self.pin or pin_of_this_task(self.table_index)
+        if pin.is_committed:
+            yield from batches
+            return
+        shape: pa.Schema | None = None
+        with closing(GatheredRows(self.table.env)) as gathered:
+            for batch in batches:
+                shape = batch.schema
+                data = data_of(batch)
+                gathered.add(data)
+                if data.num_rows < batch.num_rows:
+                    yield batch.filter(pc.not_equal(batch.column(TAG), TAG_DATA))
+            if shape is None or not gathered.row_count:
+                return
+            try:
+                yield from self._moved(gathered, shape, pin)
+            except RetryableError:
+                raise
+            except (ReportedError, *REPEATING_ERRORS) as error:
+                document = error.document if isinstance(error, ReportedError) else error_document(error)
+                yield report_row(shape, {"error": document})
+
+    def _moved(self, gathered: GatheredRows, shape: pa.Schema, pin: BatchPin) -> Iterator[pa.RecordBatch]:
+        table = open_worker_table(self.table.at_schema(pin.schema_id, pin.schema_time_ms))
+        is_outcomes = TAG in shape.names
+        counts, read = OutcomeCounts(), ReadCount()
+        share = self._share(gathered.batches()[0])
+        with closing(table.engine.key_mover(base_snapshot_id=pin.base_snapshot_id, share=share)) as mover:
+            for rows in gathered.slices(ORDER_COLUMNS if is_outcomes else (POSITION,)):
+                _check_whole(rows, table.name)
+                counts.add_data(rows, restored=0)
+                if not is_outcomes:
+                    read.add_positions(rows.column(POSITION))
+                moved = mover.move(self._keys(rows, table.schema, mover))
+                counts.add_ignored(moved.ignored_count)
+                yield from self._written(rows, moved, table.schema).to_batches()
+            messages = list(mover.finish())
+        skipped, sums = dict(counts.skipped), read.to_document()
+        yield report_row(
+            shape,
+            {
+                "messages": encode_commit_messages(messages).decode(),
+                "applied": counts.applied,
+                "skipped": skipped,
+                "read": sums,
+            },
+        )
+
+    def _share(self, batch: pa.RecordBatch) -> KeyShare:
+        """All rows of a task are of one share."""
+        return KeyShare(abs(batch.column(BUCKET)[0].as_py()) % self.share_count, self.share_count)
+
+    def _keys(self, rows: pa.Table, schema: TableSchema, mover: KeyMover) -> pa.Table:
+        keys = restore_rows(rows, schema, self.columns, only=mover.columns)
+        return keys.append_column(ROW_KIND_COLUMN, rows.column(KIND))
+
+    def _written(self, rows: pa.Table, moved: MovedRows, schema: TableSchema) -> pa.Table:
+        """The rows as they cross."""
+        taken = take_rows(rows, moved.rows)
+        kind = taken.schema.field(KIND)
+        kinds: Any = pa.array(moved.kinds)
+        if pt.is_string(kind.type) or pt.is_large_string(kind.type):
+            kinds = pa.array(np.array(KIND_TEXTS, object)[moved.kinds])
+        replaced: dict[str, Any] = {BUCKET: pa.array(moved.buckets, pa.int32()), KIND: kinds.cast(kind.type)}
+        for name in schema.partition_keys:
+            column = moved.partition_columns.column(name).combine_chunks()
+            replaced[f"{DATA_PREFIX}{self.columns.index(name)}"] = carry_array(column, schema.by_name[name].type)
+        for name, column in replaced.items():
+            position = taken.schema.get_field_index(name)
+            taken = taken.set_column(position, taken.schema.field(position), column)
+        return taken
+
+
+def _check_whole(rows: pa.Table, table: str) -> None:
+    """Raises where a change does not carry all values: they would be looked up where the key was."""
+    if UNAVAILABLE in rows.column_names and rows.column(UNAVAILABLE).null_count < rows.num_rows:
+        raise UnsupportedFeatureError(
+            f"table {table}: a change does not carry the values of columns that it has not changed (TOAST), and rows "
+            "of this table move between partitions, where the stored values are not looked up: set REPLICA IDENTITY "
+            "FULL for the source table, or add the partition columns to the primary key",
+            table=table,
+        )
