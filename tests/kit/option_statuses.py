@@ -94,7 +94,7 @@ def status_of(key: str) -> OptionStatus | None:
     if option_status(key) is None:
         return None
     spelled = key.replace("<type>", "bloom-filter").replace("<column>", "c").replace("<option>", "fpp")
-    if unheeded_options(CoreOptions.parse({spelled: "c"}, has_primary_key=True)):
+    if any(unheeded_options(CoreOptions.parse({spelled: text}, has_primary_key=True)) for text in ("c", "true")):
         return OptionStatus("ignored, with a warning", "")
     if key.startswith("file-index."):
         return OptionStatus("supported", "")

@@ -37,7 +37,6 @@ from freshet.storage.codec.commit_message_json import decode_commit_messages, en
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
 from freshet.storage.commit.last_commits import CommitTrace
 from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts, partition_label
-from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.filters.filter_text import to_predicate
 from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import TaskLog
@@ -63,6 +62,7 @@ from freshet.storage.write.bucketing import BucketCounts
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.key_assigner import KeyAssigner
 from freshet.storage.write.key_mover import KeyMover, MovedRows
+from freshet.storage.write.postponed_bucket_writer import Staging
 from freshet.storage.write.renumbering import renumbered
 from freshet.storage.write.task_writer import TaskWriter
 
@@ -165,15 +165,24 @@ class TableEngine:
         return SplitStream(self._store, request)
 
     def task_writer(
-        self, *, base_snapshot_id: int | None, parallelism: int = 1, log: TaskLog | None = None
+        self,
+        *,
+        base_snapshot_id: int | None,
+        parallelism: int = 1,
+        log: TaskLog | None = None,
+        name: str = "freshet",
+        number: int = 0,
     ) -> TaskWriter:
         """Writes files for a commit that another process makes.
 
         Buckets are restored from the snapshot named, or the latest where that has expired; None is a table without any.
-        `log` is what the driver says of the log of the table, where it has one (`log.open`).
+        `log` is what the driver says of the log of the table, where it has one (`log.open`). Of a table with postponed
+        buckets the rows wait, in files of the writer of this name and number: those of a key belong to one number.
         """
         base = None if base_snapshot_id is None else self._store.snapshots.or_latest(base_snapshot_id)
-        return TaskWriter(self._store, base_snapshot=base, parallelism=parallelism, sink=self.log.task_sink(log))
+        staging = Staging(name, number) if self._store.options.has_postponed_buckets else None
+        sink = self.log.task_sink(log)
+        return TaskWriter(self._store, base_snapshot=base, parallelism=parallelism, sink=sink, staging=staging)
 
     def key_assigner(self, *, base_snapshot_id: int | None, count: int) -> KeyAssigner:
         """One of `count` assigners of each partition of a table with dynamic buckets, for rows that other tasks write.
@@ -245,12 +254,6 @@ class TableEngine:
         the table, where it has one (`log.open`). `renumber` writes files again whose rows others have overtaken, by
         default in this process; a table with a log has no default."""
         self.log.check_logs(log is not None)
-        if self._store.options.has_postponed_buckets:
-            raise UnsupportedFeatureError(
-                f"{self._store.location} has bucket=-2 and cannot be written from Spark: use Table.writer, or Apache "
-                "Paimon until Freshet supports it",
-                option="bucket",
-            )
         renumber = renumber or (None if log else self._renumbered_here)
         return Committer(self._store, commit_user, query_id, log, renumber, expire_later)
 

@@ -10,6 +10,7 @@ import pytest
 from freshet.pipeline.batch.unavailable_values import NOT_STORED, UnavailableValues
 from freshet.pipeline.decode.outcomes import COLUMN, REASON
 from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.table import Table
 from tests.pipeline.batch.outcome_rows import data, outcome_table
@@ -196,3 +197,17 @@ def test_only_the_files_of_the_keys_are_read(tmp_path: Path, monkeypatch: pytest
     kept, dead, count = _filled(table, (ADD, (321, None, 2), "doc"))
     assert (kept, dead, count) == ([(321, "doc 3 21", 2)], [], 1)
     assert len({path for path in opened if "/data-" in path}) == 1
+
+
+def test_rows_that_may_wait_unseen_are_not_asked(tmp_path: Path) -> None:
+    """With bucket=-2 the row that has the value may wait: what a lookup finds may be older."""
+    options = {**OPTIONS, "bucket": "-2"}
+    table = Catalog(str(tmp_path)).create_table("db.w", schema=COLUMNS, primary_keys=["k"], options=options)
+    names = list(table.schema.column_names)
+    whole = outcome_table(table.schema, [data(0, 1, "a1", 10, None, None)])
+    lacks = outcome_table(table.schema, [data(1, 1, None, 11, None, None, unavailable="1")])
+    values = UnavailableValues(table, None, names)
+    values.watch(whole.to_batches())
+    assert values.fill(whole).rows.num_rows == 1
+    with pytest.raises(InvalidRequestError, match="the value of a, and with bucket=-2 .* REPLICA IDENTITY FULL"):
+        values.watch(lacks.to_batches())

@@ -258,6 +258,12 @@ def test_a_new_table_without_a_number_of_buckets_is_dynamic(folder: Path) -> Non
     assert "option bucket is not set there and 1 in the file" in problem.message
 
 
+def test_rows_of_postponed_buckets_wait(folder: Path) -> None:
+    waiting = configured(folder, ("options: {bucket: 1}", "options: {bucket: -2}"))
+    assert problems_before_start(waiting) == []
+    assert [text for text in warnings_before_start(waiting) if "wait, and scans and lookups do not show them" in text]
+
+
 def test_a_table_that_is_there_keeps_its_buckets(folder: Path) -> None:
     open_or_create(configured(folder))
     without = configured(folder, ("options: {bucket: 1}", "options: {}"))

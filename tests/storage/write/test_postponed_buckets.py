@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,7 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path) -> None:
     table = a_table(tmp_path)
     with table.writer("w") as writer, pytest.raises(InvalidRequestError, match="Table.compact"):
         writer.compact()
-    with pytest.raises(InvalidRequestError, match="bucket=-2.*cannot be rescaled|cannot be rescaled from bucket=-2"):
+    with pytest.raises(InvalidRequestError, match="from bucket=-2 to 4: rows wait, .* copy the rows"):
         table.rescale(4)
     for options, match in (
         ({"sequence.snapshot-ordering": "true", "write-only": "true"}, "bucket=-2 contradict"),
@@ -219,3 +220,19 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path) -> None:
             a_table(tmp_path / "other", **options)
     with pytest.raises(InvalidRequestError, match="-1 for none"):
         Catalog(str(tmp_path)).create_table("db.a", schema=COLUMNS, options={"bucket": "-2"})
+
+
+def test_files_of_a_writer_that_died_are_orphans(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    staged(table, rows("a", 1, 1))
+    writer = table.with_options(WAITING).writer("w")
+    writer.write(rows("a", 2, 1))
+    writer._prepare(None)  # it dies before the commit
+    folder = Path(table.location, "p=a", "bucket-postpone")
+    assert len(list(folder.iterdir())) == 2
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+    assert len(table.remove_orphan_files(older_than_ms=0).files) == 1
+    assert [path.name for path in folder.iterdir()] == [entry.file.file_name for entry in table.files()]
+    table.compact()
+    assert held(table) == [("a", 1, 1)]

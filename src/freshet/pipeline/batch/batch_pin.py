@@ -52,6 +52,12 @@ def task_log(pin: BatchPin) -> TaskLog | None:
     return pin.log if context is None else replace(pin.log, attempt=context.taskAttemptId())
 
 
+def number_of_this_task() -> int:
+    """The Spark partition whose rows the task that runs has; 0 outside of tasks."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
 def pin_of_this_task(table_index: int) -> BatchPin:
     """What the driver has handed over for a table to the task that runs."""
     context = TaskContext.get()

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from freshet.logstore.kafka.record_sizes import RecordSizes
 from freshet.pipeline.batch.assigner_task import without_reports
-from freshet.pipeline.batch.batch_pin import BatchPin, pin_of_this_task, task_log
+from freshet.pipeline.batch.batch_pin import BatchPin, number_of_this_task, pin_of_this_task, task_log
 from freshet.pipeline.batch.dead_letters import WRITE_OPTIONS, DeadLetterWriter
 from freshet.pipeline.batch.gathered_rows import GatheredRows
 from freshet.pipeline.batch.lap_clock import LapClock
@@ -102,7 +102,9 @@ class BucketTask:
         table = open_worker_table(self.table.at_schema(pin.schema_id, pin.schema_time_ms))
         counts = arrived.counts
         log = task_log(pin)
-        writer = table.engine.task_writer(base_snapshot_id=pin.base_snapshot_id, log=log)
+        writer = table.engine.task_writer(
+            base_snapshot_id=pin.base_snapshot_id, log=log, name=self.pipeline, number=number_of_this_task()
+        )
         try:
             unavailable = UnavailableValues(table, writer.base_snapshot_id, self.columns, writer.lookup_metrics)
             unavailable.watch(arrived.gathered.batches())

@@ -16,6 +16,9 @@ in its place, and then through a second shuffle, of the same job, to the task of
 partition has one assigner, that is the task which writes all of its buckets, and there is no stage between. Where rows
 move between partitions there is one always (`mover_task`): it gets all rows of its keys, of whatever partition.
 
+Rows of a table with postponed buckets wait in files of the task that writes them, in the order in which that task wrote
+them: all rows of a key go to the task of one number, batch after batch.
+
 Position names keep the columns of a table from colliding with ours. Everything here is built once per schema and used
 for every micro-batch: a Spark column is a value that belongs to no frame, and building one costs a call to the JVM per
 operator. The plan of outcomes does not grow with the columns: their names are handed over once.
@@ -84,7 +87,7 @@ class Routing:
     `projection` gives the rows that cross, None where the frame has them already; `crossing` are their columns by name.
     `task` is None where any task may take any row. `columns` are the table's columns that `_d0` … hold. `bucket_count`
     is the number that the buckets of the rows were computed for; None where partitions have different numbers, or one
-    assigner, and the task that gets all rows of a partition computes them.
+    assigner, and the task that gets all rows of a partition computes them, and where rows wait for their bucket.
     """
 
     projection: KeptColumns | None
@@ -116,7 +119,8 @@ class TaskPlan:
 
     def count(self, schema: TableSchema, options: CoreOptions) -> int:
         """Tasks that write this table."""
-        bucket_count = self.parallelism if options.has_dynamic_buckets else options.bucket
+        has_no_number = options.has_dynamic_buckets or options.has_postponed_buckets
+        bucket_count = self.parallelism if has_no_number else options.bucket
         return task_count(
             bucket_count=max(1, bucket_count),
             is_partitioned=bool(schema.partition_keys),
@@ -148,7 +152,7 @@ def route_outcomes(
     """The way of a frame of outcomes with these columns; `decoded` is the schema whose columns `_d0` … are, `options`
     are those that the buckets were computed with."""
     crossing = KeptColumns([F.col(name) for name in names])
-    if options.bucket <= 0 and not options.has_dynamic_buckets:
+    if options.bucket <= 0 and not options.has_primary_key:
         return Routing(None, crossing, None, 1, decoded.column_names, options.bucket)
     assigners, count = _stages(tasks, decoded, options)
     moves_rows = options.has_dynamic_buckets and decoded.keys_cross_partitions
@@ -161,6 +165,9 @@ def route_outcomes(
         return F.when(F.col(TAG) == TAG_DATA, task).otherwise(other.cast("int"))
 
     partition_columns = _partition_columns(decoded, decoded.column_names)
+    if options.has_postponed_buckets:
+        waiting = way(assigner_task_column(partition_columns, F.col(BUCKET), count, count))
+        return Routing(None, crossing, waiting, count, decoded.column_names, None)
     stage = None
     if moves_rows:
         # Dead letters and tallies need not be spread between the shuffles.
@@ -196,9 +203,12 @@ def route_rows(
     projection = KeptColumns([column.alias(name) for name, column in named.items()])
     crossing = KeptColumns([F.col(name) for name in named])
     columns = tuple(field.name for field in fields)
-    if options.bucket <= 0 and not options.has_dynamic_buckets:
+    if options.bucket <= 0 and not options.has_primary_key:
         return Routing(projection, crossing, None, 1, columns, options.bucket)
     partition_columns = _partition_columns(schema, columns)
+    if options.has_postponed_buckets:
+        waiting = assigner_task_column(partition_columns, F.col(BUCKET), count, count)
+        return Routing(projection, crossing, waiting, count, columns, None)
     task = task_column(partition_columns, F.col(BUCKET), count)
     stage = None
     if moves_rows:

@@ -40,6 +40,7 @@ import pyarrow.compute as pc
 from freshet.pipeline.config.engine_rules import engine_rules
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
 from freshet.pipeline.decode.outcomes import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.gather import take_rows
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.table import Table
@@ -140,6 +141,14 @@ class UnavailableValues:
             for text in pc.unique(texts.drop_null()).to_pylist():
                 missing |= self._named(text)
             self._watched.update(self._keys(batch, affected))
+        if self._watched and self._table.options.has_postponed_buckets:
+            raise InvalidRequestError(
+                f"table {self._table.name}: a change does not carry the value of {', '.join(sorted(missing))}, and "
+                "with bucket=-2 the row that has it may wait unseen; nothing was written. Have PostgreSQL send whole "
+                "rows (ALTER TABLE … REPLICA IDENTITY FULL), or create the table with a number of buckets",
+                table=self._table.name,
+                option="bucket",
+            )
         if self._watched:
             self._units = self._units_of(sorted(missing))
             self._states = self._stored(self._watched)

@@ -38,7 +38,12 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
             "refuse each other's commits, and batches are run again; Apache Paimon does not look, and a key may be in "
             "two buckets. Compaction jobs may run"
         )
-    if not (options.write_only and is_compacted):
+    if options.has_postponed_buckets and not is_compacted:
+        yield (
+            "bucket=-2: rows of this pipeline wait, and scans and lookups do not show them, until a compaction puts "
+            "them into buckets; run `freshet compact WAREHOUSE TABLE --continuous` beside it"
+        )
+    if not (options.compacts_elsewhere and is_compacted):
         yield from risky_options(options)
     if not options.changelog_producer.emits.at_flush:
         return

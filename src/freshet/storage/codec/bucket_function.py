@@ -54,19 +54,20 @@ class BucketRule:
     | n buckets | its bucket |
     | dynamic buckets | the hash of its key without partition columns; an assigner has the bucket |
     | the same, and keys cross partitions | the hash of its whole key |
+    | postponed buckets | the hash of its key; rows wait, those of a key with one writer |
     | none | 0 |
     """
 
     columns: tuple[str, ...]
     types: tuple[DataType, ...]
     count: int
-    """Number of buckets; 1 where there are none, `DYNAMIC_BUCKET` where an assigner has them."""
+    """Number of buckets; 1 where there are none, `DYNAMIC_BUCKET` where an assigner has them or rows wait for them."""
     function: str = "default"
 
     @classmethod
     def of(cls, schema: TableSchema, options: CoreOptions) -> BucketRule:
         """The rule of a table."""
-        if options.has_dynamic_buckets:
+        if options.has_dynamic_buckets or options.has_postponed_buckets:
             keys = schema.primary_keys if schema.keys_cross_partitions else schema.trimmed_primary_keys
             return cls(keys, schema.types_of(keys), DYNAMIC_BUCKET)
         columns = options.bucket_key or (schema.trimmed_primary_keys if schema.has_primary_key else ())

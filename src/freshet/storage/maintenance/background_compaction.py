@@ -243,7 +243,9 @@ def run_background_unit(store: TableStore, unit: BackgroundUnit) -> list[CommitM
 
 def why_not_in_background(options: CoreOptions) -> str | None:
     """Why compactions of a table stay in its batches; None where they may run in the background."""
-    if options.compacts_elsewhere:
+    if options.has_postponed_buckets:
+        return "bucket=-2 leaves all compaction to `freshet compact`, which puts rows that wait into buckets"
+    if options.write_only:
         return "the table is write-only: another program compacts it"
     if options.commit_force_compact:
         return "commit.force-compact=true has each commit do what is due"

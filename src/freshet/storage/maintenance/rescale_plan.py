@@ -42,7 +42,7 @@ def check_rescalable(store: TableStore, bucket: int) -> None:
     """Raises where the table cannot be rescaled to that number."""
     now, copied = store.options.bucket, "create another table with that option and copy the rows"
     where = f"table {store.name} cannot be rescaled from bucket={now} to {bucket}"
-    if isinstance(bucket, bool) or not isinstance(bucket, int) or (bucket < 1 and bucket != -1):
+    if isinstance(bucket, bool) or not isinstance(bucket, int) or (bucket < 1 and bucket not in (-1, -2)):
         raise InvalidRequestError(f"bucket={bucket!r}: give the number of buckets, from 1 on", option="bucket")
     if CoreOptions.log_system.of(store.schema.options) is not LogSystem.NONE:
         raise UnsupportedFeatureError(
@@ -58,6 +58,14 @@ def check_rescalable(store: TableStore, bucket: int) -> None:
         raise InvalidRequestError(
             f"{where}: an index assigns its keys to buckets, and their number grows with the keys. For a fixed number "
             f"{copied}",
+            table=store.name,
+            option="bucket",
+        )
+    if store.options.has_postponed_buckets:
+        raise InvalidRequestError(
+            f"{where}: rows wait, and a compaction gives each partition its number of buckets "
+            "(postpone.default-bucket-num, postpone.target-row-num-per-bucket), which stays. For another number in a "
+            f"partition take the rescale of Apache Paimon on Flink; for a fixed number everywhere {copied}",
             table=store.name,
             option="bucket",
         )

@@ -13,6 +13,7 @@ Options of Paimon that are taken and do nothing here (`unheeded_options`):
 | `file-index.read.enabled`, `file-index.<kind>.columns` | indexes of files are neither read nor written |
 | `write-buffer-for-append` | rows of append tables are always buffered |
 | `record-level.expire-time` | rows of tables without a primary key do not expire |
+| `postpone.merge-on-read` | rows that wait for their bucket are read once a compaction has put them there |
 
 Source: MERGING.md §1.5, §4.3.
 """
@@ -54,6 +55,11 @@ def unheeded_options(options: CoreOptions) -> list[str]:
             "record-level.expire-time has no effect: rows of tables without a primary key do not expire, in Apache "
             "Paimon neither"
         )
+    if options.given.get("postpone.merge-on-read", "").lower() == "true":
+        warnings.append(
+            "postpone.merge-on-read=true has no effect: scans show rows that wait for their bucket once `freshet "
+            "compact` has put them there"
+        )
     return warnings
 
 
@@ -86,9 +92,10 @@ def _packed(options: CoreOptions) -> list[str]:
 
 def _late(options: CoreOptions) -> list[str]:
     producer = options.changelog_producer
-    if options.write_only and producer.emits.in_compactions:
+    if options.compacts_elsewhere and producer.emits.in_compactions:
+        cause = "write-only=true never does" if options.write_only else "with bucket=-2 writers never do"
         return [
-            f"changelog-producer={producer} makes the changelog when it compacts, and write-only=true never does: "
+            f"changelog-producer={producer} makes the changelog when it compacts, and {cause}: "
             "readers of changes see nothing until another job compacts the table; run `freshet compact` with the writer"
         ]
     if producer.emits.by_lookup and not options.commits_empty_level_0:
