@@ -96,6 +96,7 @@ ENGINES: Mapping[str, Mapping[str, str]] = {
     "vectors": {"deletion-vectors.enabled": "true"},
     "first-row": {"merge-engine": "first-row", "changelog-producer": "lookup"},
     "row-num": {"postpone.target-row-num-per-bucket": "7"},
+    "parquet waits": {"file.format.per.level": "0:parquet"},
     "orc": {"file.format": "orc", "postpone.default-bucket-num": "4"},
 }
 
@@ -189,11 +190,18 @@ def description(table: Table) -> list[tuple[object, ...]]:
     )
 
 
-def test_waiting_files_are_described_as_those_of_paimon(paimon: PaimonJudge, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"file.format": "orc"}, {"file.format.per.level": "0:parquet"}, {"metadata.stats-mode": "full"}],
+    ids=str,
+)
+def test_waiting_files_are_described_as_those_of_paimon(
+    paimon: PaimonJudge, tmp_path: Path, options: dict[str, str]
+) -> None:
     rows = [("+I", "a", 7, "x"), ("-D", "a", 3, "y"), ("+I", "b", 1, None), ("+I", "a", 7, "z"), ("-D", "b", 9, "w")]
-    judge = postponed(paimon, tmp_path / "paimon")
+    judge = postponed(paimon, tmp_path / "paimon", **options)
     judge.write(rows, user="writer", writer=0)
-    ours = opened(postponed(paimon, tmp_path / "freshet"))
+    ours = opened(postponed(paimon, tmp_path / "freshet", **options))
     with ours.with_options({"postpone.batch-write-fixed-bucket": "false"}).writer("writer") as writer:
         names = ("_ROW_KIND", "p", "k", "v")
         writer.write([dict(zip(names, row, strict=True)) for row in rows])

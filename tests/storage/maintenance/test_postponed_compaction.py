@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from freshet import AddColumn, Table
+from freshet import AddColumn, ConflictError, Table
 from freshet.storage.commit.committer import Committer
 from freshet.storage.io.env import CrashPoint, Env
+from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.maintenance import table_compaction
 from freshet.storage.maintenance.table_compaction import CompactionBudget, CompactionProgress, Elsewhere
 from freshet.storage.model.commit_message import CommitMessage
@@ -176,6 +179,28 @@ def test_partitions_and_budget(tmp_path: Path) -> None:
     result = table.compact(budget=CompactionBudget(input_bytes=1))
     assert (result.buckets_done, result.buckets_left) == (1, 1), "the first is begun whatever its size"
     assert totals(table) == {"a": {3}, "b": {3}, "c": {-2}}
+    commit(table, rows("b", 2, 1, 2))
+    result = table.compact(budget=CompactionBudget(input_bytes=1))
+    assert (result.buckets_done, result.buckets_left > 0) == (1, True), "then nothing is left for the buckets"
+    assert totals(table) == {"a": {3}, "b": {3}, "c": {3}}
+
+
+def test_more_rows_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = a_table(tmp_path, **{"write-buffer-size": "256 kb", "postpone.default-bucket-num": "2"})
+    for number in range(3):
+        staged(table, rows("a", number, *range(number, 60_000, number + 1)))
+    spilled: list[str] = []
+    write = SpillFile.__init__
+
+    def spy(self: SpillFile, path: str, *more: Any) -> None:
+        spilled.append(path)
+        write(self, path, *more)
+
+    monkeypatch.setattr(SpillFile, "__init__", spy)
+    table.compact()
+    assert len(spilled) > 4
+    last = {key: number for number in range(3) for key in range(number, 60_000, number + 1)}
+    assert held(table) == [("a", key, number) for key, number in sorted(last.items())]
 
 
 def test_partitions_are_compacted_elsewhere(tmp_path: Path) -> None:
@@ -217,3 +242,40 @@ def test_rows_in_an_older_schema(tmp_path: Path) -> None:
     staged(table, rows("a", 2, 2))
     table.compact()
     assert held(table) == [("a", 1, 1, None), ("a", 2, 2, None)]
+
+
+def test_two_writers_and_two_compactions_at_the_same_time(tmp_path: Path) -> None:
+    """Each row is added once: into the buckets, or after it has waited."""
+    options = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "changelog-producer": "lookup"}
+    location = a_table(tmp_path, **options, **{"postpone.target-row-num-per-bucket": "4"}).location
+    writing = threading.Event()
+    commits = 12
+
+    def write(user: str, makes: Callable[..., None]) -> None:
+        table = Table.open(location)
+        for number in range(commits):
+            part = "abc"[number % 3]
+            try:
+                makes(table, rows(part, 1, *range(6)), user=user)
+            except ConflictError:  # another number of buckets was chosen for a new partition
+                makes(table, rows(part, 1, *range(6)), user=user)
+
+    def compact() -> None:
+        table = Table.open(location)
+        while not writing.is_set():
+            table.compact(full=False)
+
+    with ThreadPoolExecutor(4) as pool:
+        compactions = [pool.submit(compact) for _ in range(2)]
+        writers = [pool.submit(write, "plain", commit), pool.submit(write, "stream", staged)]
+        for writer in writers:
+            writer.exception()
+        writing.set()
+        for each in (*writers, *compactions):
+            each.result()
+    table = Table.open(location)
+    table.compact()
+    assert held(table) == [(part, key, 2 * commits // 3) for part in "abc" for key in range(6)]
+    last = {tuple(row.values())[:2]: row for row in table.changelog().to_arrow().to_pylist()}
+    assert {row["n"] for row in last.values()} == {2 * commits // 3}
+    assert not table.check(all_snapshots=True).damage

@@ -78,6 +78,11 @@ class CompactionBudget:
     input_bytes: int | None = None
     seconds: float | None = None
 
+    @property
+    def is_spent(self) -> bool:
+        """True where nothing is left of what was given."""
+        return self.input_bytes == 0 or self.seconds == 0
+
     def less(self, input_bytes: int, spent_ms: int) -> CompactionBudget:
         """What is left of it."""
         return CompactionBudget(
@@ -174,6 +179,8 @@ def compact_table(
         result = replace(result, aborted_compactions=()).then(made)
     works = plan_compaction(store, full=full, partition=partition)
     left = budget.less(result.input_bytes, store.env.now_ms() - started_ms)
+    if left.is_spent:
+        return result.then(CompactionResult(buckets_left=len(works)))
     return result.then(run_compaction(store, works, budget=left, progress=progress, elsewhere=elsewhere))
 
 
