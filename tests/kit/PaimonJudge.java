@@ -24,6 +24,7 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.io.UncheckedIOException;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
@@ -74,6 +75,8 @@ import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.FileIO;
 import org.apache.paimon.fs.Path;
 import org.apache.paimon.fs.local.LocalFileIO;
+import org.apache.paimon.crosspartition.GlobalIndexAssigner;
+import org.apache.paimon.crosspartition.IndexBootstrap;
 import org.apache.paimon.index.HashBucketAssigner;
 import org.apache.paimon.io.CompactIncrement;
 import org.apache.paimon.io.DataIncrement;
@@ -384,7 +387,11 @@ public class PaimonJudge {
             write.withIOManager(ioManager);
             Map<BinaryRow, Set<Integer>> buckets = new LinkedHashMap<>();
             ToIntFunction<InternalRow> bucketOf = bucketOf(table, user, request);
-            for (JsonNode file : request.get("batches")) {
+            if (table.bucketMode() == BucketMode.KEY_DYNAMIC && !request.hasNonNull("bucket")) {
+                writeMoving(table, write, ioManager, request);
+            }
+            for (JsonNode file : bucketOf == null && table.bucketMode() == BucketMode.KEY_DYNAMIC
+                    ? List.<JsonNode>of() : request.get("batches")) {
                 Rows rows = Rows.load(file.asText(), table.rowType());
                 for (int index = 0; index < rows.count; index++) {
                     InternalRow row = rows.row(index);
@@ -423,6 +430,34 @@ public class PaimonJudge {
             return Map.of("messages", encoded);
         }
         return commit(table, request, messages);
+    }
+
+    /** Rows that move between partitions, by a single assigner whose index is built from the table. */
+    static void writeMoving(FileStoreTable table, TableWriteImpl<?> write, IOManager ioManager, JsonNode request)
+            throws Exception {
+        try (GlobalIndexAssigner assigner = new GlobalIndexAssigner(table)) {
+            assigner.open(0, null, ioManager, 1, 0, (row, bucket) -> {
+                try {
+                    write.write(row, bucket);
+                } catch (Exception error) {
+                    throw new RuntimeException(error);
+                }
+            });
+            new IndexBootstrap(table).bootstrap(1, 0, key -> {
+                try {
+                    assigner.bootstrapKey(key);
+                } catch (IOException error) {
+                    throw new UncheckedIOException(error);
+                }
+            });
+            assigner.endBoostrap(false);
+            for (JsonNode file : request.get("batches")) {
+                Rows rows = Rows.load(file.asText(), table.rowType());
+                for (int index = 0; index < rows.count; index++) {
+                    assigner.processInput(rows.row(index));
+                }
+            }
+        }
     }
 
     /** The bucket of each row: the one asked for, or that of a single assigner; null where it follows from the key. */
