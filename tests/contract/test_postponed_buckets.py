@@ -287,3 +287,25 @@ def test_a_compaction_of_paimon_meanwhile(paimon: PaimonJudge, tmp_path: Path, m
     assert table.compact().aborted_compactions
     assert held(table) == sorted(judge.read_rows()) == [("a", key, "old") for key in range(9)]
     assert counts(judge.location) == {"a": {3}}
+
+
+def test_overwrites_of_rows_that_wait_are_streamed(paimon: PaimonJudge, tmp_path: Path) -> None:
+    judge = postponed(paimon, tmp_path, **{"streaming-read-overwrite": "true"})
+    staged(judge, "a", "old", 1, 2)
+    judge.compact_postponed()
+    staged(judge, "a", "late", 2, 3)
+    staged(judge, "a", "", 1, kind="-D")
+    judge.write([("a", 3, "only"), ("a", 9, "only")], overwrite={"p": "a"}, writer=3)
+    shown: set[int] = set()
+    changes = []
+    for batch in opened(judge).stream(
+        scan_mode="from-snapshot", from_snapshot=1, max_wait_s=0, upserts=True, with_snapshot_id=True
+    ):
+        for row in batch.to_pylist():
+            changes.append(tuple(row.values()))
+            (shown.discard if row["_ROW_KIND"] == "-D" else shown.add)(row["k"])
+    theirs = [tuple(row.values()) for row in judge.changelog(1).to_pylist()]
+    extra = Counter(changes) - Counter(theirs)
+    assert extra == {("a", 1, "", "-D", 5): 1}, "the key of a delete that waited leaves once more"
+    assert not Counter(theirs) - Counter(changes)
+    assert shown == {3, 9}, "what an overwrite takes away comes before what it brings"

@@ -153,6 +153,7 @@ class ChangePlanner:
         splits = []
         marks = self._marks_before(snapshot)
         is_emitted = emitted_levels(self._store.options)
+        waiting = [entry for entry in entries if entry.bucket == POSTPONE_BUCKET]
         entries = [entry for entry in entries if entry.bucket >= 0 and is_emitted(entry.file.level)]
         for (partition, bucket), found in sorted(grouped_by_bucket(entries).items()):
             removed, added = (
@@ -168,7 +169,19 @@ class ChangePlanner:
             elif totals:
                 splits.append(replace(split, added=None, total_buckets=totals[0]))
                 splits.append(replace(split, removed=None, total_buckets=totals[1]))
-        return _old_buckets_first(splits)
+        came = [entry for entry in waiting if entry.kind is EntryKind.ADD]
+        return [*self._taken_away(snapshot, waiting), *_old_buckets_first(splits), *self._stored(snapshot, came)]
+
+    def _taken_away(self, snapshot: Snapshot, waiting: list[ManifestEntry]) -> list[ChangeSplit]:
+        """The rows that waited until an overwrite took them away, unmerged: each row of a key leaves, deletes too."""
+        splits = []
+        for (partition, bucket), found in sorted(grouped_by_bucket(waiting).items()):
+            gone = [entry.file for entry in found if entry.kind is EntryKind.DELETE]
+            kept = self._kept(partition, gone, keys_are_unique=True)
+            if kept:
+                rows = Split(snapshot.id, partition, bucket, bucket, tuple(kept), raw_convertible=True)
+                splits.append(ChangeSplit(snapshot.id, partition, bucket, removed=rows, total_buckets=bucket))
+        return splits
 
     def _marks_before(self, snapshot: Snapshot) -> Mapping[BucketId, Sequence[IndexFileMeta]]:
         """Deletion vectors of the state that an overwrite took away: rows they mark were gone already.
