@@ -98,7 +98,7 @@ def _to_record(entry: IndexEntry) -> Field:
             for item in ranges
         ],
         "_EXTERNAL_PATH": file.external_path,
-        "_GLOBAL_INDEX": None if file.place_index is None else dict(file.place_index),
+        "_GLOBAL_INDEX": None if file.global_index is None else dict(file.global_index),
     }
 
 
@@ -121,6 +121,6 @@ def _entry(record: Field) -> IndexEntry:
                 if item is not None
             ),
             external_path=record.get("_EXTERNAL_PATH"),
-            place_index=record.get("_GLOBAL_INDEX"),
+            global_index=record.get("_GLOBAL_INDEX"),
         ),
     )

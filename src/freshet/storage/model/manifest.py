@@ -111,7 +111,7 @@ class IndexFileMeta:
     row_count: int
     deletion_vectors: tuple[DeletionVectorRange, ...] | None = None
     external_path: str | None = None
-    place_index: Mapping[str, Any] | None = None
+    global_index: Mapping[str, Any] | None = None
     """What other programs say of an index of theirs; opaque."""
 
 
