@@ -37,6 +37,7 @@ from freshet.storage.codec.commit_message_json import decode_commit_messages, en
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
 from freshet.storage.commit.last_commits import CommitTrace
 from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts, partition_label
+from freshet.storage.files.file_evidence import FileEvidence
 from freshet.storage.filters.filter_text import to_predicate
 from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import TaskLog
@@ -49,6 +50,7 @@ from freshet.storage.maintenance.postponed_compaction import PostponedPartition,
 from freshet.storage.maintenance.table_compaction import compact_bucket, complete_full_compaction
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
+from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.model.stream_step import StreamLimit
@@ -190,6 +192,10 @@ class TableEngine:
         Buckets follow from the snapshot named, which is not replaced by a later one.
         """
         return KeyAssigner(self._store, base_snapshot_id, count)
+
+    def index_names(self, entry: ManifestEntry) -> dict[str, list[str]]:
+        """The types of indexes that a data file has, by column."""
+        return FileEvidence(self._store).names(entry.bucket_id, entry.file)
 
     @property
     def moves_rows(self) -> bool:

@@ -65,7 +65,7 @@ def test_every_option_that_is_declared_read_is_read() -> None:
 
 def test_options_that_are_refused_or_tolerated_are_not_read() -> None:
     others = {name: option for name, option in ATTRIBUTES.items() if option.status is not Status.READ}
-    assert len(others) == 4
+    assert len(others) == 3
     assert others.keys() & read_attributes(frozenset({"storage/options/risky.py"})) == set()
 
 
@@ -89,9 +89,8 @@ def test_what_is_refused_has_a_refusal() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"file-index.read.enabled": "true"}, ["file-index.read.enabled"]),
-        ({"file-index.read.enabled": "false"}, []),
-        ({"file-index.bloom-filter.columns": "id"}, ["file-index.bloom-filter.columns"]),
+        ({"file-index.bloom-filter.columns": "id", "file-index.bitmap.columns": "id"}, []),
+        ({"file-index.range-bitmap.columns": "id"}, ["file-index.range-bitmap.columns"]),
         ({"write-buffer-for-append": "true"}, ["write-buffer-for-append"]),
         ({"write-buffer-for-append": "false", "bucket": "4"}, []),
     ],

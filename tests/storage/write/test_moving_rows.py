@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -231,6 +232,20 @@ def test_a_compaction_beside_a_writer_is_no_conflict(tmp_path: Path) -> None:
 
 def index_folders(path: Path) -> list[Path]:
     return sorted((path / "index").glob("*/*.rocks"))
+
+
+def test_keys_are_looked_up_in_all_partitions(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    write(table, *((key, "abc"[key % 3], key, "+I") for key in range(20)))
+    write(table, (4, "z", -4, "+I"), (5, "c", 0, "-D"))
+    rows = table.lookup(pa.table({"k": [4, 5, 6, 100, 4]})).by_key().to_pylist()
+    assert [(row["p"], row["v"]) if row["k"] is not None else None for row in rows] == [
+        ("z", -4),
+        None,
+        ("a", 6),
+        None,
+        ("z", -4),
+    ]
 
 
 def test_a_locked_index_is_left_to_its_writer(tmp_path: Path) -> None:

@@ -103,13 +103,20 @@ def files(
                 "size": size_text(file.file_size_bytes),
                 "sequence_numbers": f"{file.min_sequence_number}..{file.max_sequence_number}",
                 "file": file.file_name,
+                "indexes": _indexes_text(opened.engine.index_names(entry)),
             }
         )
     header = {
         "bucket": "bucket", "level": "level", "rows": "rows", "deletes": "deletes", "marked": "marked",
         "size": "size", "sequence_numbers": "sequence numbers", "file": "file",
     }  # fmt: skip
+    if any(each["indexes"] for each in facts):
+        header["indexes"] = "indexes"
     print_facts(facts, as_json=as_json, header=header)
+
+
+def _indexes_text(indexes: dict[str, list[str]]) -> str:
+    return ", ".join(f"{column} ({', '.join(kinds)})" for column, kinds in indexes.items())
 
 
 def _table_line(catalog: Catalog, name: str) -> dict[str, Any]:

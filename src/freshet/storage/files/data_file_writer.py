@@ -29,6 +29,7 @@ from freshet.storage.files.column_bounds import ColumnBounds, plain_value
 from freshet.storage.files.data_file_paths import DataFileNames, FileTraits
 from freshet.storage.files.file_fields import key_value_fields
 from freshet.storage.files.file_format import FileSummary
+from freshet.storage.files.file_index_builder import FileIndexBuilder
 from freshet.storage.files.rolling_file_writer import RollingFileWriter
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
@@ -125,9 +126,15 @@ class _Contents:
         self._level = level
         self._source = source
         self._bounds = ColumnBounds(store.schema.fields)
+        given = {} if names.traits.is_changelog else store.options.given
+        self._indexes = FileIndexBuilder(store.schema, given)
 
     def add(self, rows: pa.Table) -> None:
         self._bounds.add(rows)
+        self._indexes.add(rows)
+
+    def index(self) -> bytes | None:
+        return self._indexes.encode()
 
     def _described(
         self,

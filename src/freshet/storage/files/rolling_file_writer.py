@@ -10,13 +10,16 @@ Invariant: until `close` returns nothing names the files, and `abort` removes al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 import pyarrow as pa
 
+from freshet.storage.codec.file_index import INDEX_SUFFIX
 from freshet.storage.files.data_file_paths import DataFileNames
 from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileSummary, FileWriter
 from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import create_or_ask
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataField
@@ -33,6 +36,9 @@ class FileContents(Protocol):
 
     def meta(self, file_name: str, summary: FileSummary) -> DataFileMeta:
         """The manifest's description of the finished file."""
+
+    def index(self) -> bytes | None:
+        """The container of its indexes; None where it has none."""
 
 
 class RollingFileWriter:
@@ -88,9 +94,11 @@ class RollingFileWriter:
     def abort(self) -> None:
         """Removes every file of this writer; what cannot be removed is left to orphan cleaning."""
         paths = [path for path, _ in self._finished]
+        paths += [path + INDEX_SUFFIX for path, meta in self._finished if meta.extra_files]
         if self._current is not None:
             self._current.writer.abort()
-            paths.append(self._current.writer.path)  # closed, but not described
+            # Closed, but not described; its index may be there.
+            paths += [self._current.writer.path, self._current.writer.path + INDEX_SUFFIX]
             self._current = None
         self._env.file_io.delete_all(paths)
         self._finished.clear()
@@ -120,6 +128,12 @@ class RollingFileWriter:
         assert self._current is not None
         current = self._current
         meta = current.contents.meta(current.name, current.writer.close())
+        index = current.contents.index()
+        if index is not None and len(index) <= self._options.file_index_in_manifest_threshold_bytes:
+            meta = replace(meta, embedded_index=index)
+        elif index is not None:
+            meta = replace(meta, extra_files=(*meta.extra_files, current.name + INDEX_SUFFIX))
+            create_or_ask(self._env.file_io, current.writer.path + INDEX_SUFFIX, index)
         self._finished.append((current.writer.path, meta))
         self._current = None
 

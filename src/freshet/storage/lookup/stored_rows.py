@@ -1,7 +1,7 @@
 """Finds the rows of a primary-key table at one snapshot, by key.
 
     1. keys are grouped by table partition and bucket, as rows are when they are written
-    2. of each bucket, files in whose key range no key lies are left out
+    2. of each bucket, files in whose key range no key lies, or whose indexes show that they have none, are left out
     3. every run of the others is asked for the keys (`RunLookup`), and what the runs have of a key is merged by the
        table's engine, as a scan would: deletes hide, sequence fields decide, level 0 is passed over where scans do
        that, rows that a deletion vector marks are not there
@@ -23,6 +23,7 @@ from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import data_files_ahead
+from freshet.storage.files.file_evidence import FileEvidence
 from freshet.storage.lookup.cached_lookup import bucket_lookup
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
 from freshet.storage.lookup.key_join import key_join
@@ -134,7 +135,12 @@ class StoredBucket:
         files = UnmarkedRows(asked, BucketVectors(store.vectors, self.index_files))
         lookup = RunLookup(files, key_columns, store.key_types, comparator)
         visible = [file for file in self.files if file.level > 0 or not store.options.hides_level_0]
-        near = [file for file, _, _ in lookup.files_of_keys(visible, keys)]
+        evidence, bucket_id = FileEvidence(store), (self.partition, self.bucket)
+        near = [
+            file
+            for file, start, end in lookup.files_of_keys(visible, keys)
+            if evidence.may_have_keys(bucket_id, file, keys.slice(start, end - start))
+        ]
         with data_files_ahead(store, ((self.partition, self.bucket, file) for file in near if asked.is_read(file))):
             for section in interval_partition(near, comparator):
                 candidates: list[pa.Table] = []
@@ -154,17 +160,19 @@ def _by_bucket(
     if snapshot is None or not keys.num_rows:
         return
     partitions, codes = [EMPTY_ROW], np.zeros(keys.num_rows, np.int64)
-    if store.schema.partition_keys:
+    if store.schema.partition_keys and not store.schema.keys_cross_partitions:
         partitions, codes = distinct_rows(
             [keys.column(name) for name in store.schema.partition_keys], store.partition_types
         )
-    entries = live_entries(store.manifests, snapshot, partition=frozenset(partitions).__contains__)
+    is_anywhere = store.schema.keys_cross_partitions
+    wanted = None if is_anywhere else frozenset(partitions).__contains__
+    entries = live_entries(store.manifests, snapshot, partition=wanted)
     indexes = store.manifests.marking_files(snapshot.index_manifest)
     by_partition: dict[bytes, list[ManifestEntry]] = {}
     for entry in entries:
         by_partition.setdefault(entry.partition, []).append(entry)
-    for code, partition in enumerate(partitions):
-        rows = np.flatnonzero(codes == code)
+    for code, partition in enumerate(sorted(by_partition) if is_anywhere else partitions):
+        rows = np.arange(keys.num_rows) if is_anywhere else np.flatnonzero(codes == code)
         for bucket, members in _buckets_of(store, partition, by_partition.get(partition, []), keys, rows, metrics):
             yield replace(bucket, index_files=indexes.get((partition, bucket.bucket), ())), members
 

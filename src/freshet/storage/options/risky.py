@@ -10,7 +10,7 @@ Options of Paimon that are taken and do nothing here (`unheeded_options`):
 
 | option | why |
 |---|---|
-| `file-index.read.enabled`, `file-index.<kind>.columns` | indexes of files are neither read nor written |
+| `file-index.<type>.columns`, but for bloom-filter and bitmap | such indexes are not written |
 | `write-buffer-for-append` | rows of append tables are always buffered |
 | `record-level.expire-time` | rows of tables without a primary key do not expire |
 | `postpone.merge-on-read` | rows that wait for their bucket are read once a compaction has put them there |
@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.declaration import OPTIONS
+from freshet.storage.options.file_indexes import PREFIX, WRITTEN, indexed_columns
 
 
 def risky_options(options: CoreOptions) -> list[str]:
@@ -37,13 +38,11 @@ def risky_options(options: CoreOptions) -> list[str]:
 def unheeded_options(options: CoreOptions) -> list[str]:
     """A sentence for each option that was set and does nothing."""
     warnings = []
-    indexes = [key for key in options.given if key.startswith("file-index.") and key.endswith(".columns")]
-    if options.file_index_read_enabled and "file-index.read.enabled" in options.given:
-        indexes.append("file-index.read.enabled")
+    indexes = {f"{PREFIX}{each.kind}.columns" for each in indexed_columns(options.given) if each.kind not in WRITTEN}
     if indexes:
         warnings.append(
-            f"{', '.join(sorted(indexes))} has no effect: indexes of files are neither read nor written by Freshet; "
-            "filters skip files by their statistics (metadata.stats-mode)"
+            f"{', '.join(sorted(indexes))} has no effect: of the indexes of data files, Freshet writes "
+            f"{' and '.join(sorted(WRITTEN))}"
         )
     if options.write_buffer_for_append:
         warnings.append(

@@ -21,8 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
+from freshet.storage.files.file_evidence import FileEvidence
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.sorted_runs import files_of, interval_partition
 from freshet.storage.metadata.live_files import live_entries
@@ -84,7 +86,7 @@ def plan_scan(
     buckets = _files_by_bucket(store, snapshot, scan_filter, keeps_level=keeps)
     packing = Packing(store.options.split_target_size_bytes, store.options.split_open_file_cost_bytes)
     comparator = KeyComparator(store.key_types) if store.schema.has_primary_key else None
-    statistics = FileStatistics(store.schemas, store.schema)
+    statistics, evidence = FileStatistics(store.schemas, store.schema), FileEvidence(store)
     splits: list[Split] = []
     indexes = store.manifests.marking_files(snapshot.index_manifest)
     for (partition, bucket), (total_buckets, files) in sorted(buckets.items()):
@@ -92,7 +94,13 @@ def plan_scan(
         hides_level_0 = skips_level_0 and all(file.level > 0 for file in files)
         are_unique = hides_level_0 and (is_first_row or all(file.is_delete_free for file in files))
         kept = bucket_files(
-            files, scan_filter, statistics, constants, keys_are_unique=are_unique, makes_rows=makes_rows
+            files,
+            scan_filter,
+            statistics,
+            constants,
+            keys_are_unique=are_unique,
+            makes_rows=makes_rows,
+            by_index=partial(evidence.may_match, (partition, bucket)),
         )
         for group, is_raw in split_bucket(kept, packing, comparator, keys_are_unique=are_unique):
             names = {file.file_name for file in group}

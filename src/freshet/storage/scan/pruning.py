@@ -6,6 +6,7 @@
 | bucket | equality or IN on every column of the bucket key | the partition has a fixed number of buckets |
 | file | conjuncts on key columns, against key statistics | always: all rows of a key pass or fail together |
 | file | any conjunct, against value statistics | append tables, and buckets whose files share no key |
+| file | the same conjuncts, against its indexes (`file_evidence`) | after the statistics |
 | whole bucket | any conjunct: every file of it fails | files overlap, and merging takes whole rows |
 
 A file of an overlapping bucket must not be left out because of its values: it may hold the newest row of a key whose
@@ -21,7 +22,7 @@ Source: MERGING.md §6.1; FORMAT.md §6, §13.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -231,6 +232,9 @@ class _StatsPlan:
     absent: tuple[str, ...]
 
 
+IndexTest = Callable[[DataFileMeta, Predicate, Mapping[str, ColumnStats]], bool]
+
+
 def bucket_files(
     files: Sequence[DataFileMeta],
     scan_filter: ScanFilter | None,
@@ -239,9 +243,11 @@ def bucket_files(
     *,
     keys_are_unique: bool = False,
     makes_rows: bool = False,
+    by_index: IndexTest = lambda _file, _predicate, _stats: True,
 ) -> list[DataFileMeta]:
     """The files of one bucket that must be read. `of_partition` are the constants of the partition columns.
 
+    `by_index` is false where the indexes of a file show that no row of it can pass a filter; it is asked last.
     `keys_are_unique`: no key is in two of the files, although their ranges may overlap. `makes_rows`: merged rows may
     have values that no row in a file has.
     """
@@ -250,7 +256,11 @@ def bucket_files(
     key_part = scan_filter.key_part
     kept = list(files)
     if key_part is not None:
-        kept = [file for file in files if key_part.may_match(statistics.keys_of(file), file.row_count)]
+        kept = []
+        for file in files:
+            of_keys = statistics.keys_of(file)
+            if key_part.may_match(of_keys, file.row_count) and by_index(file, key_part, of_keys):
+                kept.append(file)
     if not kept:
         return []
 
@@ -259,7 +269,7 @@ def bucket_files(
         for name, constant in of_partition.items():
             is_null = constant.null_count != 0
             stats[name] = ColumnStats(constant.min_value, constant.max_value, file.row_count if is_null else 0)
-        return scan_filter.predicate.may_match(stats, file.row_count)
+        return scan_filter.predicate.may_match(stats, file.row_count) and by_index(file, scan_filter.predicate, stats)
 
     if not scan_filter.schema.has_primary_key or keys_are_unique or not files_may_overlap(kept):
         return [file for file in kept if may_match(file)]

@@ -31,6 +31,7 @@ from freshet.storage.options.refusal import Access
 from freshet.storage.options.supported import check_access
 from freshet.storage.schema.engine_validation import check_engine
 from freshet.storage.schema.file_formats import check_file_formats
+from freshet.storage.schema.file_indexes import check_file_indexes
 from freshet.storage.schema.log_validation import check_log_options
 from freshet.storage.schema.record_expiry import time_column
 
@@ -147,6 +148,7 @@ def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Coll
     check_engine(schema, options, typed)
     _check_file_names(options)
     check_file_formats(schema, options)
+    check_file_indexes(schema, options.given)
     time_column(schema, options)
     of_changelogs = options.changelog_file_stats_mode_given
     if of_changelogs is not None:

@@ -100,6 +100,7 @@ class ReadOptions:
     """How long a reader of changes waits before it looks for the next snapshot again."""
     streaming_read_delay_ms = Option("streaming.read.snapshot.delay", DURATION, 0)
     """Age at which a snapshot is given to readers of changes that follow the table."""
-    file_index_read_enabled = Option("file-index.read.enabled", FLAG, True, status=Status.TOLERATED)
-    """Has no effect here: indexes of files (bloom filters, bitmaps) are neither read nor written; files are skipped by
-    their statistics."""
+    file_index_read_enabled = Option("file-index.read.enabled", FLAG, True)
+    """Scans with a filter ask the indexes of data files (bloom filters, bitmaps) which of them can be left out."""
+    file_index_in_manifest_threshold_bytes = Option("file-index.in-manifest-threshold", SIZE, 500)
+    """Indexes of a data file up to this size are in its manifest entry, larger ones in a file next to it."""

@@ -1,0 +1,46 @@
+"""Which columns of a table get indexes in its data files: the options `file-index.<type>.columns`.
+
+    file-index.bloom-filter.columns = id,name
+    file-index.bloom-filter.id.items = 200000        a parameter of one column
+
+Source: FORMAT.md §11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+PREFIX: Final = "file-index."
+WRITTEN: Final = frozenset({"bloom-filter", "bitmap"})
+"""Types of indexes that are written; range bitmaps are read, others passed over."""
+
+_COLUMNS: Final = ".columns"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedColumn:
+    """One index of one column."""
+
+    kind: str
+    column: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """By the last part of their keys."""
+
+    def key(self, parameter: str) -> str:
+        """The option of a parameter."""
+        return f"{PREFIX}{self.kind}.{self.column}.{parameter}"
+
+
+def indexed_columns(given: Mapping[str, str]) -> tuple[IndexedColumn, ...]:
+    """What the options of a table ask for, in the order of their keys."""
+    found = []
+    for key in sorted(given):
+        if key.startswith(PREFIX) and key.endswith(_COLUMNS):
+            kind = key[len(PREFIX) : -len(_COLUMNS)]
+            for column in filter(None, (name.strip() for name in given[key].split(","))):
+                start = f"{PREFIX}{kind}.{column}."
+                parameters = {name[len(start) :]: text for name, text in given.items() if name.startswith(start)}
+                found.append(IndexedColumn(kind, column, parameters))
+    return tuple(found)

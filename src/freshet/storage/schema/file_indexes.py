@@ -1,0 +1,58 @@
+"""Which columns may have indexes in data files.
+
+Of types that are not written (range bitmaps) the columns must be there; other writers make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from freshet.storage.codec.bitmap_index import can_have_bitmap
+from freshet.storage.codec.bloom_filter import FPP, ITEMS
+from freshet.storage.codec.file_index import BITMAP, BLOOM_FILTER
+from freshet.storage.codec.index_hashes import can_be_hashed
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.file_indexes import IndexedColumn, indexed_columns
+
+TYPES: Final = {BLOOM_FILTER: can_be_hashed, BITMAP: can_have_bitmap}
+"""The types that are written, and whether a column of a type of data can have one."""
+
+
+def check_file_indexes(schema: TableSchema, given: Mapping[str, str]) -> None:
+    """Refuses columns that are not there, and types of data that an index cannot have."""
+    for index in indexed_columns(given):
+        option = f"file-index.{index.kind}.columns"
+        if index.column not in schema.by_name:
+            raise InvalidRequestError(
+                f"{option} names column {index.column!r}, which is not there; columns are "
+                f"{', '.join(schema.column_names)}",
+                option=option,
+                column=index.column,
+            )
+        data_type = schema.by_name[index.column].type
+        if index.kind in TYPES and not TYPES[index.kind](data_type):
+            raise UnsupportedFeatureError(
+                f"{option} names column {index.column!r} of type {data_type}, for which the format has no such index; "
+                "leave it out",
+                option=option,
+            )
+        if index.kind == BLOOM_FILTER:
+            bloom_size(index)
+
+
+def bloom_size(index: IndexedColumn) -> tuple[int, float]:
+    """Items and share of false positives of a bloom filter."""
+    try:
+        items, fpp = int(index.parameters.get("items", ITEMS)), float(index.parameters.get("fpp", FPP))
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"{index.key('items')} and fpp must be numbers: {error}", option=index.key("items")
+        ) from error
+    if items < 1 or not 0 < fpp < 1:
+        raise InvalidRequestError(
+            f"{index.key('items')} must be positive, not {items}, and {index.key('fpp')} between 0 and 1, not {fpp}",
+            option=index.key("items"),
+        )
+    return items, fpp
