@@ -37,7 +37,7 @@ from freshet.storage.catalog import is_word
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options import IMMUTABLE_KEYS, CoreOptions, MergeEngine, check_option_keys
+from freshet.storage.options import DYNAMIC_BUCKET, IMMUTABLE_KEYS, CoreOptions, MergeEngine, check_option_keys
 
 METADATA_COLUMNS: Final = ("_op", "_source", "_ts_ms", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """What `select` sees besides the payload's fields."""
@@ -239,9 +239,11 @@ def _table(config: PipelineConfig) -> Iterator[Problem]:
         if len(set(names)) != len(names):
             yield Problem(("table", key), f"{key} names a column twice")
     outside = [name for name in table.partition_by if table.primary_key and name not in table.primary_key]
-    if outside:
+    if outside and CoreOptions.bucket.of(table.options) != DYNAMIC_BUCKET:
         yield Problem(
-            ("table", "primary_key"), f"primary_key must contain the partition columns; add {', '.join(outside)}"
+            ("table", "primary_key"),
+            f"primary_key must contain the partition columns; add {', '.join(outside)}, or leave the option bucket "
+            "out: then rows move between partitions",
         )
     for column in CoreOptions.sequence_field.of(table.options):
         if column not in table.columns:

@@ -1,8 +1,8 @@
 """The schema of a table at one schema id.
 
 Invariants: field ids are unique in the whole schema (nested ones too) and never above `highest_field_id`; partition
-keys are columns; primary keys are NOT NULL columns and contain every partition key (checked at creation by
-`freshet.storage.catalog`). The options are exactly what the user typed; defaults are not stored.
+keys are columns; primary keys are NOT NULL columns (checked at creation by `freshet.storage.catalog`). The options are
+exactly what the user typed; defaults are not stored.
 
 Source: FORMAT.md §2.
 """

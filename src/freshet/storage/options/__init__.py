@@ -4,7 +4,7 @@ Other packages import from here.
 """
 
 from freshet.storage.options.aggregate_function import CAPABILITIES
-from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.choices import DYNAMIC_BUCKET, ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.options.keys import IMMUTABLE_KEYS
@@ -14,6 +14,7 @@ from freshet.storage.options.values import option_texts
 
 __all__ = [
     "CAPABILITIES",
+    "DYNAMIC_BUCKET",
     "HIDDEN",
     "IMMUTABLE_KEYS",
     "ChangelogProducer",
