@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from freshet import Catalog
@@ -136,3 +138,33 @@ def test_a_keyed_table_is_continued_with_its_indexes(tmp_path: Path, paimon: Pai
     assert len(judge.read_rows()) == 60
     assert all("bloom-filter" in container["k"] for container in indexes(table))
     assert not table.check().damage
+
+
+def test_no_row_is_lost_by_indexes_of_other_types(tmp_path: Path, paimon: PaimonJudge) -> None:
+    """DECIMAL has units in an index, TIMESTAMP(9) microseconds: bounds in them are not those of the values."""
+    judge = paimon.create_table(
+        tmp_path / "db.db" / "t",
+        {"d": "DECIMAL(10, 2)", "t": "TIMESTAMP(9)", "m": "MAP<STRING, INT>"},
+        options={
+            "bucket": "-1",
+            "metadata.stats-mode": "none",
+            "file-index.range-bitmap.columns": "d",
+            "file-index.bitmap.columns": "t,m[a]",
+        },
+    )
+    instants = pa.array([1_000_100, 1_000_900], pa.int64()).view(pa.timestamp("ns"))
+    decimals = pa.array([Decimal("3.07"), Decimal("99.50")], pa.decimal128(10, 2))
+    maps = pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int32()))
+    judge.write(pa.table({"d": decimals, "t": instants, "m": maps}))
+    table = Table.open(judge.location)
+    between = pa.scalar(1_000_500, pa.timestamp("ns"))
+    for predicate in (
+        col("d") == Decimal("3.07"),
+        col("d") < Decimal(50),
+        col("d").is_in([Decimal("99.50")]),
+        col("t") < between,
+        col("t") > between,
+        col("t") == pa.scalar(1_000_900, pa.timestamp("ns")),
+    ):
+        assert table.scan(filter=predicate).to_arrow().num_rows == 1, predicate
+    assert table.with_options({"file-index.read.enabled": "false"}).scan().count() == 2

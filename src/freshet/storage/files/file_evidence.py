@@ -23,7 +23,7 @@ import pyarrow as pa
 from freshet.storage.codec.bitmap_index import ColumnValues, decode_bitmap_index, decode_range_bitmap, plain_value
 from freshet.storage.codec.bloom_filter import BloomFilter
 from freshet.storage.codec.file_index import BITMAP, BLOOM_FILTER, INDEX_SUFFIX, RANGE_BITMAP, decode_file_index
-from freshet.storage.codec.index_hashes import FLOATS, NUMBERS, TEXTS, value_hashes
+from freshet.storage.codec.index_hashes import FLOATS, NUMBERS, TEXTS, TIMESTAMPS, value_hashes
 from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import StorageError
 from freshet.storage.filters.literal import Literal, canonical
@@ -60,7 +60,7 @@ class ColumnEvidence:
         """False if no row has a value that compares so."""
         if op == "==":
             return self.may_have(literal)
-        if op == "!=" or self.data_type.root in FLOATS:
+        if op == "!=" or self.data_type.root in FLOATS or self._is_cut:
             return True
         wanted = plain_value(literal.scalar, self.data_type)
         for known in self.values:
@@ -77,6 +77,11 @@ class ColumnEvidence:
             if (op == ">" and high <= wanted) or (op == ">=" and high < wanted):
                 return False
         return True
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether indexes have the values less finely than the column: nanoseconds as microseconds."""
+        return self.data_type.root in TIMESTAMPS and (self.data_type.precision or 0) > 6
 
     @property
     def may_be_null(self) -> bool:
@@ -206,7 +211,7 @@ def may_be_true(
 def _decoded(indexes: Mapping[str, bytes | None], data_type: ScalarType) -> ColumnEvidence:
     bloom, values = None, []
     for kind, data in indexes.items():
-        if kind not in _READ:
+        if kind not in _READ or data_type.root is TypeRoot.DECIMAL:
             continue
         if data is None:  # no value but NULL, of whose number nothing is said
             values.append(ColumnValues(0, None, frozenset()))
