@@ -5,6 +5,7 @@
 | W1 ingest | fixed buckets, dynamic ones, and Apache Paimon's Java API with its own assigner of dynamic ones |
 | small commits | 1000 random known keys, and 1000 new ones, into a compacted table of 10 M keys: median of 40 |
 | W9 | the job of record with two buckets and with dynamic ones |
+| placement | tables whose rows move between partitions, files with indexes (`placement_bench`) |
 | W5 merge read | five overlapping runs in files of each format; Apache Paimon reads ORC as well |
 """
 
@@ -25,6 +26,7 @@ from bench.cdc_bench import RECORDS, CdcRun
 from bench.lookup_worker import SCHEMA, rows_of
 from bench.measure import Answer, Contestant, check_equal, measure, report
 from bench.peers import Peer
+from bench.placement_bench import placement
 from bench.results import Results
 from bench.storage_bench import location, make, start_peers, writing
 from bench.workloads import W1, W5, Workload
@@ -48,6 +50,8 @@ def buckets(results: Results, folder: Path, factor: float, rounds: int, without:
         _ingest(results, everyone, folder, factor, rounds)
         _formats(results, everyone, folder, factor, rounds)
     _small_commits(results, folder, int(KEYS * factor))
+    if "placement" not in without:
+        placement(results, folder, factor)
     if "cdc" not in without:
         _of_record(results, folder, max(1000, int(RECORDS * factor)), rounds)
 
