@@ -378,6 +378,14 @@ def test_what_does_not_go_with_moving_rows_is_refused(options: dict[str, str], m
         create(tmp_path, **options)
 
 
+def test_a_hash_index_is_not_repaired_into_such_a_table(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    write(table, (1, "a", 1, "+I"))
+    with pytest.raises(InvalidRequestError, match="has no hash index: its rows move"):
+        table.repair_hash_indexes()
+    assert len(table.snapshots()) == 1
+
+
 def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = create(tmp_path)
     monkeypatch.setattr("freshet.storage.place_index.share_index.is_rocksdb_installed", lambda: False)

@@ -58,6 +58,12 @@ def repair_hash_indexes(store: TableStore, on_bucket: Callable[[int, int], None]
         raise InvalidRequestError(
             f"table {store.name} has no dynamic buckets (bucket=-1), so it has no hash index", table=store.name
         )
+    if store.moves_rows:
+        raise InvalidRequestError(
+            f"table {store.name} has no hash index: its rows move between partitions, and each writer builds the index "
+            "of its keys by itself where it is missing or damaged (cross-partition-upsert.index-dir)",
+            table=store.name,
+        )
     store.check_writable()
     snapshot = store.snapshots.latest()
     indexes = _index_files(store, snapshot)
