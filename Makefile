@@ -22,7 +22,7 @@ ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars versitygw demo demo-join demo-clean test test-all soak lint format reference bench docs clean
+.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars jars-s3 versitygw demo demo-join demo-clean test test-all soak lint format reference bench docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -84,6 +84,10 @@ jars: venv
 	@$(BIN)/python -m freshet.pipeline.spark.jars spark-kafka kafka-broker paimon >/dev/null
 	@$(BIN)/python -m freshet prepare
 
+# Hadoop's S3A, for slow tests of checkpoints in S3: 690 MB, once per machine.
+jars-s3: jars
+	@$(BIN)/python -m freshet jars --s3 >/dev/null
+
 # The S3 server of slow tests, which take it from the PATH or make it themselves: five minutes, once, with Go.
 versitygw: venv
 	@$(BIN)/python -m tests.kit.versitygw
@@ -100,7 +104,7 @@ demo-clean:
 test: venv venv-pypaimon frames jars
 	$(TESTS) -m "not slow" $(ARGS)
 
-test-all: venv venv-pypaimon venv-flink frames jars
+test-all: venv venv-pypaimon venv-flink frames jars jars-s3
 	FRESHET_ALL_EXAMPLES=1 $(TESTS) $(ARGS)
 
 # FRESHET_SOAK_SHARE=0.1 runs a tenth of each count, FRESHET_SOAK_SEED=… repeats a run.
