@@ -1,10 +1,8 @@
-"""File indexes, byte by byte: the container, bloom filters, bitmaps, and the hashes of values."""
+"""File indexes, byte by byte: the container, bloom filters, and the hashes of values."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freshet.storage.codec.bitmap_index import (
-    BitmapIndexBuilder,
-    ColumnValues,
-    decode_bitmap_index,
-    decode_range_bitmap,
-)
 from freshet.storage.codec.bloom_filter import BloomFilter, BloomFilterBuilder
 from freshet.storage.codec.file_index import decode_file_index, encode_file_index
 from freshet.storage.codec.index_hashes import mixed, value_hashes, xxh64
@@ -73,6 +65,14 @@ def test_numbers_are_mixed_as_java_does(numbers: list[int]) -> None:
     assert mixed(np.array(numbers, np.int64)).view(np.int64).tolist() == [wang(number) for number in numbers]
 
 
+def test_every_nan_has_one_hash() -> None:
+    """The processor makes NaN with a sign, filters ask for NaN without."""
+    nans = np.array([np.nan, -np.nan, np.inf - np.inf]).astype(np.float64)
+    nans[1] = np.uint64(0xFFF8000000000000).view(np.float64)
+    for text, kind in (("DOUBLE", np.float64), ("FLOAT", np.float32)):
+        assert len(set(value_hashes(pa.array(nans.astype(kind)), scalar(text)).tolist())) == 1
+
+
 def test_instants_are_milliseconds_up_to_precision_3_and_microseconds_beyond() -> None:
     moment = datetime.datetime(2026, 11, 24, 12, 0, 0, 123456)
     micros = int(moment.replace(tzinfo=datetime.UTC).timestamp() * 1_000_000)
@@ -106,56 +106,6 @@ def test_a_bloom_filter_tells_most_others_apart() -> None:
 def test_the_size_of_a_filter_follows_from_items_and_fpp() -> None:
     encoded = BloomFilterBuilder().encode()
     assert (len(encoded) - 4, int.from_bytes(encoded[:4], "big")) == (599_067, 3)
-
-
-def test_a_bitmap_index_is_that_of_apache_paimon() -> None:
-    builder = BitmapIndexBuilder(scalar("STRING"))
-    builder.add(pa.array(["a", "b"]))
-    builder.add(pa.array(["a", None]))
-    wanted = (
-        "02 00000004 00000002 01 fffffffc 00000012 00000001 00000001 61 00000000 0000001e 00000002 00000001 61 "
-        "00000000 00000014 00000001 62 fffffffe ffffffff"
-    )
-    encoded = builder.encode()
-    assert encoded[:-20] == bytes.fromhex(wanted)
-    assert decode_bitmap_index(encoded, scalar("STRING")) == ColumnValues(4, True, frozenset({b"a", b"b"}))
-
-
-VALUES: Sequence[tuple[str, st.SearchStrategy[Any]]] = [
-    ("TINYINT", st.integers(-128, 127)),
-    ("INT", st.integers(-(2**31), 2**31 - 1)),
-    ("BIGINT", st.integers(-(2**63), 2**63 - 1)),
-    ("BOOLEAN", st.booleans()),
-    ("STRING", st.text(max_size=30)),
-    ("DATE", st.dates()),
-]
-
-
-@pytest.mark.parametrize(("text", "values"), VALUES, ids=[text for text, _ in VALUES])
-@given(data=st.data())
-def test_bitmap_indexes_have_the_values_of_all_rows(
-    text: str, values: st.SearchStrategy[Any], data: st.DataObject
-) -> None:
-    drawn = data.draw(st.lists(st.none() | values, max_size=60))
-    builder, kind = BitmapIndexBuilder(scalar(text)), arrow_type(scalar(text))
-    cut = len(drawn) // 2
-    builder.add(pa.array(drawn[:cut], kind))
-    builder.add(pa.array(drawn[cut:], kind))
-    found = decode_bitmap_index(builder.encode(), scalar(text))
-    assert found.row_count == len(drawn)
-    assert found.has_nulls is (None in drawn)
-    assert found.values is not None
-    assert len(found.values) == len({value for value in drawn if value is not None})
-
-
-def test_a_bitmap_index_of_version_1() -> None:
-    data = bytes.fromhex("01 00000004 00000002 01 fffffffc 00000001 61 00000000 00000001 62 fffffffe")
-    assert decode_bitmap_index(data, scalar("STRING")) == ColumnValues(4, True, frozenset({b"a", b"b"}))
-
-
-def test_the_head_of_a_range_bitmap() -> None:
-    data = bytes.fromhex("00000019 01 00000005 00000003 00000007 0000002a 00000010") + b"\0" * 40
-    assert decode_range_bitmap(data, scalar("INT")) == ColumnValues(5, None, None, (7, 42))
 
 
 @given(

@@ -90,7 +90,8 @@ def test_what_is_refused_has_a_refusal() -> None:
     ("options", "named"),
     [
         ({"file-index.bloom-filter.columns": "id", "file-index.bitmap.columns": "id"}, []),
-        ({"file-index.range-bitmap.columns": "id"}, ["file-index.range-bitmap.columns"]),
+        ({"file-index.range-bitmap.columns": "id"}, []),
+        ({"file-index.bsi.columns": "id"}, ["file-index.bsi.columns"]),
         ({"write-buffer-for-append": "true"}, ["write-buffer-for-append"]),
         ({"write-buffer-for-append": "false", "bucket": "4"}, []),
     ],

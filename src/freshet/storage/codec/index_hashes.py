@@ -54,6 +54,7 @@ def numbers_of(values: pa.Array[Any], data_type: ScalarType) -> Int64s:
     """Values of a type that is no text, as the numbers that stand for them in file indexes."""
     if data_type.root in FLOATS:
         floats = values.to_numpy(zero_copy_only=False)
+        floats = np.where(np.isnan(floats), floats.dtype.type(np.nan), floats)  # the sign of NaN is not hashed
         width = floats.dtype.itemsize
         return np.ascontiguousarray(floats).view(f"i{width}").astype(np.int64)
     storage: Any = values

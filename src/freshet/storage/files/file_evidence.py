@@ -2,7 +2,7 @@
 
 Two phases: what manifest entries hold is asked first, files next to data files are read only for those that are left.
 An index is of the columns that the file was written with. They are mapped by field id; where the type of a column has
-changed the index says nothing, but for integers and text, which stay the same numbers and bytes.
+changed so that values change when they are read, the index says nothing.
 
 The answer is "no" only where it is certain. An index that is missing or damaged is reported, and says nothing: data
 files are read then.
@@ -13,93 +13,40 @@ Source: FORMAT.md §11.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.codec.bitmap_index import ColumnValues, decode_bitmap_index, decode_range_bitmap, plain_value
+from freshet.storage.casts.evolution import keeps_bounds
+from freshet.storage.codec.bitmap_index import BitmapIndex
 from freshet.storage.codec.bloom_filter import BloomFilter
 from freshet.storage.codec.file_index import BITMAP, BLOOM_FILTER, INDEX_SUFFIX, RANGE_BITMAP, decode_file_index
-from freshet.storage.codec.index_hashes import FLOATS, NUMBERS, TEXTS, TIMESTAMPS, value_hashes
+from freshet.storage.codec.index_keys import KeyForm
+from freshet.storage.codec.range_bitmap import RangeBitmap
 from freshet.storage.codec.stats import ColumnStats
-from freshet.storage.exceptions import StorageError
+from freshet.storage.exceptions import CorruptDataError, StorageError
+from freshet.storage.filters.indexed_rows import ColumnIndex, ColumnIndexes, IndexOfColumn, rows_that_may_match
 from freshet.storage.filters.literal import Literal, canonical
-from freshet.storage.filters.predicate import And, Comparison, IsIn, IsNull, Or, Predicate, conjunction
+from freshet.storage.filters.predicate import IsIn, Predicate, conjunction
 from freshet.storage.io.cache_settings import CacheKind
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
+from freshet.storage.model.data_type import DataType, TypeRoot
 from freshet.storage.model.manifest import BucketId
+from freshet.storage.paths import file_format_of
+from freshet.storage.schema.file_indexes import TYPES
 
-_READ: Final = frozenset({BLOOM_FILTER, BITMAP, RANGE_BITMAP})
-_INTEGERS: Final = NUMBERS - {TypeRoot.DATE, TypeRoot.TIME}
+_READERS: Final[Mapping[str, Callable[[KeyForm, bytes], ColumnIndex]]] = {
+    BLOOM_FILTER: lambda _, data: BloomFilter.decode(data),
+    BITMAP: BitmapIndex,
+    RANGE_BITMAP: RangeBitmap,
+}
 
 KEYS_MAX: Final = 1000
 """Of more keys that are looked up together, hardly a file has none."""
 
 _LOG: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnEvidence:
-    """The indexes of one column of one file."""
-
-    data_type: ScalarType
-    """Of the column in the file."""
-    bloom: BloomFilter | None = None
-    values: tuple[ColumnValues, ...] = ()
-
-    def may_have(self, literal: Literal) -> bool:
-        """False if no row has the value."""
-        return any(self._may_have(form) for form in _forms(literal, self.data_type))
-
-    def may_be(self, op: str, literal: Literal) -> bool:
-        """False if no row has a value that compares so."""
-        if op == "==":
-            return self.may_have(literal)
-        if op == "!=" or self.data_type.root in FLOATS or self._is_cut:
-            return True
-        wanted = plain_value(literal.scalar, self.data_type)
-        for known in self.values:
-            if known.values is not None and not known.values:
-                return False
-            bounds = known.bounds
-            if bounds is None and known.values:
-                bounds = min(known.values), max(known.values)
-            if bounds is None:
-                continue
-            low, high = bounds
-            if (op == "<" and low >= wanted) or (op == "<=" and low > wanted):
-                return False
-            if (op == ">" and high <= wanted) or (op == ">=" and high < wanted):
-                return False
-        return True
-
-    @property
-    def _is_cut(self) -> bool:
-        """Whether indexes have the values less finely than the column: nanoseconds as microseconds."""
-        return self.data_type.root in TIMESTAMPS and (self.data_type.precision or 0) > 6
-
-    @property
-    def may_be_null(self) -> bool:
-        """False if no row is NULL there."""
-        return all(known.has_nulls is not False for known in self.values)
-
-    def _may_have(self, value: pa.Array[Any]) -> bool:
-        if self.bloom is not None and not self.bloom.may_have(value_hashes(value, self.data_type))[0]:
-            return False
-        if not self.values or self.data_type.root in FLOATS:
-            return True
-        plain = plain_value(value[0], self.data_type)
-        for known in self.values:
-            if known.values is not None and plain not in known.values:
-                return False
-            if known.bounds is not None and not known.bounds[0] <= plain <= known.bounds[1]:
-                return False
-        return True
 
 
 class FileEvidence:
@@ -116,16 +63,13 @@ class FileEvidence:
         known of its columns besides."""
         if not self._is_on or not (file.embedded_index or any(map(_is_index, file.extra_files))):
             return True
-        columns = predicate.columns()
-        if file.embedded_index is not None:
-            evidence = self._evidence(file, file.embedded_index, columns, "its manifest entry")
-            if not may_be_true(predicate, evidence, stats, file.row_count):
-                return False
+        if file.embedded_index is not None and not self._may_be_true(
+            file, file.embedded_index, "its manifest entry", predicate, stats
+        ):
+            return False
         for path in self._paths(bucket_id, file):
             data = self._beside(path)
-            if data is None:
-                continue
-            if not may_be_true(predicate, self._evidence(file, data, columns, path), stats, file.row_count):
+            if data is not None and not self._may_be_true(file, data, path, predicate, stats):
                 return False
         return True
 
@@ -165,85 +109,50 @@ class FileEvidence:
             _LOG.warning("the index %s of a data file is not used, its rows are read: %s", path, error)
             return None
 
-    def _evidence(
-        self, file: DataFileMeta, data: bytes, columns: frozenset[str], place: str
-    ) -> Mapping[str, ColumnEvidence]:
-        """By column of the table."""
-        schema, found = self._store.schema, {}
+    def _may_be_true(
+        self, file: DataFileMeta, data: bytes, place: str, predicate: Predicate, stats: Mapping[str, ColumnStats]
+    ) -> bool:
         try:
-            written = schema if file.schema_id == schema.id else self._store.schemas.schema(file.schema_id)
-            indexes = decode_file_index(data)
-            for name in columns & schema.by_name.keys():
-                field = schema.by_name[name]
-                old = written.by_id.get(field.id)
-                if old is not None and old.name in indexes and _is_same(old.type, field.type):
-                    assert isinstance(old.type, ScalarType)
-                    found[name] = _decoded(indexes[old.name], old.type)
+            indexes = self._indexes(file, data, predicate.columns())
+            rows = rows_that_may_match(predicate, indexes, file.row_count, stats)
         except StorageError as error:
+            self._store.env.forget_immutable(place, CacheKind.FILE_INDEX)
             _LOG.warning(
                 "the index of data file %s in %s is not used, its rows are read: %s", file.file_name, place, error
             )
-            return {}
+            return True
+        return rows is None or bool(rows)
+
+    def _indexes(self, file: DataFileMeta, data: bytes, columns: frozenset[str]) -> ColumnIndexes:
+        """By column of the table. Partition columns inside files are not trusted."""
+        schema, found = self._store.schema, {}
+        written = schema if file.schema_id == schema.id else self._store.schemas.schema(file.schema_id)
+        stored = decode_file_index(data)
+        for name in (columns & schema.by_name.keys()).difference(schema.partition_keys):
+            field = schema.by_name[name]
+            old = written.by_id.get(field.id)
+            if old is not None and old.name in stored and _is_same(old.type, field.type, file.file_name):
+                found[name] = _opened(stored[old.name], old.type, file.row_count)
         return found
 
 
-def may_be_true(
-    predicate: Predicate, evidence: Mapping[str, ColumnEvidence], stats: Mapping[str, ColumnStats], row_count: int
-) -> bool:
-    """False only if the bound filter is TRUE for no row of a file with these indexes and statistics."""
-    match predicate:
-        case And(children=children):
-            return all(may_be_true(child, evidence, stats, row_count) for child in children)
-        case Or(children=children):
-            return any(may_be_true(child, evidence, stats, row_count) for child in children)
-    if not predicate.may_match(stats, row_count):
-        return False
-    match predicate:
-        case Comparison(column=column, op=op, value=literal) if column in evidence:
-            return evidence[column].may_be(op, literal)
-        case IsIn(column=column, values=literals) if column in evidence:
-            return any(evidence[column].may_have(literal) for literal in literals)
-        case IsNull(column=column) if column in evidence:
-            return evidence[column].may_be_null
-    return True
-
-
-def _decoded(indexes: Mapping[str, bytes | None], data_type: ScalarType) -> ColumnEvidence:
-    bloom, values = None, []
-    for kind, data in indexes.items():
-        if kind not in _READ or data_type.root is TypeRoot.DECIMAL:
+def _opened(stored: Mapping[str, bytes | None], data_type: DataType, row_count: int) -> list[IndexOfColumn]:
+    """The indexes of a column; kinds that are not known are passed over."""
+    form, found = KeyForm.of(data_type), []
+    for kind, data in stored.items():
+        if form is None or kind not in _READERS or not TYPES[kind](data_type):
             continue
-        if data is None:  # no value but NULL, of whose number nothing is said
-            values.append(ColumnValues(0, None, frozenset()))
-        elif kind == BLOOM_FILTER:
-            bloom = BloomFilter.decode(data)
-        elif kind == BITMAP:
-            values.append(decode_bitmap_index(data, data_type))
-        else:
-            values.append(decode_range_bitmap(data, data_type))
-    return ColumnEvidence(data_type, bloom, tuple(values))
+        index = None if data is None else _READERS[kind](form, data)
+        if isinstance(index, BitmapIndex | RangeBitmap) and index.row_count != row_count:
+            raise CorruptDataError(f"the {kind} index is one of {index.row_count} rows, the file has {row_count}")
+        found.append(IndexOfColumn(form, index))
+    return found
 
 
-def _forms(literal: Literal, data_type: ScalarType) -> Sequence[pa.Array[Any]]:
-    """The values that are equal to the literal, each as an array of one."""
-    value = literal.value
-    array: pa.Array[Any] = pa.array([value], literal.type)
-    if data_type.root not in FLOATS:
-        return [array]
-    if math.isnan(value):
-        return [array]
-    return [pa.array([0.0, -0.0], literal.type)[index : index + 1] for index in range(2)] if value == 0 else [array]
-
-
-def _is_same(old: DataType, new: DataType) -> bool:
-    """Whether values of the column are the same in indexes of both types. CHAR may be padded, or not."""
-    if not isinstance(old, ScalarType) or not isinstance(new, ScalarType) or TypeRoot.CHAR in (old.root, new.root):
-        return False
-    if old.root in _INTEGERS and new.root in _INTEGERS:
-        return True
-    if old.root in TEXTS and new.root in TEXTS:
-        return True
-    return (old.root, old.precision) == (new.root, new.precision)
+def _is_same(old: DataType, new: DataType, file_name: str) -> bool:
+    """Whether reading the file changes no value. CHAR in ORC files is padded by Apache Paimon, in indexes it is not."""
+    is_padded = old.root is TypeRoot.CHAR and file_format_of(file_name) == "orc"
+    return keeps_bounds(old, new) and not is_padded
 
 
 def _is_index(name: str) -> bool:

@@ -1,6 +1,6 @@
-"""Builds the indexes of one data file while its rows are written: bloom filters and bitmaps.
+"""Builds the indexes of one data file while its rows are written: bloom filters, bitmaps and range bitmaps.
 
-Other types that a table's options ask for (range bitmaps) are not written: indexes only save reading.
+Other types that a table's options ask for (`bsi`, values of maps) are not written: indexes only save reading.
 
 Source: FORMAT.md §11.
 """
@@ -13,17 +13,21 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from freshet.storage.codec.bitmap_index import BitmapIndexBuilder
+from freshet.storage.codec.bitmap_index import BLOCK_BYTES, BitmapIndexWriter
 from freshet.storage.codec.bloom_filter import BloomFilterBuilder
-from freshet.storage.codec.file_index import BLOOM_FILTER, encode_file_index
+from freshet.storage.codec.file_index import BLOOM_FILTER, RANGE_BITMAP, encode_file_index
 from freshet.storage.codec.index_hashes import value_hashes
+from freshet.storage.codec.index_keys import KeyForm
+from freshet.storage.codec.range_bitmap import RangeBitmapWriter
 from freshet.storage.model.data_type import ScalarType
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.file_indexes import indexed_columns
-from freshet.storage.schema.file_indexes import TYPES, bloom_size
+from freshet.storage.options.file_indexes import IndexedColumn, indexed_columns
+from freshet.storage.schema.file_indexes import TYPES, block_bytes, bloom_size
 
 
-class _ColumnIndex(Protocol):
+class ColumnIndexBuilder(Protocol):
+    """Builds one index of one column."""
+
     def add(self, values: pa.ChunkedArray[Any]) -> None:
         """Takes the next rows."""
 
@@ -35,16 +39,13 @@ class FileIndexBuilder:
     """The indexes of one file; of a table without any, nothing."""
 
     def __init__(self, schema: TableSchema, given: Mapping[str, str]) -> None:
-        self._columns: dict[str, dict[str, _ColumnIndex]] = {}
+        self._columns: dict[str, dict[str, ColumnIndexBuilder]] = {}
         for index in indexed_columns(given):
             column = schema.by_name.get(index.column)
             if column is None or index.kind not in TYPES or not TYPES[index.kind](column.type):
                 continue
             assert isinstance(column.type, ScalarType)
-            made: _ColumnIndex = _Bitmap(column.type)
-            if index.kind == BLOOM_FILTER:
-                made = _Bloom(column.type, *bloom_size(index))
-            self._columns.setdefault(index.column, {})[index.kind] = made
+            self._columns.setdefault(index.column, {})[index.kind] = new_index(index, column.type)
 
     def add(self, rows: pa.Table) -> None:
         """Takes the next rows."""
@@ -78,16 +79,28 @@ class _Bloom:
         return None if self._filter is None else self._filter.encode()
 
 
-class _Bitmap:
-    def __init__(self, data_type: ScalarType) -> None:
-        self._builder = BitmapIndexBuilder(data_type)
+class _Bitmaps:
+    """A bitmap or a range bitmap."""
+
+    def __init__(self, writer: BitmapIndexWriter | RangeBitmapWriter) -> None:
+        self._writer = writer
 
     def add(self, values: pa.ChunkedArray[Any]) -> None:
         for chunk in values.chunks:
-            self._builder.add(chunk)
+            self._writer.add(chunk)
 
     def encode(self) -> bytes:
-        return self._builder.encode()
+        return self._writer.write()
+
+
+def new_index(index: IndexedColumn, data_type: ScalarType) -> ColumnIndexBuilder:
+    """An empty index of a column of this type, which it must take."""
+    if index.kind == BLOOM_FILTER:
+        return _Bloom(data_type, *bloom_size(index))
+    form, size = KeyForm(data_type), block_bytes(index)
+    if index.kind == RANGE_BITMAP:
+        return _Bitmaps(RangeBitmapWriter(form, size))
+    return _Bitmaps(BitmapIndexWriter(form, BLOCK_BYTES if size is None else size))
 
 
 def _present(values: pa.ChunkedArray[Any]) -> Sequence[pa.Array[Any]]:

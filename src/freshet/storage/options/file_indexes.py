@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 PREFIX: Final = "file-index."
-WRITTEN: Final = frozenset({"bloom-filter", "bitmap"})
-"""Types of indexes that are written; range bitmaps are read, others passed over."""
+WRITTEN: Final = frozenset({"bloom-filter", "bitmap", "range-bitmap"})
+"""Types of indexes that are written and read; others are passed over."""
 
 _COLUMNS: Final = ".columns"
 

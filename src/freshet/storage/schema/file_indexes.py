@@ -1,6 +1,7 @@
 """Which columns may have indexes in data files.
 
-Of types that are not written (range bitmaps) the columns must be there; other writers make them.
+Of types that are not written (`bsi`) the columns must be there, and values of maps (`m[k]`) are not looked at: Apache
+Paimon makes those.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from typing import Final
 
 from freshet.storage.codec.bitmap_index import can_have_bitmap
 from freshet.storage.codec.bloom_filter import FPP, ITEMS
-from freshet.storage.codec.file_index import BITMAP, BLOOM_FILTER
+from freshet.storage.codec.file_index import BITMAP, BLOOM_FILTER, RANGE_BITMAP
 from freshet.storage.codec.index_hashes import can_be_hashed
+from freshet.storage.codec.range_bitmap import can_have_range_bitmap
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.file_indexes import IndexedColumn, indexed_columns
+from freshet.storage.options.values import parse_size_bytes
 
-TYPES: Final = {BLOOM_FILTER: can_be_hashed, BITMAP: can_have_bitmap}
+TYPES: Final = {BLOOM_FILTER: can_be_hashed, BITMAP: can_have_bitmap, RANGE_BITMAP: can_have_range_bitmap}
 """The types that are written, and whether a column of a type of data can have one."""
 
 
@@ -42,6 +45,7 @@ def check_file_indexes(schema: TableSchema, given: Mapping[str, str]) -> None:
             )
         if index.kind == BLOOM_FILTER:
             bloom_size(index)
+        block_bytes(index)
 
 
 def bloom_size(index: IndexedColumn) -> tuple[int, float]:
@@ -58,3 +62,17 @@ def bloom_size(index: IndexedColumn) -> tuple[int, float]:
             option=index.key("items"),
         )
     return items, fpp
+
+
+def block_bytes(index: IndexedColumn) -> int | None:
+    """Size of the blocks of a bitmap's values, or of the chunks of a range bitmap's; None where it is the default."""
+    name = {BITMAP: "index-block-size", RANGE_BITMAP: "chunk-size"}.get(index.kind)
+    text = None if name is None else index.parameters.get(name)
+    if name is None or text is None:
+        return None
+    try:
+        return parse_size_bytes(text)
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"option {index.key(name)} = {text!r} cannot be used: {error}", option=index.key(name)
+        ) from error
