@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet import AddColumn, Catalog, ChangeType, RenameColumn
+from freshet import AddColumn, Catalog, ChangeType, DropColumn, RenameColumn
 from freshet.storage.codec.file_index import INDEX_SUFFIX, decode_file_index
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.filters.column import col
@@ -161,6 +161,22 @@ def test_columns_that_were_renamed_and_changed(tmp_path: Path) -> None:
     assert files_read(table, predicate) == 0
     assert files_read(table, col("m") == 1) == 1
     assert table.scan(filter=col("n").is_null()).to_arrow().num_rows == 1
+
+
+def test_options_follow_a_column_that_is_renamed(tmp_path: Path) -> None:
+    options = {"file-index.bloom-filter.columns": "v,n", "file-index.bloom-filter.n.items": "10"}
+    table = create(tmp_path, options | {"file-index.range-bitmap.columns": "n"})
+    write(table, [{"k": 1, "v": "a", "n": 1}])
+    table = table.alter(RenameColumn("n", "m"))
+    with table.writer("w") as writer:
+        writer.write(pa.table({"k": [2], "v": ["b"], "m": pa.array([2], pa.int32())}))
+        writer.commit()
+    assert table.options.given["file-index.bloom-filter.columns"] == "v,m"
+    assert table.options.given["file-index.bloom-filter.m.items"] == "10"
+    assert table.options.given["file-index.range-bitmap.columns"] == "m"
+    assert [files_read(table, col("m") == number) for number in (1, 2, 3)] == [1, 1, 0]
+    with pytest.raises(InvalidRequestError, match="option 'file-index.bloom-filter.columns' names it"):
+        table.alter(DropColumn("m"))
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an index at all, but long enough to be read", None])

@@ -44,3 +44,25 @@ def indexed_columns(given: Mapping[str, str]) -> tuple[IndexedColumn, ...]:
                 parameters = {name[len(start) :]: text for name, text in given.items() if name.startswith(start)}
                 found.append(IndexedColumn(kind, column, parameters))
     return tuple(found)
+
+
+def names_column(key: str, value: str, column: str) -> bool:
+    """Whether the option indexes the column."""
+    return key.startswith(PREFIX) and key.endswith(_COLUMNS) and column in map(_column, value.split(","))
+
+
+def renamed(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:
+    """An option of indexes with the new name of a column."""
+    if key.endswith(_COLUMNS):
+        items = (item.strip() for item in value.split(","))
+        return key, ",".join(new_name + item[len(name) :] if _column(item) == name else item for item in items)
+    kind, *column, parameter = key.removeprefix(PREFIX).split(".")
+    if len(column) == 1 and _column(column[0]) == name:
+        return f"{PREFIX}{kind}.{new_name}{column[0][len(name) :]}.{parameter}", value
+    return key, value
+
+
+def _column(item: str) -> str:
+    """The column of `a`, or of the value of a key in a map, `m[k]`."""
+    item = item.strip()
+    return item.split("[")[0] if item.endswith("]") else item

@@ -27,6 +27,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, DataType, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
+from freshet.storage.options import file_indexes
 from freshet.storage.options.choices import DYNAMIC_BUCKET
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.keys import IMMUTABLE_KEYS
@@ -345,6 +346,8 @@ def _insert(fields: list[DataField], column: DataField, first: bool, after: str 
 
 
 def _option_names(key: str, value: str, column: str) -> bool:
+    if file_indexes.names_column(key, value, column):
+        return True
     if key in _COLUMN_LISTS or key in _SINGLE_COLUMNS:
         return column in value.split(",")
     match = re.match(r"^fields\.(.+)\.[^.]+$", key)
@@ -357,6 +360,8 @@ def _is_group(key: str) -> bool:
 
 def _renamed_option(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:
     """An option with the column's new name wherever the key or the value names the column."""
+    if key.startswith(file_indexes.PREFIX):
+        return file_indexes.renamed(key, value, name, new_name)
     if key in _COLUMN_LISTS or key in _SINGLE_COLUMNS or _is_group(key):
         value = ",".join(new_name if item == name else item for item in value.split(","))
     match = re.match(r"^fields\.(.+)\.([^.]+)$", key)
