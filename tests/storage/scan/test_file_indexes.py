@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from freshet import AddColumn, Catalog, ChangeType, DropColumn, RenameColumn
 from freshet.storage.codec.file_index import INDEX_SUFFIX, decode_file_index
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.filters.column import col
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.table import Table
@@ -247,10 +248,49 @@ def test_the_indexes_of_a_file_have_their_columns(tmp_path: Path) -> None:
             InvalidRequestError,
             "items",
         ),
+        ({"file-index.bsi.columns": "k"}, UnsupportedFeatureError, "range-bitmap does what bsi did"),
+        ({"file-index.bitmap.columns": "m[a]"}, UnsupportedFeatureError, "a value in a map"),
+        (
+            {"file-index.bloom-filter.columns": "k", "file-index.bloom-filter.k.fp": "0.1"},
+            InvalidRequestError,
+            "has items, fpp",
+        ),
+        (
+            {"file-index.bitmap.columns": "k", "file-index.bitmap.k.version": "1"},
+            UnsupportedFeatureError,
+            "in version 2",
+        ),
+        (
+            {"file-index.range-bitmap.columns": "k", "file-index.range-bitmap.k.chunk-size": "some"},
+            InvalidRequestError,
+            "a size such as",
+        ),
     ],
 )
 def test_indexes_that_cannot_be_are_refused(
     options: dict[str, str], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):
-        create(tmp_path, options, d="DECIMAL(10, 2)")
+        create(tmp_path, options, d="DECIMAL(10, 2)", m="MAP<STRING, INT>")
+
+
+@pytest.mark.parametrize("threshold", ["0 b", "1 mb"])
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append"])
+def test_changes_are_read_from_the_files_that_may_have_them(
+    threshold: str, keyed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"file-index.bitmap.columns": "v", "file-index.in-manifest-threshold": threshold}
+    options |= {"metadata.stats-mode": "none"} | ({"changelog-producer": "input"} if keyed else {})
+    table = create(tmp_path, options, keyed=keyed)
+    for number in range(4):
+        write(table, [{"k": number, "v": f"value {number}", "n": number}])
+    stream = table.stream(scan_mode="from-snapshot", from_snapshot=1, filter=col("v") == "value 2", max_wait_s=0)
+    read: list[str] = []
+
+    def noting(*source: Any, **more: Any) -> Any:
+        read.append(source[3].file_name)
+        return read_data_file(*source, **more)
+
+    monkeypatch.setattr("freshet.storage.changes.reader.read_data_file", noting)
+    assert [row["k"] for batch in stream for row in batch.to_pylist()] == [2]
+    assert len(read) == (4 if keyed else 1), "changelog files have no indexes"

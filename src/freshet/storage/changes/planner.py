@@ -10,7 +10,7 @@ Files of rows that wait for their bucket (`bucket=-2`) are read where there is n
 written: by the stream that begins with the state too. A producer emits them when a compaction has found their buckets.
 
 A filter leaves out partitions, buckets and files in which no row can match. Rows of changes are filtered one by one,
-so that unlike in a scan each file may be left out by the statistics of any column, whatever lies over it.
+so that unlike in a scan each file may be left out by the statistics and indexes of any column, whatever lies over it.
 
 Source: MERGING.md §6.1, §7.2.
 """
@@ -19,9 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from freshet.storage.changes.change_source import ChangeSource
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.file_evidence import FileEvidence
 from freshet.storage.filters.predicate import conjunction
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.sorted_runs import interval_partition
@@ -52,6 +54,7 @@ class ChangePlanner:
         self._store = store
         self._filter = scan_filter
         self._statistics = FileStatistics(store.schemas, store.schema)
+        self._evidence = FileEvidence(store)
 
     def plan(self, snapshot: Snapshot, source: ChangeSource) -> list[ChangeSplit]:
         """The changes of a snapshot, in the order of partition and bucket; none where no row can match."""
@@ -135,7 +138,7 @@ class ChangePlanner:
         splits = []
         added = (entry for entry in entries if entry.kind is EntryKind.ADD)
         for (partition, bucket), found in sorted(grouped_by_bucket(added).items()):
-            kept = self._kept(partition, [entry.file for entry in found], keys_are_unique=True)
+            kept = self._kept((partition, bucket), [entry.file for entry in found], keys_are_unique=True)
             groups = [kept] if self._store.schema.has_primary_key else self._packed(kept)
             splits += [
                 ChangeSplit(snapshot.id, partition, bucket, tuple(group), total_buckets=found[0].total_buckets)
@@ -177,7 +180,7 @@ class ChangePlanner:
         splits = []
         for (partition, bucket), found in sorted(grouped_by_bucket(waiting).items()):
             gone = [entry.file for entry in found if entry.kind is EntryKind.DELETE]
-            kept = self._kept(partition, gone, keys_are_unique=True)
+            kept = self._kept((partition, bucket), gone, keys_are_unique=True)
             if kept:
                 rows = Split(snapshot.id, partition, bucket, bucket, tuple(kept), raw_convertible=True)
                 splits.append(ChangeSplit(snapshot.id, partition, bucket, removed=rows, total_buckets=bucket))
@@ -197,7 +200,7 @@ class ChangePlanner:
         if not entries:
             return None
         first = entries[0]
-        files = self._kept(first.partition, [entry.file for entry in entries], keys_are_unique=False)
+        files = self._kept(first.bucket_id, [entry.file for entry in entries], keys_are_unique=False)
         if not files:
             return None
         is_raw = not self._store.schema.has_primary_key  # nothing to merge, and no columns of the system to merge by
@@ -233,12 +236,18 @@ class ChangePlanner:
             if partitions is None or partitions.may_keep(meta.partition_stats):
                 yield from filter(is_wanted, store.manifests.read_manifest(meta))
 
-    def _kept(self, partition: bytes, files: list[DataFileMeta], *, keys_are_unique: bool) -> list[DataFileMeta]:
+    def _kept(self, bucket_id: BucketId, files: list[DataFileMeta], *, keys_are_unique: bool) -> list[DataFileMeta]:
         store = self._store
         makes_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
-        constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
+        constants = partition_stats(bucket_id[0], store.schema.partition_keys, store.partition_types, row_count=1)
         return bucket_files(
-            files, self._filter, self._statistics, constants, keys_are_unique=keys_are_unique, makes_rows=makes_rows
+            files,
+            self._filter,
+            self._statistics,
+            constants,
+            keys_are_unique=keys_are_unique,
+            makes_rows=makes_rows,
+            by_index=partial(self._evidence.may_match, bucket_id),
         )
 
 

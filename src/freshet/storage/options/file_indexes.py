@@ -62,7 +62,12 @@ def renamed(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:
     return key, value
 
 
+def is_part_of_map(column: str) -> bool:
+    """Whether it is the value of one key in a map, `m[k]`."""
+    return "[" in column and column.endswith("]")
+
+
 def _column(item: str) -> str:
     """The column of `a`, or of the value of a key in a map, `m[k]`."""
     item = item.strip()
-    return item.split("[")[0] if item.endswith("]") else item
+    return item.split("[")[0] if is_part_of_map(item) else item

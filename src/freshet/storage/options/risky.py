@@ -10,7 +10,7 @@ Options of Paimon that are taken and do nothing here (`unheeded_options`):
 
 | option | why |
 |---|---|
-| `file-index.<type>.columns`, but for bloom-filter and bitmap | such indexes are not written |
+| `file-index.<type>.columns` of types such as `bsi`, and of values in maps | such indexes are not written |
 | `write-buffer-for-append` | rows of append tables are always buffered |
 | `record-level.expire-time` | rows of tables without a primary key do not expire |
 | `postpone.merge-on-read` | rows that wait for their bucket are read once a compaction has put them there |
@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.declaration import OPTIONS
-from freshet.storage.options.file_indexes import PREFIX, WRITTEN, indexed_columns
+from freshet.storage.options.file_indexes import PREFIX, WRITTEN, indexed_columns, is_part_of_map
 
 
 def risky_options(options: CoreOptions) -> list[str]:
@@ -38,11 +38,15 @@ def risky_options(options: CoreOptions) -> list[str]:
 def unheeded_options(options: CoreOptions) -> list[str]:
     """A sentence for each option that was set and does nothing."""
     warnings = []
-    indexes = {f"{PREFIX}{each.kind}.columns" for each in indexed_columns(options.given) if each.kind not in WRITTEN}
+    indexes = {
+        f"{PREFIX}{each.kind}.columns" if each.kind not in WRITTEN else f"{PREFIX}{each.kind}.columns={each.column}"
+        for each in indexed_columns(options.given)
+        if each.kind not in WRITTEN or is_part_of_map(each.column)
+    }
     if indexes:
         warnings.append(
             f"{', '.join(sorted(indexes))} has no effect: of the indexes of data files, Freshet writes "
-            f"{' and '.join(sorted(WRITTEN))}"
+            f"{', '.join(sorted(WRITTEN))}, of columns"
         )
     if options.write_buffer_for_append:
         warnings.append(

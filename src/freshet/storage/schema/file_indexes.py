@@ -1,12 +1,12 @@
 """Which columns may have indexes in data files.
 
-Of types that are not written (`bsi`) the columns must be there, and values of maps (`m[k]`) are not looked at: Apache
-Paimon makes those.
+Tables that Apache Paimon made may have indexes that are not written here: of another kind (`bsi`), or of values in maps
+(`m[k]`). Nobody asks for new ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from freshet.storage.codec.bitmap_index import can_have_bitmap
@@ -16,18 +16,28 @@ from freshet.storage.codec.index_hashes import can_be_hashed
 from freshet.storage.codec.range_bitmap import can_have_range_bitmap
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.file_indexes import IndexedColumn, indexed_columns
+from freshet.storage.options.file_indexes import IndexedColumn, indexed_columns, is_part_of_map
 from freshet.storage.options.values import parse_size_bytes
 
 TYPES: Final = {BLOOM_FILTER: can_be_hashed, BITMAP: can_have_bitmap, RANGE_BITMAP: can_have_range_bitmap}
-"""The types that are written, and whether a column of a type of data can have one."""
+"""The types that are read and written, and whether a column of a type of data can have one."""
+
+_PARAMETERS: Final = {
+    BLOOM_FILTER: ("items", "fpp"),
+    BITMAP: ("index-block-size", "version"),
+    RANGE_BITMAP: ("chunk-size",),
+}
 
 
-def check_file_indexes(schema: TableSchema, given: Mapping[str, str]) -> None:
-    """Refuses columns that are not there, and types of data that an index cannot have."""
+def check_file_indexes(schema: TableSchema, given: Mapping[str, str], typed: Collection[str]) -> None:
+    """Refuses columns that are not there, and types of data that an index cannot have; of the options `typed`, which
+    are set now, also what is not written, and parameters that mean nothing."""
     for index in indexed_columns(given):
         option = f"file-index.{index.kind}.columns"
-        if index.column.endswith("]"):  # the value of one key in a map, which Apache Paimon indexes
+        if option in typed:
+            _check_written(index, option)
+        _check_parameters(index, typed)
+        if is_part_of_map(index.column):
             continue
         if index.column not in schema.by_name:
             raise InvalidRequestError(
@@ -46,6 +56,38 @@ def check_file_indexes(schema: TableSchema, given: Mapping[str, str]) -> None:
         if index.kind == BLOOM_FILTER:
             bloom_size(index)
         block_bytes(index)
+
+
+def _check_written(index: IndexedColumn, option: str) -> None:
+    if index.kind not in TYPES:
+        raise UnsupportedFeatureError(
+            f"{option} asks for indexes of kind {index.kind}, which are not written; there are {', '.join(TYPES)} "
+            "(range-bitmap does what bsi did)",
+            option=option,
+        )
+    if is_part_of_map(index.column):
+        raise UnsupportedFeatureError(
+            f"{option} names {index.column!r}, a value in a map, of which no indexes are written; leave it out",
+            option=option,
+            column=index.column,
+        )
+
+
+def _check_parameters(index: IndexedColumn, typed: Collection[str]) -> None:
+    known = _PARAMETERS.get(index.kind)
+    for name, text in index.parameters.items():
+        option = index.key(name)
+        if known is None or option not in typed:
+            continue
+        if name not in known:
+            raise InvalidRequestError(
+                f"unknown option {option!r}; an index of kind {index.kind} has {', '.join(known)}", option=option
+            )
+        if name == "version" and text.strip() != "2":
+            raise UnsupportedFeatureError(
+                f"{option}={text} is not supported: bitmaps are written in version 2; leave the option out",
+                option=option,
+            )
 
 
 def bloom_size(index: IndexedColumn) -> tuple[int, float]:

@@ -148,7 +148,7 @@ def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Coll
     check_engine(schema, options, typed)
     _check_file_names(options)
     check_file_formats(schema, options)
-    check_file_indexes(schema, options.given)
+    check_file_indexes(schema, options.given, typed)
     time_column(schema, options)
     of_changelogs = options.changelog_file_stats_mode_given
     if of_changelogs is not None:
