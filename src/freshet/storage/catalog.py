@@ -268,6 +268,7 @@ class Catalog:
 
     def drop_table(self, identifier: str, *, if_exists: bool = False) -> None:
         """Removes a table with all of its files, also what an interrupted call has left."""
+        self._env.finish_later()  # an expiry of this process that is under way would write a hint into the folder
         if not self._metastore.drop_table(split_identifier(identifier)) and not if_exists:
             raise NotFoundError(self._missing(identifier))
 
