@@ -42,9 +42,10 @@ class Place:
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         environment = {**os.environ, "PYTHONPATH": path, "FRESHET_CATALOG_OPTIONS": json.dumps(self.options)}
         done = subprocess.run([*command, kind], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, done.stderr[-4000:]
+        assert done.returncode == 0, f"{done.stderr[:8000]}\n[...]\n{done.stderr[-2000:]}"
         answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
         assert answer.pop("killed")
+        assert ("is run again from its start" in done.stderr) == (kind == "dynamic"), done.stderr
         return answer
 
 

@@ -42,6 +42,7 @@ from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import TaskResult, sum_results
+from freshet.pipeline.batch.whole_job import run_whole_job
 from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
@@ -195,7 +196,9 @@ class QueryRun:
             index: table.pin(micro_batch_id, limit, context, check)
             for index, (table, limit, check) in enumerate(zip(self._tables, limits, checks, strict=True))
         }
-        collected, task_count = self._collect(frame, pins, run)  # 2
+        collected, task_count = run_whole_job(  # 2
+            lambda: self._collect(frame, pins, run), table=self.table_name, micro_batch_id=micro_batch_id
+        )
         result = sum_results(collected)
         self._follow_sizes(frame, result, run)
         clock.lap("job")
