@@ -18,7 +18,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -70,6 +70,12 @@ class KillingTask(BucketTask):
     is_last: bool = False
     """Whether the driver has the result of the first task before the executor of another is killed."""
 
+    def _assigners(self) -> list[int]:
+        """The workers that were assigners of this batch: what they sent to the shuffle is lost with their executors."""
+        assert self.pin is not None
+        noted = Path(self.marker).parent.glob(f"assigner-{self.pin.micro_batch_id}-*")
+        return [int(path.name.rpartition("-")[2]) for path in noted]
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if not self.is_in_compaction:
             context = TaskContext.get()
@@ -82,7 +88,7 @@ class KillingTask(BucketTask):
             while self.is_last and not ended.exists():
                 time.sleep(0.1)
             time.sleep(2 if self.is_last and not Path(self.marker).exists() else 0)  # its result is on its way
-            kill_executor(self.marker)
+            kill_executor(self.marker, self._assigners() if self.is_last else ())
             yield from BucketTask.__call__(self, batches)
             return
         compact = Rewriter.compact
@@ -113,17 +119,21 @@ class NotedAssigner(AssignerTask):
         yield from AssignerTask.__call__(self, batches)
 
 
-def kill_executor(marker: str) -> None:
-    """Kills the executor of this worker, unless that was done before."""
+def kill_executor(marker: str, others: Iterable[int] = ()) -> None:
+    """Kills the executor of this worker, and before it those of other workers, unless that was done before."""
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
-    daemon = os.getppid()
-    executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
-    assert b"java" in Path(f"/proc/{executor}/cmdline").read_bytes()
-    os.kill(executor, signal.SIGKILL)
+    own = _parent(os.getppid())  # the daemon of the worker is the child of the executor
+    for executor in [*{_parent(_parent(worker)) for worker in others} - {own}, own]:
+        assert b"java" in Path(f"/proc/{executor}/cmdline").read_bytes()
+        os.kill(executor, signal.SIGKILL)
     time.sleep(60)  # nothing of this task goes on: the daemon ends with its executor, and its workers with it
+
+
+def _parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def main() -> None:

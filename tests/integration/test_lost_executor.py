@@ -45,7 +45,8 @@ class Place:
         assert done.returncode == 0, f"{done.stderr[:8000]}\n[...]\n{done.stderr[-2000:]}"
         answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
         assert answer.pop("killed")
-        assert ("is run again from its start" in done.stderr) == (kind == "dynamic"), done.stderr
+        if kind != "dynamic":  # nearly always there: on a slow machine no task may have ended yet
+            assert "is run again from its start" not in done.stderr, done.stderr
         return answer
 
 
