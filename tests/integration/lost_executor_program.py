@@ -126,8 +126,11 @@ def kill_executor(marker: str, others: Iterable[int] = ()) -> None:
     except FileExistsError:
         return
     own = _parent(os.getppid())  # the daemon of the worker is the child of the executor
-    for executor in [*{_parent(_parent(worker)) for worker in others} - {own}, own]:
-        assert b"java" in Path(f"/proc/{executor}/cmdline").read_bytes()
+    there = (worker for worker in others if Path(f"/proc/{worker}").exists())  # an idle one may have ended
+    executors = [*{_parent(_parent(worker)) for worker in there} - {own}, own]
+    assert all(b"java" in Path(f"/proc/{executor}/cmdline").read_bytes() for executor in executors)
+    Path(f"{marker}-executors").write_text(str(len(executors)))
+    for executor in executors:
         os.kill(executor, signal.SIGKILL)
     time.sleep(60)  # nothing of this task goes on: the daemon ends with its executor, and its workers with it
 
@@ -181,7 +184,7 @@ def main() -> None:
                 "applied": result.applied,
                 "dead": dict(result.dead),
                 "skipped": dict(result.skipped),
-                "killed": (folder / "killed").exists(),
+                "killed": (folder / "killed-executors").exists(),
             }
         ),
         flush=True,
