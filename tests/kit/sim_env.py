@@ -189,6 +189,11 @@ class SimEnv(Env):
         """At once: what is on disk at each moment must not depend on threads."""
         work()
 
+    def run_gradually(self, name: str, steps: Callable[[], Iterator[None]]) -> None:
+        """At once as well."""
+        for _ in steps():
+            pass
+
     def reach(self, point: CrashPoint) -> None:
         """Dies here if this is the fault."""
         self.file_io.check_alive()

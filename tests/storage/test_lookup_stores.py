@@ -12,7 +12,9 @@ import pytest
 
 import freshet.storage.lookup.cached_lookup as cached_lookup
 from freshet import AddColumn, Catalog, Table
+from freshet.storage.exceptions import RetryableError
 from freshet.storage.io.env import Env
+from freshet.storage.io.local_cache import NewFile
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.lookup.open_stores import forget_open_stores
 from freshet.storage.metadata.live_files import delta_entries
@@ -171,3 +173,54 @@ def test_stores_made_as_files_are_written_keep_within_their_room(tmp_path: Path)
             writer.commit(number)
             assert sum(path.stat().st_size for path in _stores(tmp_path)) <= room
         assert writer.lookup_metrics.counts()["stores_kept"] > 0
+
+
+@pytest.mark.parametrize("kind", ["mapped", "rocksdb"])
+def test_a_compaction_makes_the_stores_of_all_its_files_as_it_writes_them(tmp_path: Path, kind: str) -> None:
+    """Also where it rolls: a machine that compacts need not build them when batches come."""
+    if kind == "rocksdb":
+        pytest.importorskip("rocksdict", reason="the extra rocksdb")
+    options = {**PRODUCERS["deduplicate"], "bucket": 1, "target-file-size": "100 kb", "lookup.cache.store": kind}
+    table = _table(tmp_path, **options)
+    rows = [{"k": f"customer-{n}", "n": n, "s": n, "v": n * 7919 % 100_003, "w": str(n * 7919)} for n in range(40_000)]
+    with table.with_options({"write-only": "true"}).writer("loader") as writer:
+        for start in range(2):
+            writer.write(rows[start::2])
+            writer.commit()
+    table.compact(full=True)
+    files = [entry.file for entry in table.files()]
+    assert len(files) > 2
+    stores = {path.name for path in (tmp_path / "cache").glob("*/*/*")}
+    suffix = {"mapped": ".rows", "rocksdb": ".rocks"}[kind]
+    assert stores == {f"{file.file_name}.{table.store.schema.id}{suffix}" for file in files}
+    with table.writer("loader", parallelism=1) as writer:
+        writer.write([{**rows[n], "w": "new"} for n in range(0, 40_000, 1000)])
+        writer.commit()
+        counts = writer.lookup_metrics.counts()
+    assert counts["found"] == 40
+    assert "stores_built" not in counts
+    assert "by_reading" not in counts
+    changes = table.changelog(from_snapshot=table.snapshots()[-1].id).to_arrow()
+    assert sorted(changes["w"].to_pylist()) == sorted(["new"] * 40 + [rows[n]["w"] for n in range(0, 40_000, 1000)])
+
+
+def test_a_compaction_goes_on_where_the_disk_of_the_stores_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Halfway through a store: nothing of it stays, and the compaction does."""
+    table = _table(tmp_path, **PRODUCERS["deduplicate"], **{"bucket": 1, "lookup.cache.store": "mapped"})
+    with table.with_options({"write-only": "true"}).writer("loader") as writer:
+        for start in range(2):
+            writer.write([{"k": f"c{n}", "n": n, "s": n, "v": n, "w": "x"} for n in range(start, 4000, 2)])
+            writer.commit()
+
+    def fails_behind_the_first(self: NewFile, data: Any) -> None:
+        if self.sink.tell() > 1000:
+            raise RetryableError("no space left on device")
+        self.sink.write(data)
+
+    monkeypatch.setattr(NewFile, "write", fails_behind_the_first)
+    table.compact(full=True)
+    assert table.scan().count() == 4000
+    assert not _stores(tmp_path)
+    assert [record.levelname for record in caplog.records if "lookup.cache-dir" in record.getMessage()] == ["WARNING"]

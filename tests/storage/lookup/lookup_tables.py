@@ -12,7 +12,6 @@ import pytest
 
 import freshet.storage.lookup.cached_lookup as cached_lookup
 import freshet.storage.lookup.lookup_cost as lookup_cost
-import freshet.storage.lookup.store_cache as store_cache
 from freshet.storage.io.env import Env
 from freshet.storage.lookup.cached_lookup import CachedLookup, bucket_lookup
 from freshet.storage.lookup.open_stores import forget_open_stores
@@ -92,7 +91,6 @@ def eager() -> Iterator[None]:
     """A store is built at the first lookup in any file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cached_lookup, "ROWS_MIN", 0)
-        patch.setattr(store_cache, "ROWS_MIN", 0)
         patch.setattr(lookup_cost, "ROWS_MIN", 0)
         patch.setattr(lookup_cost, "_BUILD_S", 0.0)
         patch.setattr(lookup_cost, "_BUILD_PER_READ", 0.0)

@@ -8,7 +8,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import freshet.storage.lookup.lookup_cost as lookup_cost
 import freshet.storage.lookup.store_cache as store_cache
-import freshet.storage.lookup.store_file as store_file
 from freshet.storage.exceptions import MissingFileError
 from freshet.storage.files.data_file_paths import data_file_path
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.lookup.cached_lookup import CachedLookup
+from freshet.storage.lookup.kept_rows import rows_of_file
 from freshet.storage.lookup.lookup_cost import FileCosts
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 from tests.kit.hypothesis_profile import examples
@@ -294,13 +295,23 @@ def test_stores_of_files_that_left_the_bucket_are_removed(tmp_path: Path) -> Non
     assert lookup.metrics.counts()["stores_built"] == 3
 
 
+def _made_ahead(table: LookupTable, file: DataFileMeta, env: _Clock | None = None) -> None:
+    """As the compaction does that writes the file."""
+    stores = table.lookup().stores
+    kept = stores.begin(file.file_name, file.file_size_bytes)
+    assert kept is not None
+    for rows in rows_of_file(stores.table, EMPTY_ROW, 0, file):
+        kept.add(rows)
+        if env is not None:
+            env.ms += store_cache.BUSY_MS + 1
+    kept.finish()
+
+
 def test_a_store_made_ahead_of_its_file_is_left_for_a_while(tmp_path: Path) -> None:
     env = _Clock()
     table, (first, second, third) = _three_files(tmp_path, env)
     table.lookup().find(first, ASKED, None)
-    table.lookup().stores.build_ahead([second], [third])  # nobody asks for keys of what is replaced
-    assert len(table.stores) == 1
-    table.lookup().stores.build_ahead([first], [third])
+    _made_ahead(table, third)
     lookup = table.lookup()
     lookup.stores.keep_only([first, second])
     assert [third.file_name in path.name for path in table.stores].count(True) == 1
@@ -308,28 +319,124 @@ def test_a_store_made_ahead_of_its_file_is_left_for_a_while(tmp_path: Path) -> N
     assert lookup.metrics.counts().get("stores_built", 0) == 0
     lookup.stores.keep_only([first, second])  # it was used here: now it has left the bucket
     assert [first.file_name in path.name for path in table.stores] == [True]
-    table.lookup().stores.build_ahead([first], [second])
+    _made_ahead(table, second)
     env.ms += store_cache.BUSY_MS + 1
     table.lookup().stores.keep_only([first])  # its file never came
     assert [first.file_name in path.name for path in table.stores] == [True]
 
 
-def test_a_store_that_was_long_in_the_making_is_left_for_a_while_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_was_long_in_the_making_is_left_for_a_while_too(tmp_path: Path) -> None:
     env = _Clock()
     table, (first, second, third) = _three_files(tmp_path, env)
     table.lookup().find(first, ASKED, None)
-    write = store_file.write_store
-
-    def slowly(*given: Any) -> None:
-        env.ms += store_cache.BUSY_MS + 1
-        write(*given)
-
-    monkeypatch.setattr(store_file, "write_store", slowly)
-    table.lookup().stores.build_ahead([first], [third])
+    _made_ahead(table, third, env)
     table.lookup().stores.keep_only([first, second])
     assert [third.file_name in path.name for path in table.stores].count(True) == 1
+
+
+def test_nothing_stays_of_a_store_whose_file_was_given_up(tmp_path: Path) -> None:
+    table = LookupTable(tmp_path)
+    stores = table.lookup().stores
+    kept = stores.begin("data-x.parquet", 1000)
+    assert kept is not None
+    for rows in rows_of_file(stores.table, EMPTY_ROW, 0, table.file):
+        kept.add(rows)
+    assert len(table.stores) == 1
+    kept.abort()
+    assert not table.stores
+    kept.abort()
+
+
+# --------------------------------------------------------------------------------------------- in the background
+
+
+@pytest.fixture
+def _never_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_cost, "AT_ONCE_S", -1.0)
+
+
+def _check_reads(table: LookupTable) -> None:
+    """A lookup that reads; the store may be there before it is over."""
+    lookup = table.lookup()
+    assert _values(lookup, table.file) == VALUES_FOUND
+    assert lookup.metrics.counts()["by_reading"] == 1
+
+
+@pytest.mark.usefixtures("_never_at_once")
+@pytest.mark.parametrize("kind", ["mapped", "rocksdb"])
+def test_the_store_of_a_large_file_is_made_while_lookups_read_it(tmp_path: Path, kind: str) -> None:
+    env = Env(LocalFileIO())
+    table = LookupTable(tmp_path, env=env, **{"cache.store": kind})
+    _check_reads(table)
+    env.finish_gradual()
+    _check(table, by_store=1)
+
+
+class _Waiting(_Clock):
+    """Gradual work waits for the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Callable[[], Iterator[None]]] = []
+
+    def run_gradually(self, name: str, steps: Callable[[], Iterator[None]]) -> None:
+        self.given.append(steps)
+
+    def do_all(self) -> None:
+        for steps in self.given:
+            for _ in steps():
+                self.ms += 1000
+
+
+@pytest.mark.usefixtures("_never_at_once")
+def test_the_file_whose_reading_has_cost_most_gets_its_store_first(tmp_path: Path) -> None:
+    env = _Waiting()
+    table, (first, second, third) = _three_files(tmp_path, env)
+    for file, times in ((first, 1), (second, 3), (third, 2)):
+        for _ in range(times):
+            table.lookup().find(file, ASKED, None)
+    env.do_all()
+    made = sorted(table.stores, key=lambda path: path.stat().st_mtime_ns)
+    order = [path.name.split(".")[0] for path in made]
+    assert order == [file.file_name.split(".")[0] for file in (second, third, first)]
+
+
+@pytest.mark.usefixtures("_never_at_once")
+def test_stores_of_files_that_left_the_bucket_are_no_longer_wanted(tmp_path: Path) -> None:
+    env = _Waiting()
+    table, (first, second, _) = _three_files(tmp_path, env)
+    for file in (first, second):
+        table.lookup().find(file, ASKED, None)
+    table.lookup().stores.keep_only([second])
+    env.do_all()
+    assert [second.file_name in path.name for path in table.stores] == [True]
+
+
+@pytest.mark.usefixtures("_never_at_once")
+def test_a_store_that_another_process_is_making_is_left_to_it(tmp_path: Path) -> None:
+    env = Env(LocalFileIO())
+    table = LookupTable(tmp_path, env=env)
+    stores = table.lookup().stores
+    folder, _, base = stores._stem(table.file).rpartition("/")
+    with LocalCache(str(table.cache), "unused").locked(f"{folder}/.{base}") as is_held:
+        assert is_held
+        _check_reads(table)
+        env.finish_gradual()
+        assert [path.suffix for path in table.stores] == [".lock"]
+    _check_reads(table)
+    env.finish_gradual()
+    _check(table, by_store=1)
+
+
+@pytest.mark.usefixtures("_never_at_once")
+def test_a_data_file_that_goes_while_its_store_is_made(tmp_path: Path) -> None:
+    env = Env(LocalFileIO())
+    table = LookupTable(tmp_path, env=env)
+    file = table.file
+    env.file_io.delete(data_file_path(table.placed.store, EMPTY_ROW, 0, file))
+    table.lookup().stores.build_later(file)
+    env.finish_gradual()
+    assert not table.stores
 
 
 def test_a_store_evicted_while_it_is_mapped_stays_readable(tmp_path: Path) -> None:

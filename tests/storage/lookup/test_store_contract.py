@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import freshet.storage.lookup.rocks_store as rocks_store
 import freshet.storage.lookup.store_cache as store_cache
+import freshet.storage.lookup.store_room as store_room
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import local_env
 from freshet.storage.io.local_cache import LocalCache
@@ -348,7 +349,7 @@ def test_auto_is_rocksdb_where_the_disk_has_no_room_for_mapped_stores(
     table = _table(tmp_path, "auto", even_rows(100_000))
     costs = [FileCosts(table.file.row_count, table.file.file_size_bytes, is_packed) for is_packed in (False, True)]
     assert costs[0].store_bytes > costs[1].store_bytes
-    free = store_cache.FREE_SHARE * costs[1].store_bytes
+    free = store_room.FREE_SHARE * costs[1].store_bytes
     monkeypatch.setattr(LocalCache, "free_bytes", lambda self: free)
     lookup = table.lookup()
     lookup.find(table.file, ASKED, ["v"])

@@ -12,16 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet.storage.lookup.lookup_store import BrokenStoreError
-from freshet.storage.lookup.store_file import StoreFile, write_store
+from freshet.storage.lookup.store_file import StoreEncoder, StoreFile
 from tests.kit.hypothesis_profile import examples
 from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_once
 
 IDENTITY = {"file": "data-1.parquet", "rows": 3}
 
 
-def _written(sections: list[pa.Table], piece_bytes: int = 1 << 20, batch_rows: int = 1 << 20) -> bytes:
+def _written(rows: pa.Table, piece_bytes: int = 1 << 20, batch_rows: int = 1 << 20) -> bytes:
     sink = pa.BufferOutputStream()
-    write_store(sink, IDENTITY, (iter(table.to_batches(batch_rows)) for table in sections), piece_bytes)
+    encoder = StoreEncoder(sink, IDENTITY, rows.schema, piece_bytes)
+    for batch in rows.to_batches(batch_rows):
+        encoder.add(pa.Table.from_batches([batch]))
+    encoder.finish()
     return bytes(sink.getvalue())
 
 
@@ -39,18 +42,16 @@ def _opened(content: bytes) -> StoreFile:
 def test_keys_of_all_types_against_a_dictionary(
     data: st.DataObject, kinds: list[pa.DataType], piece_bytes: int, batch_rows: int
 ) -> None:
-    """Whatever the pieces that each column lies in."""
+    """Whatever the pieces."""
     stored = data.draw(key_tables(tuple(kinds)))
     some = data.draw(st.lists(st.integers(0, max(0, stored.num_rows - 1)), max_size=stored.num_rows))
     more = data.draw(key_tables(tuple(kinds), max_size=5))
     asked = sorted_once(pa.concat_tables([stored.take(pa.array(some, pa.int64())), more]))
-    values = pa.table({"v": [f"row {n}" for n in range(stored.num_rows)], "n": [[n] for n in range(stored.num_rows)]})
-    sections = [values, *(stored.select([name]) for name in stored.column_names)]
+    every = stored.append_column("v", pa.array([f"row {n}" for n in range(stored.num_rows)], pa.string()))
+    every = every.append_column("n", pa.array([[n] for n in range(stored.num_rows)], pa.list_(pa.int64())))
     row_of = {key: row for row, key in enumerate(exact(stored))}
     expected = [row_of.get(key, -1) for key in exact(asked)]
-    if not stored.num_rows:
-        return
-    store = _opened(_written(sections, piece_bytes, batch_rows))
+    store = _opened(_written(every, piece_bytes, batch_rows))
     for _ in range(2):
         found = store.find(asked, ["n", "v", *stored.column_names])
         assert found.file_rows is not None
@@ -70,7 +71,7 @@ def test_a_store_is_used_where_it_is_mapped(tmp_path: Path) -> None:
     """Rows found are copies: they outlive the file."""
     path = tmp_path / "store"
     table = pa.table({"k": list(range(1000)), "v": [str(n) for n in range(1000)]})
-    path.write_bytes(_written([table.select(["k"]), table.select(["v"])]))
+    path.write_bytes(_written(table))
     before = pa.total_allocated_bytes()
     with pa.memory_map(str(path)) as mapped:
         found = StoreFile.open(mapped.read_buffer(), IDENTITY).find(pa.table({"k": [7, 999, 1000]}), ["v"])
@@ -81,7 +82,7 @@ def test_a_store_is_used_where_it_is_mapped(tmp_path: Path) -> None:
 
 TABLE = pa.table({"k": list(range(0, 60, 2)), "v": [f"text {n}" for n in range(30)]})
 KEYS = pa.table({"k": [4, 5, 58]})
-INTACT = _written([TABLE.select(["k"]), TABLE.select(["v"])], piece_bytes=100)
+INTACT = _written(TABLE, piece_bytes=100, batch_rows=4)
 
 
 def _asked(content: bytes) -> list[Any]:
@@ -92,7 +93,7 @@ def _asked(content: bytes) -> list[Any]:
 @settings(max_examples=examples(300))
 @given(at=st.integers(0, len(INTACT) - 1), mask=st.integers(1, 255))
 def test_a_changed_byte_is_found_or_does_not_matter(at: int, mask: int) -> None:
-    """What lies between sections is not read."""
+    """What lies between streams is not read."""
     content = bytearray(INTACT)
     content[at] ^= mask
     try:

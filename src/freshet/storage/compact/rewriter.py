@@ -48,7 +48,7 @@ from freshet.storage.compact.task import CompactionPlan, Section, plan_task
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
-from freshet.storage.files.stored_columns import HeldRows
+from freshet.storage.files.rolling_file_writer import NewCompanion
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.lookup.cached_lookup import bucket_lookup
@@ -68,8 +68,6 @@ from freshet.storage.options.choices import MergeEngine
 
 LOOKED_UP_LEVEL_MIN: Final = 2
 """Keys are looked up at these levels: what compacts level 0 takes level 1 along."""
-KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
-"""A file of so few rows gets its lookup store as it is written: to read it again would cost twenty times as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,39 +267,43 @@ class Rewriter:
     ) -> _Rewritten:
         """Merges the sections into new files, or, without `has_rows`, into changelog files only."""
         level_of_bucket = (target.partition, target.bucket, target.level)
-        writer = KeyValueFileWriter(self.store, *level_of_bucket, FileSource.COMPACT)
+        kept = self._new_store(target, sections) if has_rows and self._is_looked_up(target) else None
+        writer = KeyValueFileWriter(self.store, *level_of_bucket, FileSource.COMPACT, new_companion=kept)
         changelog = None if rule.producer is None else ChangelogFileWriter(self.store, *level_of_bucket)
         merge = SectionMerge(self.store.schema, self.order, self.merge_bytes, self.new_spill_path)
         # A file that moves keeps its rows, old ones too.
         read = partial(self._read, target, target.expiry if has_rows else None)
-        held = HeldRows(self.store.schema, KEPT_BYTES_MAX if has_rows and self._is_looked_up(target) else 0)
         with undone_on_failure(writer.abort, None if changelog is None else changelog.abort):
             for section in sections:
                 pieces = merge.pieces(section, rule, read, drop_delete=target.drops_deletes)
                 for rows, changes in made_ahead(pieces, executor):
                     if has_rows:
                         writer.write(rows)
-                        held.add(rows)
                     if changelog is not None and changes is not None:
                         changelog.write(changes)
                         if on_changes is not None:
                             on_changes(changes)
             if changelog is None or not has_rows:
-                files = _Rewritten(writer.close(), [] if changelog is None else changelog.close())
-            else:
-                files = _Rewritten(*self.store.env.together([writer.close, changelog.close]))
-            if len(files.rows) == 1:
-                self._keep(target, files.rows[0], held.take(files.rows[0].file_name))
-        return files
+                return _Rewritten(writer.close(), [] if changelog is None else changelog.close())
+            return _Rewritten(*self.store.env.together([writer.close, changelog.close]))
+
+    def _new_store(self, target: _Target, sections: Sequence[Section]) -> NewCompanion:
+        """Lookup stores of outputs, made as these are written."""
+        input_bytes = sum(file.file_size_bytes for section in sections for file in files_of(section))
+        file_bytes = min(input_bytes, self.store.options.target_file_size_bytes)
+        return lambda file_name: self._stores(target).begin(file_name, file_bytes)
 
     def _is_looked_up(self, target: _Target) -> bool:
         """True when batches will look keys up in the outputs."""
         return self.store.options.needs_lookup and target.level >= LOOKED_UP_LEVEL_MIN
 
     def _keep(self, target: _Target, file: DataFileMeta, rows: pa.Table | None) -> None:
-        """Makes the lookup store of an output of which the rows are at hand."""
+        """Makes the lookup store of a file that has moved, if its rows are at hand."""
         if rows is not None and self._is_looked_up(target):
-            StoreCache(self.store, target.partition, target.bucket, self.lookup_metrics).keep(file, rows)
+            self._stores(target).keep(file, rows)
+
+    def _stores(self, target: _Target) -> StoreCache:
+        return StoreCache(self.store, target.partition, target.bucket, self.lookup_metrics)
 
     def _read(
         self, target: _Target, expiry: RecordExpiry | None, file: DataFileMeta, batch_rows: int

@@ -30,7 +30,7 @@ from freshet.storage.files.data_file_paths import DataFileNames, FileTraits
 from freshet.storage.files.file_fields import key_value_fields
 from freshet.storage.files.file_format import FileSummary
 from freshet.storage.files.file_index_builder import FileIndexBuilder
-from freshet.storage.files.rolling_file_writer import RollingFileWriter
+from freshet.storage.files.rolling_file_writer import NewCompanion, RollingFileWriter
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
 from freshet.storage.model.row_kind import RowKind
@@ -66,8 +66,9 @@ class KeyValueFileWriter(DataFileWriter):
         source: FileSource,
         *,
         traits: FileTraits | None = None,
+        new_companion: NewCompanion | None = None,
     ) -> None:
-        """`traits` are those of data files by default."""
+        """`traits` are those of data files by default. Companions see all columns of the file, `_KEY_` ones too."""
         self._schema = store.schema
         self._fields = key_value_fields(store.schema, thin=store.options.thin_mode)
         names = DataFileNames(store, partition, bucket, level, traits)
@@ -79,6 +80,7 @@ class KeyValueFileWriter(DataFileWriter):
             lambda: _KeyValueContents(store, level, source, names),
             delta_columns=store.schema.trimmed_primary_keys[:1],
             row_count_max=store.options.target_file_row_num if ends_by_rows else None,
+            new_companion=new_companion,
         )
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:

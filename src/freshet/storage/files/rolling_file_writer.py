@@ -41,6 +41,23 @@ class FileContents(Protocol):
         """The container of its indexes; None where it has none."""
 
 
+class FileCompanion(Protocol):
+    """Something that is made of the rows of one file as they are written, and lives and dies with it."""
+
+    def add(self, rows: pa.Table) -> None:
+        """Takes rows that were just written."""
+
+    def finish(self) -> None:
+        """The file is complete."""
+
+    def abort(self) -> None:
+        """The file will not be; does nothing behind `finish`."""
+
+
+NewCompanion = Callable[[str], FileCompanion | None]
+"""The companion of a file of this name, if it gets one."""
+
+
 class RollingFileWriter:
     """Writes files of one bucket at one level; `names` say how they are called and encoded."""
 
@@ -53,9 +70,11 @@ class RollingFileWriter:
         delta_columns: Sequence[str] = (),
         *,
         row_count_max: int | None = None,
+        new_companion: NewCompanion | None = None,
     ) -> None:
         """`row_count_max` closes a file by rows as well; compaction has no such bound (MERGING.md §1.2)."""
         self._row_count_max = row_count_max
+        self._new_companion = new_companion
         self._env: Env = store.env
         self._options: CoreOptions = store.options
         self._names = names
@@ -96,7 +115,7 @@ class RollingFileWriter:
         paths = [path for path, _ in self._finished]
         paths += [path + INDEX_SUFFIX for path, meta in self._finished if meta.extra_files]
         if self._current is not None:
-            self._current.writer.abort()
+            self._current.abort()
             # Closed, but not described; its index may be there.
             paths += [self._current.writer.path, self._current.writer.path + INDEX_SUFFIX]
             self._current = None
@@ -107,7 +126,8 @@ class RollingFileWriter:
         contents = self._new_contents()
         name, path = self._names.take()
         writer = self._names.format.create(self._env, path, self._fields, self._settings)
-        return _OpenFile(name, writer, contents)
+        companion = None if self._new_companion is None else self._new_companion(name)
+        return _OpenFile(name, writer, contents, companion)
 
     def _piece_rows(self, writer: FileWriter, row_bytes: float) -> int:
         room_bytes = (self._options.target_file_size_bytes - writer.written_bytes) / writer.compression_ratio
@@ -136,14 +156,26 @@ class RollingFileWriter:
             create_or_ask(self._env.file_io, current.writer.path + INDEX_SUFFIX, index)
         self._finished.append((current.writer.path, meta))
         self._current = None
+        if current.companion is not None:
+            current.companion.finish()
 
 
 class _OpenFile:
-    def __init__(self, name: str, writer: FileWriter, contents: FileContents) -> None:
+    def __init__(
+        self, name: str, writer: FileWriter, contents: FileContents, companion: FileCompanion | None = None
+    ) -> None:
         self.name = name
         self.writer = writer
         self.contents = contents
+        self.companion = companion
 
     def add(self, rows: pa.Table) -> None:
         self.writer.write(rows)
         self.contents.add(rows)
+        if self.companion is not None:
+            self.companion.add(rows)
+
+    def abort(self) -> None:
+        self.writer.abort()
+        if self.companion is not None:
+            self.companion.abort()

@@ -13,17 +13,17 @@ from __future__ import annotations
 import os
 import random
 import re
-import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Final, Never, Self, TypeVar
 from urllib.parse import unquote
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.background import Background, GradualWork
 from freshet.storage.io.cache_settings import CACHE_OPTIONS, CacheKind, CacheSettings, cache_settings
 from freshet.storage.io.env_settings import EnvSettings
 from freshet.storage.io.file_cache import FOLDER_NAME, FileCache
@@ -103,53 +103,6 @@ class CrashPoint(StrEnum):
     """Data and changelog files of expired snapshots are gone, their manifests are still there."""
 
 
-class Background:
-    """Background work in one thread of the process: what follows a commit, once that has returned.
-
-    The thread is started when it is needed. A forked child inherits the lists of its parent but not the thread: it
-    starts with nothing to do. May be used by several threads.
-    """
-
-    def __init__(self) -> None:
-        self._queues: dict[int, _Queue] = {}
-
-    def run(self, name: str, work: Callable[[], None]) -> None:
-        """Does the work after what was given before; takes the place of work of the same name that has not begun."""
-        process = os.getpid()
-        if process not in self._queues:
-            self._queues.setdefault(process, _Queue())  # of threads that come at once, all get the queue of the first
-        queue = self._queues[process]
-        with queue.lock:
-            if name not in queue.works:
-                queue.ends[name] = queue.executor.submit(queue.do, name)
-            queue.works[name] = work
-
-    def finish(self) -> None:
-        """Waits for everything given so far."""
-        queue = self._queues.get(os.getpid())
-        if queue is not None:
-            with queue.lock:
-                ends = list(queue.ends.values())
-            wait(ends)
-
-
-class _Queue:
-    """The background work of one process; its thread starts with the first piece."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.executor = ThreadPoolExecutor(1, thread_name_prefix="freshet-background")
-        self.works: dict[str, Callable[[], None]] = {}
-        """What has not begun."""
-        self.ends: dict[str, Future[None]] = {}
-
-    def do(self, name: str) -> None:
-        """The newest work of this name."""
-        with self.lock:
-            work = self.works.pop(name)
-        work()
-
-
 class Helpers:
     """Threads for calls that mostly wait for a disk or a store. May be used by several threads, and after a fork."""
 
@@ -201,6 +154,7 @@ class Env:
         self._scratch_root = scratch_root
         self._scratch = ScratchFolders(scratch_root)
         self._background = Background()
+        self._gradual = GradualWork()
         self._helpers = Helpers(max(HELPERS_MIN, in_flight))
 
     def __copy__(self) -> Self:
@@ -266,6 +220,17 @@ class Env:
     def finish_later(self) -> None:
         """Waits until everything given to `run_later` is done."""
         self._background.finish()
+
+    def run_gradually(self, name: str, steps: Callable[[], Iterator[None]]) -> None:
+        """Does work step by step in a thread of its own, unless work of this name is under way: that goes on then.
+
+        It is given up when the program ends. The work handles its own errors.
+        """
+        self._gradual.run(name, steps)
+
+    def finish_gradual(self) -> None:
+        """Waits until all that was given to `run_gradually` is done."""
+        self._gradual.finish()
 
     def immutable_bytes(self, path: str, kind: CacheKind = CacheKind.META) -> bytes:
         """All bytes of a file of metadata that never changes under its name: requested ahead (`coming_bytes`), kept

@@ -28,7 +28,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -49,6 +49,58 @@ class CachedFile:
     name: str
     size_bytes: int
     used_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that is being written to `sink`, under a name of its own."""
+
+    path: str
+    temporary: str
+    sink: pa.NativeFile
+
+    def write(self, data: Any) -> None:
+        """Appends bytes."""
+        try:
+            self.sink.write(data)
+        except OSError as error:
+            raise storage_error(error, "write", self.path) from error
+
+    def publish(self) -> None:
+        """The file is complete, and takes the place of one of its name."""
+        try:
+            self.sink.close()
+            os.replace(self.temporary, self.path)
+        except OSError as error:
+            raise storage_error(error, "write", self.path) from error
+
+    def discard(self) -> None:
+        """Removes what is not published; does nothing behind `publish`."""
+        with suppress(OSError):
+            self.sink.close()
+        with suppress(OSError):
+            os.unlink(self.temporary)
+
+
+@dataclass(frozen=True, slots=True)
+class NewFolder:
+    """A folder that is being filled, under a name of its own."""
+
+    path: str
+    temporary: str
+
+    def publish(self) -> None:
+        """The folder is complete. One that another process has published before stays."""
+        try:
+            os.rename(self.temporary, self.path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise storage_error(error, "write", self.path) from error
+            self.discard()
+
+    def discard(self) -> None:
+        """Removes what is not published; does nothing behind `publish`."""
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 class LocalCache:
@@ -75,24 +127,26 @@ class LocalCache:
         except OSError as error:
             raise storage_error(error, "map", path) from error
 
-    @contextmanager
-    def writing(self, name: str) -> Iterator[pa.NativeFile]:
-        """A new file, published when the block ends without an error; else nothing of it stays."""
-        path = os.path.join(self.root, name)
-        folder, base = os.path.split(path)
-        temporary = os.path.join(folder, f"{_TEMPORARY}{base}.{uuid.uuid4().hex}")
+    def new_file(self, name: str) -> NewFile:
+        """A file to be written; nobody sees it before it is published."""
+        path, temporary = self._new(name)
         try:
-            self._make_root()
-            os.makedirs(folder, exist_ok=True)
-            try:
-                with pa.OSFile(temporary, "wb") as sink:
-                    yield sink
-                os.replace(temporary, path)
-            finally:
-                with suppress(OSError):
-                    os.unlink(temporary)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return NewFile(path, temporary, pa.OSFile(temporary, "wb"))
         except OSError as error:
             raise storage_error(error, "write", path) from error
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[pa.NativeFile]:
+        """The same, published when the block ends without an error; else nothing of it stays."""
+        file = self.new_file(name)
+        try:
+            yield file.sink
+            file.publish()
+        except OSError as error:
+            raise storage_error(error, "write", file.path) from error
+        finally:
+            file.discard()
 
     def folder(self, name: str) -> str | None:
         """Where a published folder is; None if it is not there."""
@@ -105,26 +159,24 @@ class LocalCache:
         except OSError as error:
             raise storage_error(error, "open", path) from error
 
-    @contextmanager
-    def making(self, name: str) -> Iterator[str]:
-        """A new folder to fill, published when the block ends without an error; else nothing of it stays."""
-        path = os.path.join(self.root, name)
-        parent, base = os.path.split(path)
-        temporary = os.path.join(parent, f"{_TEMPORARY}{base}.{uuid.uuid4().hex}")
+    def new_folder(self, name: str) -> NewFolder:
+        """A folder to be filled; nobody sees it before it is published."""
+        path, temporary = self._new(name)
         try:
-            self._make_root()
             os.makedirs(temporary)
-            try:
-                yield temporary
-                try:
-                    os.rename(temporary, path)
-                except OSError as error:
-                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process was faster
-                        raise
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
         except OSError as error:
             raise storage_error(error, "write", path) from error
+        return NewFolder(path, temporary)
+
+    def _new(self, name: str) -> tuple[str, str]:
+        """Where something of this name will be, and where it is until it is complete."""
+        path = os.path.join(self.root, name)
+        folder, base = os.path.split(path)
+        try:
+            self._make_root()
+        except OSError as error:
+            raise storage_error(error, "write", path) from error
+        return path, os.path.join(folder, f"{_TEMPORARY}{base}.{uuid.uuid4().hex}")
 
     def remove(self, name: str) -> None:
         """Removes a file or a folder; it may be gone already."""
@@ -180,10 +232,11 @@ class LocalCache:
         return path
 
     @contextmanager
-    def locked(self, name: str) -> Iterator[bool]:
+    def locked(self, name: str, *, file_stays: bool = True) -> Iterator[bool]:
         """Holds the lock of a name while the block runs; False where somebody else has it, in this process or another.
 
-        The file of the lock stays. The operating system takes the lock away when the process ends, however it ends.
+        Where the file of the lock does not stay, another process may take a lock of this name a moment too early. The
+        operating system takes the lock away when the process ends, however it ends.
         """
         path = os.path.join(self.root, f"{name}{LOCK_SUFFIX}")
         try:
@@ -198,7 +251,12 @@ class LocalCache:
             except BlockingIOError:
                 yield False
             else:
-                yield True
+                try:
+                    yield True
+                finally:
+                    if not file_stays:
+                        with suppress(OSError):
+                            os.unlink(path)
         finally:
             os.close(descriptor)
 

@@ -61,6 +61,8 @@ class CachedLookup:
         way = choose(costs, key_count, has_store=store is not None, read_so_far_s=read_so_far_s)
         if way is Way.BUILD:
             store = self.stores.build(file, read_so_far_s + costs.read_s(key_count))
+        elif way is Way.READ_AND_BUILD_LATER:
+            self.stores.build_later(file)
         if store is None:
             self.stores.note_read(file, costs.read_s(key_count))
         return store

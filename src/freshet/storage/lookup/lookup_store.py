@@ -5,12 +5,14 @@
 | mapped | `store_file` | the columns, uncompressed, as a file that is mapped |
 | rocksdb | `rocks_store` | one value for each row, in compressed blocks, as a RocksDB database, read-only |
 
-`store_cache` has the stores of a bucket. `tests/storage/lookup/test_store_contract.py` runs over both kinds.
+A store is made of rows as they come, in the order of their data file: by a compaction that writes the file, or from the
+file (`kept_rows`). `store_cache` has the stores of a bucket. `tests/storage/lookup/test_store_contract.py` runs over
+both kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -34,15 +36,19 @@ class LookupStore(Protocol):
         ...
 
 
-class StoreRows(Protocol):
-    """The rows that a store is made of, in the order of their data file."""
+class StoreWriter(Protocol):
+    """A store that is being made, in bounded memory. Raises `StorageError` when the disk does not take it."""
 
-    def sections(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        """All rows, a few columns after the other."""
+    def add(self, rows: pa.Table) -> None:
+        """Appends rows, with the columns of the store."""
         ...
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """All columns of some rows after the other."""
+    def publish(self) -> None:
+        """The rows are complete: others find the store."""
+        ...
+
+    def discard(self) -> None:
+        """Removes what is not published; does nothing behind `publish`."""
         ...
 
 
@@ -54,10 +60,10 @@ class StoreKind(Protocol):
         """Last part of the names of its stores in the folder."""
         ...
 
-    def write(
-        self, cache: LocalCache, name: str, identity: Mapping[str, Any], rows: StoreRows, key_columns: Sequence[str]
-    ) -> None:
-        """Makes a store and publishes it. Raises `StorageError` when the disk does not take it."""
+    def begin(
+        self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema, key_columns: Sequence[str]
+    ) -> StoreWriter:
+        """A new store of rows of this schema. Raises `StorageError` when the disk does not take it."""
         ...
 
     def open(self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema) -> LookupStore | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,8 @@ class ProcessStores:
     idle_until_ms: dict[str, int] = field(default_factory=dict)
     spare: dict[str, SpareRoom] = field(default_factory=dict)
     """By root: room for stores that need not be looked for."""
+    wanted: dict[str, Callable[[], Iterator[None]]] = field(default_factory=dict)
+    """Stores to be made in the background (`store_builder`)."""
 
 
 _by_env: WeakKeyDictionary[Env, ProcessStores] = WeakKeyDictionary()

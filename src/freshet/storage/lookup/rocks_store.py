@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -23,10 +24,11 @@ import pyarrow as pa
 
 from freshet._lazy import LazyModule
 from freshet.storage.exceptions import RetryableError, StorageError
-from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.io.local_cache import LocalCache, NewFolder
+from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.key_bytes import key_bytes
-from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore, StoreRows
+from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore
 from freshet.storage.lookup.row_bytes import decode_rows, encode_rows
 
 if TYPE_CHECKING:
@@ -83,37 +85,13 @@ class RocksKind:
     cache_bytes: int
     suffix: str = SUFFIX
 
-    def write(
-        self, cache: LocalCache, name: str, identity: Mapping[str, Any], rows: StoreRows, key_columns: Sequence[str]
-    ) -> None:
+    def begin(
+        self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema, key_columns: Sequence[str]
+    ) -> RocksWriter:
         """See `StoreKind`."""
-        with cache.making(name) as folder:
-            try:
-                self._write(folder, identity, rows, key_columns)
-            except StorageError:
-                raise
-            except Exception as error:  # RocksDB has no other
-                raise RetryableError(f"cannot write the RocksDB database {folder}: {error}") from error
-
-    def _write(self, folder: str, identity: Mapping[str, Any], rows: StoreRows, key_columns: Sequence[str]) -> None:
-        options = _options(self.cache_bytes)
-        with _rocksdict.Rdict(folder, options) as database:
-            path = f"{folder}/rows.sst"
-            writer = _rocksdict.SstFileWriter(options)
-            writer.open(path)
-            writer[_IDENTITY_KEY] = _identity_bytes(identity)
-            count = 0
-            for batch in rows.batches():
-                for start in range(0, batch.num_rows, PIECE_ROWS):
-                    piece = batch.slice(start, PIECE_ROWS)
-                    keys = key_bytes([piece.column(key) for key in key_columns])
-                    values = encode_rows(piece, count).to_numpy(zero_copy_only=False).tolist()
-                    deque(map(writer.__setitem__, keys, values), maxlen=0)  # there is no call for many
-                    count += piece.num_rows
-            writer.finish()
-            moved = _rocksdict.IngestExternalFileOptions()
-            moved.set_move_files(True)
-            database.ingest_external_file([path], moved)
+        folder = cache.new_folder(name)
+        with undone_on_failure(folder.discard):
+            return RocksWriter(folder, _options(self.cache_bytes), identity, key_columns)
 
     def open(self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema) -> LookupStore | None:
         """See `StoreKind`."""
@@ -132,6 +110,63 @@ class RocksKind:
         if found != _identity_bytes(identity):
             raise BrokenStoreError(f"it is of another file: {found!r}")
         return RocksStore(database, schema)
+
+
+class RocksWriter:
+    """A `StoreWriter`. A piece is held in memory, encoded."""
+
+    def __init__(
+        self, folder: NewFolder, options: Any, identity: Mapping[str, Any], key_columns: Sequence[str]
+    ) -> None:
+        self._folder = folder
+        self._key_columns = key_columns
+        self._count = 0
+        self._path = f"{folder.temporary}/rows.sst"
+        self._database: Any = None
+        with self._errors():
+            self._database = _rocksdict.Rdict(folder.temporary, options)
+            self._sorted = _rocksdict.SstFileWriter(options)
+            self._sorted.open(self._path)
+            self._sorted[_IDENTITY_KEY] = _identity_bytes(identity)
+
+    def add(self, rows: pa.Table) -> None:
+        """See `StoreWriter`."""
+        with self._errors():
+            for batch in rows.to_batches(PIECE_ROWS):
+                keys = key_bytes([batch.column(key) for key in self._key_columns])
+                values = encode_rows(batch, self._count).to_numpy(zero_copy_only=False).tolist()
+                deque(map(self._sorted.__setitem__, keys, values), maxlen=0)  # there is no call for many
+                self._count += batch.num_rows
+
+    def publish(self) -> None:
+        """See `StoreWriter`."""
+        with self._errors():
+            self._sorted.finish()
+            moved = _rocksdict.IngestExternalFileOptions()
+            moved.set_move_files(True)
+            self._database.ingest_external_file([self._path], moved)
+            self._close()
+        self._folder.publish()
+
+    def discard(self) -> None:
+        """See `StoreWriter`."""
+        with suppress(RetryableError), self._errors():
+            self._close()
+        self._folder.discard()
+
+    def _close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError:
+            raise
+        except Exception as error:  # RocksDB has no other
+            raise RetryableError(f"cannot write the RocksDB database {self._folder.path}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

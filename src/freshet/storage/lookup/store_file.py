@@ -1,15 +1,18 @@
 """One store: the rows of one immutable data file, uncompressed and mapped, so that a key costs what it touches.
 
-    "FRSHLKP1"
-    sections      one Arrow IPC file for a few columns each, at multiples of 64 bytes
-    footer        JSON: whose rows these are, and of each section its columns, start, length and CRC-32
-    tail          length and CRC-32 of the footer (two little-endian UINT32), "FRSHLKP1"
+    "FRSHLKP2"
+    pieces        rows that follow each other, `piece_bytes` of them; of each, one Arrow IPC stream for a few columns
+                  each, at multiples of 64 bytes
+    first rows    the first row of each piece, as a stream too
+    footer        JSON: whose rows these are, the groups of columns, the row counts of pieces, and of each stream its
+                  start, length and CRC-32
+    tail          length and CRC-32 of the footer (two little-endian UINT32), "FRSHLKP2"
 
-Columns lie apart because a gather costs per piece: each has pieces of `piece_bytes`, so a column of numbers is mostly
-one piece of the whole file. Rows are in the order of the data file, so a row has the same position in both; keys are
-searched in the key columns themselves (`key_search`), nothing else is stored for them.
+So a store is written as its rows come, of files of any size, with one piece in memory. Rows are in the order of the
+data file, so a row has the same position in both; keys are searched in the key columns themselves (`key_search`), in
+the piece that the first rows lead to.
 
-A section is checked when it is used first. Nothing is trusted before: the disk may have lost what was not synced, and
+A stream is checked when it is used first. Nothing is trusted before: the disk may have lost what was not synced, and
 the file may be anybody's.
 """
 
@@ -17,44 +20,55 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.io.local_cache import LocalCache, NewFile
+from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.key_search import SortedKeys, ranges_of
-from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore, StoreRows
+from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore
 from freshet.storage.merge.sort_words import Positions
 
-MAGIC: Final = b"FRSHLKP1"
+MAGIC: Final = b"FRSHLKP2"
 """Another number for every change of what the file holds."""
 
 SUFFIX: Final = ".rows"
+GROUPS_MAX: Final = 25
+"""Streams of a piece: each has one column, or a few columns of a wide table."""
 
 _TAIL: Final = struct.Struct("<II8s")
 _ALIGNMENT: Final = 64
 _IPC: Final = ipc.IpcWriteOptions(use_threads=False)
 
 
+class ByteSink(Protocol):
+    """Takes bytes in order."""
+
+    def write(self, data: Any) -> Any:
+        """Appends them."""
+
+
 @dataclass(frozen=True, slots=True)
 class MappedKind:
-    """A `StoreKind`. A piece is held in memory twice."""
+    """A `StoreKind`. A piece is held in memory, and the largest group of its columns once more."""
 
     piece_bytes: int
     suffix: str = SUFFIX
 
-    def write(
-        self, cache: LocalCache, name: str, identity: Mapping[str, Any], rows: StoreRows, key_columns: Sequence[str]
-    ) -> None:
+    def begin(
+        self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema, key_columns: Sequence[str]
+    ) -> MappedWriter:
         """See `StoreKind`."""
-        with cache.writing(name) as sink:
-            write_store(sink, identity, rows.sections(), self.piece_bytes)
+        file = cache.new_file(name)
+        with undone_on_failure(file.discard):
+            return MappedWriter(file, StoreEncoder(file, identity, schema, self.piece_bytes))
 
     def open(self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema) -> LookupStore | None:
         """See `StoreKind`."""
@@ -62,50 +76,86 @@ class MappedKind:
         return None if content is None else StoreFile.open(content, identity)
 
 
-def write_store(
-    sink: pa.NativeFile,
-    identity: Mapping[str, Any],
-    sections: Iterable[Iterator[pa.RecordBatch]],
-    piece_bytes: int,
-) -> None:
-    """Writes a whole store. Each section gives all rows of some columns; a piece is held in memory twice."""
-    out = _Summed(sink)
-    out.write(MAGIC)
-    entries = []
-    for batches in sections:
+@dataclass(frozen=True, slots=True)
+class MappedWriter:
+    """A `StoreWriter`."""
+
+    file: NewFile
+    encoder: StoreEncoder
+
+    def add(self, rows: pa.Table) -> None:
+        """See `StoreWriter`."""
+        self.encoder.add(rows)
+
+    def publish(self) -> None:
+        """See `StoreWriter`."""
+        self.encoder.finish()
+        self.file.publish()
+
+    def discard(self) -> None:
+        """See `StoreWriter`."""
+        self.file.discard()
+
+
+class StoreEncoder:
+    """Writes a whole store as its rows come."""
+
+    def __init__(
+        self,
+        sink: ByteSink,
+        identity: Mapping[str, Any],
+        schema: pa.Schema,
+        piece_bytes: int,
+    ) -> None:
+        self._out = _Summed(sink)
+        self._identity = dict(identity)
+        self._piece_bytes = piece_bytes
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = 0
+        self._pieces: list[dict[str, Any]] = []
+        self._first_rows = [schema.empty_table()]
+        width = -(-len(schema) // GROUPS_MAX)
+        self._groups = [schema.names[start : start + width] for start in range(0, len(schema), width)]
+        self._out.write(MAGIC)
+
+    def add(self, rows: pa.Table) -> None:
+        """Appends rows."""
+        if rows.num_rows:
+            self._pending.append(rows)
+            self._pending_bytes += rows.nbytes
+        if self._pending_bytes >= self._piece_bytes:
+            self._write_piece()
+
+    def finish(self) -> None:
+        """Writes what is pending, and the end."""
+        self._write_piece()
+        footer = orjson.dumps(
+            {
+                "identity": self._identity,
+                "groups": self._groups,
+                "pieces": self._pieces,
+                "first rows": self._stream(pa.concat_tables(self._first_rows)),
+            }
+        )
+        self._out.write(footer)
+        self._out.write(_TAIL.pack(len(footer), zlib.crc32(footer), MAGIC))
+
+    def _write_piece(self) -> None:
+        if not self._pending:
+            return
+        rows, self._pending, self._pending_bytes = pa.concat_tables(self._pending), [], 0
+        self._first_rows.append(rows.take(pa.array([0])))  # a copy: a slice would keep the piece
+        self._pieces.append({"rows": rows.num_rows, "streams": [self._stream(rows.select(of)) for of in self._groups]})
+
+    def _stream(self, rows: pa.Table) -> tuple[int, int, int]:
+        """Writes rows as one batch; where they are, and their sum."""
+        out = self._out
         out.write(b"\0" * (-out.size % _ALIGNMENT))
         start, out.crc = out.size, 0
-        columns = _write_section(out, batches, piece_bytes)
-        entries.append({"columns": columns, "start": start, "length": out.size - start, "crc": out.crc})
-    footer = orjson.dumps({"identity": dict(identity), "sections": entries})
-    out.write(footer)
-    out.write(_TAIL.pack(len(footer), zlib.crc32(footer), MAGIC))
-
-
-def _write_section(out: _Summed, batches: Iterator[pa.RecordBatch], piece_bytes: int) -> list[str]:
-    writer: ipc.RecordBatchFileWriter | None = None
-    columns: list[str] = []
-    for piece in _pieces(batches, piece_bytes):
-        if writer is None:
-            columns = list(piece.schema.names)
-            writer = ipc.new_file(pa.PythonFile(out, "w"), piece.schema, options=_IPC)
-        writer.write_batch(piece)
-    if writer is not None:
-        writer.close()
-    return columns
-
-
-def _pieces(batches: Iterable[pa.RecordBatch], piece_bytes: int) -> Iterator[pa.RecordBatch]:
-    pending: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        pending.append(batch)
-        size += batch.nbytes
-        if size >= piece_bytes:
-            yield pa.concat_batches(pending)
-            pending, size = [], 0
-    if pending:
-        yield pa.concat_batches(pending)
+        with ipc.new_stream(pa.PythonFile(out, "w"), rows.schema, options=_IPC) as writer:
+            for batch in rows.combine_chunks().to_batches():
+                writer.write_batch(batch)
+        return start, out.size - start, out.crc
 
 
 class _Summed:
@@ -113,7 +163,7 @@ class _Summed:
 
     closed = False
 
-    def __init__(self, sink: pa.NativeFile) -> None:
+    def __init__(self, sink: ByteSink) -> None:
         self._sink = sink
         self.size = 0
         self.crc = 0
@@ -135,20 +185,33 @@ class _Summed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class _Stream:
     start: int
     length: int
     crc: int
 
 
 @dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows that follow each other; its columns and keys once they were used."""
+
+    streams: Mapping[str, _Stream]
+    columns: dict[str, pa.Array[Any]] = field(default_factory=dict)
+    batches: dict[tuple[str, ...], pa.RecordBatch] = field(default_factory=dict)
+    keys: dict[tuple[str, ...], SortedKeys] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFile:
-    """An open store. Threads may share it; what a first use finds out twice is the same."""
+    """An open store. Threads may share it; what a first use finds out twice is the same.
+
+    Piece i has the rows [starts[i], starts[i + 1]).
+    """
 
     content: pa.Buffer
-    sections: Mapping[str, _Section]
-    _read: dict[_Section, pa.Table] = field(default_factory=dict)
-    _keys: dict[tuple[str, ...], _SegmentedKeys] = field(default_factory=dict)
+    starts: Positions
+    pieces: tuple[_Piece, ...]
+    first_rows: pa.Table
 
     @classmethod
     def open(cls, content: pa.Buffer, identity: Mapping[str, Any]) -> StoreFile:
@@ -163,21 +226,22 @@ class StoreFile:
         footer = orjson.loads(view[end - length : end])
         if footer["identity"] != dict(identity):
             raise BrokenStoreError(f"it is of another file: {footer['identity']}")
-        sections: dict[str, _Section] = {}
-        for entry in footer["sections"]:
-            section = _Section(entry["start"], entry["length"], entry["crc"])
-            sections |= dict.fromkeys(entry["columns"], section)
-        return cls(content, sections)
+        pieces = []
+        for piece in footer["pieces"]:
+            streams: dict[str, _Stream] = {}
+            for names, stream in zip(footer["groups"], piece["streams"], strict=True):
+                streams |= dict.fromkeys(names, _Stream(*stream))
+            pieces.append(_Piece(streams))
+        starts = np.cumsum([0, *(piece["rows"] for piece in footer["pieces"])], dtype=np.int64)
+        first_rows = _read(content, _Stream(*footer["first rows"]), "of first rows")
+        return cls(content, starts, tuple(pieces), first_rows)
 
     def find(self, keys: pa.Table, columns: Sequence[str] | None) -> FoundRows:
         """What the file has of the keys: see `FileLookup`; the columns of `keys` are the key columns.
 
         Raises `BrokenStoreError`.
         """
-        names = tuple(keys.column_names)
-        if names not in self._keys:
-            self._keys[names] = _SegmentedKeys.of([self._column(name) for name in names])
-        file_rows = self._keys[names].find(keys)
+        file_rows = self._found(keys)
         found = np.flatnonzero(file_rows >= 0)
         if columns is None:
             return FoundRows(pa.table({}), np.where(file_rows >= 0, 0, -1), file_rows)
@@ -185,76 +249,65 @@ class StoreFile:
         positions[found] = np.arange(len(found))
         return FoundRows(self._rows(file_rows[found], columns), positions, file_rows)
 
-    def _rows(self, rows: Positions, columns: Sequence[str]) -> pa.Table:
-        """Rows at ascending positions."""
-        fields, arrays = [], []
-        for name in columns:
-            table = self._table(name)
-            fields.append(table.schema.field(name))
-            arrays.append(_gathered(table.column(name), rows))
-        return pa.table(arrays, schema=pa.schema(fields))
-
-    def _column(self, name: str) -> pa.ChunkedArray[Any]:
-        return self._table(name).column(name)
-
-    def _table(self, name: str) -> pa.Table:
-        section = self.sections.get(name)
-        if section is None:
-            raise BrokenStoreError(f"it has no column {name!r}")
-        if section not in self._read:
-            part = self.content.slice(section.start, section.length)
-            if zlib.crc32(part) != section.crc:
-                raise BrokenStoreError(f"its column {name!r} is damaged")
-            with ipc.open_file(pa.BufferReader(part)) as reader:
-                self._read[section] = reader.read_all()
-        return self._read[section]
-
-
-@dataclass(frozen=True, slots=True)
-class _SegmentedKeys:
-    """Keys in pieces, where the key columns have pieces of their own: each ends where one of them does."""
-
-    starts: Positions
-    first_keys: SortedKeys
-    segments: tuple[SortedKeys, ...]
-
-    @classmethod
-    def of(cls, columns: Sequence[pa.ChunkedArray[Any]]) -> _SegmentedKeys:
-        starts = np.unique(np.concatenate([_starts(column)[:-1] for column in columns]))
-        ends = np.append(starts[1:], len(columns[0]))
-        segments = []
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            segments.append(SortedKeys.of([column.slice(start, end - start).chunk(0) for column in columns]))
-        first_keys = SortedKeys.of([pa.concat_arrays(column.take(pa.array(starts)).chunks) for column in columns])
-        return cls(starts, first_keys, tuple(segments))
-
-    def find(self, keys: pa.Table) -> Positions:
+    def _found(self, keys: pa.Table) -> Positions:
         """For each key, in order, its row, or -1."""
         rows = np.full(keys.num_rows, -1, np.int64)
-        arrays = [pa.concat_arrays(column.chunks) for column in keys.columns] if keys.num_rows else []
-        if not arrays or not len(self.starts):
+        names = tuple(keys.column_names)
+        if not keys.num_rows or not self.pieces:
             return rows
-        owners = self.first_keys.count_up_to(SortedKeys.of(arrays)) - 1
+        self._check_columns(names)
+        arrays = [_array(column) for column in keys.columns]
+        first_keys = SortedKeys.of([_array(self.first_rows.column(name)) for name in names])
+        owners = first_keys.count_up_to(SortedKeys.of(arrays)) - 1
         for owner, start, end in ranges_of(owners):
             if owner >= 0:
                 asked = SortedKeys.of([array.slice(start, end - start) for array in arrays])
-                found = self.segments[owner].find(asked)
+                found = self._keys(self.pieces[owner], names).find(asked)
                 rows[start:end] = np.where(found >= 0, found + self.starts[owner], -1)
         return rows
 
+    def _keys(self, piece: _Piece, names: tuple[str, ...]) -> SortedKeys:
+        if names not in piece.keys:
+            piece.keys[names] = SortedKeys.of([self._column(piece, name) for name in names])
+        return piece.keys[names]
 
-def _gathered(column: pa.ChunkedArray[Any], rows: Positions) -> pa.ChunkedArray[Any]:
-    """The values at ascending positions, taken piece by piece: a gather from all at once costs several times more."""
-    if column.num_chunks == 1:
-        return pa.chunked_array([column.chunk(0).take(pa.array(rows))], column.type)
-    starts = _starts(column)
-    owners = np.searchsorted(starts, rows, side="right") - 1
-    parts = [
-        column.chunk(owner).take(pa.array(rows[start:end] - starts[owner])) for owner, start, end in ranges_of(owners)
-    ]
-    return pa.chunked_array(parts, column.type)
+    def _rows(self, rows: Positions, columns: Sequence[str]) -> pa.Table:
+        """Rows at ascending positions, taken piece by piece: a gather from all at once costs several times more."""
+        self._check_columns(columns)
+        schema = pa.schema([self.first_rows.schema.field(name) for name in columns])
+        owners = np.searchsorted(self.starts, rows, side="right") - 1
+        parts = []
+        for owner, start, end in ranges_of(owners):
+            batch = self._batch(self.pieces[owner], schema)
+            parts.append(batch.take(pa.array(rows[start:end] - self.starts[owner])))
+        return pa.Table.from_batches(parts, schema)
+
+    def _batch(self, piece: _Piece, schema: pa.Schema) -> pa.RecordBatch:
+        names = tuple(schema.names)
+        if names not in piece.batches:
+            arrays = [self._column(piece, name) for name in names]
+            piece.batches[names] = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return piece.batches[names]
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self.first_rows.column_names:
+                raise BrokenStoreError(f"it has no column {name!r}")
+
+    def _column(self, piece: _Piece, name: str) -> pa.Array[Any]:
+        if name not in piece.columns:
+            table = _read(self.content, piece.streams[name], f"of column {name!r}")
+            piece.columns.update((other, _array(table.column(other))) for other in table.column_names)
+        return piece.columns[name]
 
 
-def _starts(column: pa.ChunkedArray[Any]) -> Positions:
-    """First row of each piece, and the number of rows."""
-    return np.cumsum([0, *(len(chunk) for chunk in column.chunks)], dtype=np.int64)
+def _read(content: pa.Buffer, stream: _Stream, what: str) -> pa.Table:
+    part = content.slice(stream.start, stream.length)
+    if zlib.crc32(part) != stream.crc:
+        raise BrokenStoreError(f"its stream {what} is damaged")
+    with ipc.open_stream(pa.BufferReader(part)) as reader:
+        return reader.read_all()
+
+
+def _array(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -46,8 +46,6 @@ from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.compact.bucket_plan import pick_rules, plan_append
 from freshet.storage.compact.picker import CompactionUnit, pick_upper
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.lookup.store_cache import StoreCache
 from freshet.storage.maintenance.compaction_plan import due_unit, levels_of
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
@@ -226,19 +224,10 @@ class BackgroundCompaction:
 
 
 def run_background_unit(store: TableStore, unit: BackgroundUnit) -> list[CommitMessage]:
-    """Compacts a unit; no messages where its files are gone. They are for `BackgroundCompaction.commit`.
-
-    Where lookups keep stores of the files that the unit replaces, those of the new files are made here as well, so that
-    no batch has to wait for them.
-    """
+    """Compacts a unit; no messages where its files are gone. They are for `BackgroundCompaction.commit`."""
     with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)) as writer:
         writer.compact_files(unit.bucket_id, unit.inputs, unit.output_level)
-        messages = writer.take_messages()
-    if store.options.needs_lookup:
-        for message in messages:
-            stores = StoreCache(store, message.partition, message.bucket, LookupMetrics())
-            stores.build_ahead(message.compact_before, message.compact_after)
-    return messages
+        return writer.take_messages()
 
 
 def why_not_in_background(options: CoreOptions) -> str | None:

@@ -1,0 +1,132 @@
+"""Work in threads of the process besides its callers': what follows a commit, and what takes long and may wait."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Final
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Background:
+    """Background work in one thread of the process: what follows a commit, once that has returned.
+
+    The thread is started when it is needed. A forked child inherits the lists of its parent but not the thread: it
+    starts with nothing to do. May be used by several threads.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[int, _Queue] = {}
+
+    def run(self, name: str, work: Callable[[], None]) -> None:
+        """Does the work after what was given before; takes the place of work of the same name that has not begun."""
+        process = os.getpid()
+        if process not in self._queues:
+            self._queues.setdefault(process, _Queue())  # of threads that come at once, all get the queue of the first
+        queue = self._queues[process]
+        with queue.lock:
+            if name not in queue.works:
+                queue.ends[name] = queue.executor.submit(queue.do, name)
+            queue.works[name] = work
+
+    def finish(self) -> None:
+        """Waits for everything given so far."""
+        queue = self._queues.get(os.getpid())
+        if queue is not None:
+            with queue.lock:
+                ends = list(queue.ends.values())
+            wait(ends)
+
+
+class _Queue:
+    """The background work of one process; its thread starts with the first piece."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix="freshet-background")
+        self.works: dict[str, Callable[[], None]] = {}
+        """What has not begun."""
+        self.ends: dict[str, Future[None]] = {}
+
+    def do(self, name: str) -> None:
+        """The newest work of this name."""
+        with self.lock:
+            work = self.works.pop(name)
+        work()
+
+
+class GradualWork:
+    """Work in small steps, in one thread of the process, that is given up when the program ends.
+
+    `Background` is waited for then; this may take minutes. A forked child starts with nothing to do. May be used by
+    several threads.
+    """
+
+    def __init__(self) -> None:
+        self._works: dict[int, _Works] = {}
+
+    def run(self, name: str, steps: Callable[[], Iterator[None]]) -> None:
+        """Does the steps; where work of this name is under way, `steps` is begun behind it."""
+        process = os.getpid()
+        if process not in self._works:
+            self._works.setdefault(process, _Works())
+        self._works[process].run(name, steps)
+
+    def finish(self) -> None:
+        """Waits for everything given so far."""
+        works = self._works.get(os.getpid())
+        if works is not None:
+            works.finish()
+
+
+class _Works:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="freshet-gradual")
+        self._running: set[str] = set()
+        self._again: dict[str, Callable[[], Iterator[None]]] = {}
+
+    def run(self, name: str, steps: Callable[[], Iterator[None]]) -> None:
+        with self._changed:
+            if name in self._running:
+                self._again[name] = steps
+                return
+            self._running.add(name)
+        self._next(name, steps())
+
+    def finish(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running)
+
+    def _next(self, name: str, steps: Iterator[None]) -> None:
+        try:
+            self._executor.submit(self._step, name, steps)
+        except RuntimeError:  # the program ends
+            self._end(name)
+            if isinstance(steps, Generator):
+                steps.close()
+
+    def _step(self, name: str, steps: Iterator[None]) -> None:
+        try:
+            next(steps)
+        except StopIteration:
+            self._end(name)
+        except BaseException:
+            _LOG.exception("work in the background was given up: %s", name)
+            self._end(name)
+            raise
+        else:
+            self._next(name, steps)
+
+    def _end(self, name: str) -> None:
+        with self._changed:
+            again = self._again.pop(name, None)
+            if again is None:
+                self._running.discard(name)
+                self._changed.notify_all()
+        if again is not None:
+            self._next(name, again())
