@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import freshet.storage.lookup.store_file as store_file
 from freshet.storage.lookup.lookup_store import BrokenStoreError
 from freshet.storage.lookup.store_file import StoreEncoder, StoreFile
 from tests.kit.hypothesis_profile import examples
@@ -19,9 +20,9 @@ from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_o
 IDENTITY = {"file": "data-1.parquet", "rows": 3}
 
 
-def _written(rows: pa.Table, piece_bytes: int = 1 << 20, batch_rows: int = 1 << 20) -> bytes:
+def _written(rows: pa.Table, piece_bytes: int = 1 << 20, batch_rows: int = 1 << 20, start: str = "") -> bytes:
     sink = pa.BufferOutputStream()
-    encoder = StoreEncoder(sink, IDENTITY, rows.schema, piece_bytes)
+    encoder = StoreEncoder(sink, IDENTITY, rows.schema, piece_bytes, start)
     for batch in rows.to_batches(batch_rows):
         encoder.add(pa.Table.from_batches([batch]))
     encoder.finish()
@@ -101,6 +102,25 @@ def test_a_changed_byte_is_found_or_does_not_matter(at: int, mask: int) -> None:
     except BrokenStoreError:
         return
     assert answer == _asked(INTACT)
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "is_checked"),
+    [("this", "this", False), ("before", "this", True), ("", "", True), ("this", "", True), ("", "this", True)],
+)
+def test_a_large_store_is_not_checked_while_the_machine_runs_that_has_written_it(
+    monkeypatch: pytest.MonkeyPatch, written: str, read: str, is_checked: bool
+) -> None:
+    content = bytearray(_written(TABLE, start=written))
+    assert StoreFile.open(pa.py_buffer(bytes(content)), IDENTITY, read).is_checked  # it is small
+    monkeypatch.setattr(store_file, "CHECKED_BYTES_MAX", 100)
+    content[content.index(b"text 2")] ^= 1
+    store = StoreFile.open(pa.py_buffer(bytes(content)), IDENTITY, read)
+    if is_checked:
+        with pytest.raises(BrokenStoreError, match="column 'v' is damaged"):
+            store.find(KEYS, ["v"])
+    else:
+        assert store.find(KEYS, ["v"]).is_found.tolist() == [True, False, True]
 
 
 @settings(max_examples=examples(60))

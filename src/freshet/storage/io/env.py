@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
 ENVS_MAX: Final = 16
 """Environments that a process keeps for what comes from others."""
 
@@ -178,6 +180,10 @@ class Env:
     def time_zone(self) -> str:
         """Name of the machine's time zone, as a JVM that runs here takes it."""
         return _time_zone()
+
+    def machine_start(self) -> str:
+        """A text that is another one whenever the machine was started again; empty where none is known."""
+        return _machine_start()
 
     def new_uuid(self) -> str:
         """A random id in its dashed form."""
@@ -331,6 +337,16 @@ def _time_zone() -> str:
     given = os.environ.get("TZ", "").removeprefix(":")
     _, _, name = (given or os.path.realpath("/etc/localtime")).rpartition("zoneinfo/")
     return name if name and not name.startswith("/") else "UTC"
+
+
+@lru_cache(1)
+def _machine_start() -> str:
+    """Linux alone has one."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def absolute_path(location: str) -> str:

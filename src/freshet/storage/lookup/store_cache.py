@@ -298,7 +298,7 @@ class StoreCache:
         choice = options.lookup_cache_store
         kinds: tuple[StoreKind, ...] = ()
         if choice is not LookupStoreChoice.ROCKSDB:
-            kinds = (MappedKind(self._piece_bytes),)
+            kinds = (MappedKind(self._piece_bytes, self.table.env.machine_start()),)
         if choice is LookupStoreChoice.MAPPED:
             return kinds
         if is_rocksdb_installed():
