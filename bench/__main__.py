@@ -1,7 +1,7 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
     python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,log-latency,storage,engines,memory,spark,
-                          commits,lookup,background,changelogs,log,stores,buckets]
+                          commits,lookup,lookup-scale,background,changelogs,log,stores,buckets]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -30,6 +30,7 @@ from bench.latency_bench import latency
 from bench.log_bench import log_costs
 from bench.log_latency_bench import log_latency
 from bench.lookup_bench import lookups
+from bench.lookup_scale_bench import lookups_at_scale
 from bench.measure import report
 from bench.results import Results
 from bench.spark_bench import small_batches_with_lookup, through_spark
@@ -37,8 +38,8 @@ from bench.storage_bench import storage
 from bench.stores_bench import stores
 
 PARTS: Final = (
-    "cdc", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "background",
-    "changelogs", "log", "stores", "buckets",
+    "cdc", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "lookup-scale",
+    "background", "changelogs", "log", "stores", "buckets",
 )  # fmt: skip
 FORMER_NAMES: Final = {"beside": "background"}
 
@@ -97,6 +98,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
         case "lookup":
             small_batches_with_lookup(results, folder, rounds)
             lookups(results, folder, factor)
+        case "lookup-scale":
+            lookups_at_scale(results, folder, factor)
         case "background":
             background(results, folder, factor)
         case "changelogs":

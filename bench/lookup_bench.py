@@ -68,9 +68,9 @@ def lookups(results: Results, folder: Path, factor: float, batches: int = BATCHE
     )
 
 
-def make_table(place: Path, row_count: int) -> None:
+def make_table(place: Path, row_count: int, **more: object) -> None:
     """The table, compacted in full."""
-    options = {**OPTIONS, "lookup.cache-dir": str(place / "cache")}
+    options = {**OPTIONS, "lookup.cache-dir": str(place / "cache"), **more}
     catalog = Catalog(str(place))
     table = catalog.create_table("bench.t", schema=SCHEMA, primary_keys=["id"], options=options)
     with table.with_options({"write-only": "true"}).writer("loader") as writer:
@@ -80,11 +80,12 @@ def make_table(place: Path, row_count: int) -> None:
     table.compact(full=True)
 
 
-def run(place: Path, row_count: int, batches: int, *, seed: int) -> Sequence[Batch]:
-    """So many batches in a process of their own."""
+def run(place: Path, row_count: int, batches: int, *options: str, seed: int) -> Sequence[Batch]:
+    """So many batches in a process of their own; `options` are those of its table, KEY=VALUE."""
     command = [sys.executable, "-m", "bench.lookup_worker", str(place), "bench.t"]
     numbers = [str(number) for number in (row_count, batches, min(BATCH_ROWS, row_count), seed)]
-    answer: list[Batch] = json.loads(subprocess.run([*command, *numbers], stdout=subprocess.PIPE, check=True).stdout)
+    made = subprocess.run([*command, *numbers, *options], stdout=subprocess.PIPE, check=True)
+    answer: list[Batch] = json.loads(made.stdout)
     return answer
 
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from freshet import Catalog
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.model.data_file import EMPTY_ROW
@@ -165,3 +167,20 @@ def test_a_table_without_a_primary_key_is_refused(tmp_path: Path) -> None:
     table = PlacedTable(tmp_path, pa.schema([pa.field("v", pa.int64())]))
     with pytest.raises(InvalidRequestError, match="has no primary key"):
         find_stored_rows(table.store, None, pa.table({"v": [1]}))
+
+
+def test_few_keys_open_the_buckets_that_may_have_them(tmp_path: Path) -> None:
+    """Of a table with dynamic buckets each may: the key ranges of their files say which do not."""
+    options = {"bucket": "-1", "dynamic-bucket.target-row-num": "1", "write-only": "true"}
+    table = Catalog(str(tmp_path)).create_table(
+        "a.b", schema={"k": "BIGINT NOT NULL", "v": "STRING"}, primary_keys=["k"], options=options
+    )
+    with table.writer("loader") as writer:
+        writer.write([{"k": number, "v": str(number)} for number in range(30)])
+        writer.commit()
+    assert len(table.files()) == 30
+    keys = pa.table({"k": [3, 17, 40]}, schema=pa.schema([pa.field("k", pa.int64(), nullable=False)]))
+    metrics = LookupMetrics()
+    found = find_stored_rows(table.store, table.store.snapshots.latest(), keys, ["v"], metrics)
+    assert found.by_key()["v"].to_pylist() == ["3", "17", None]
+    assert metrics.counts() == {"keys": 2, "found": 2, "by_reading": 2}

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +48,7 @@ _cache_lock: Final = threading.Lock()
 _caches: Final[dict[str, Any]] = {}
 
 
+@cache
 def is_rocksdb_installed() -> bool:
     """Whether the extra `rocksdb` is there."""
     return find_spec("rocksdict") is not None

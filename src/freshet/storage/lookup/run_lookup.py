@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,9 @@ from freshet.storage.merge.row_levels import with_level
 from freshet.storage.merge.sorted_runs import LevelRun, SortedRun
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataType
+
+FEW_KEYS: Final = 64
+"""For so many keys the range of a file is found by comparing some of them, even if it is the only file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,8 @@ class RunLookup:
     def files_of_keys(self, files: Iterable[DataFileMeta], keys: pa.Table) -> list[tuple[DataFileMeta, int, int]]:
         """The files that some key may be in, each with the range [start, end) of the keys within its key range.
 
-        A file that is the only one is asked for all keys: to find the range would cost more than to ask.
+        A file that is the only one is asked for all keys, unless they are few: to find the range would cost more than to
+        ask. Four keys in 3000 dynamic buckets, any of which may have them, took 12 s when each file was asked.
         """
         if not keys.num_rows:
             return []
@@ -91,7 +95,7 @@ class RunLookup:
 
         sort_key, rows = self.comparator.sort_key, range(keys.num_rows)
         near = self.overlapping(files, key_at(0), key_at(keys.num_rows - 1))
-        if len(near) == 1:
+        if len(near) == 1 and keys.num_rows > FEW_KEYS:
             return [(near[0], 0, keys.num_rows)]
         parts = []
         for file in near:
