@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from freshet.storage.io.local_cache import NewFile
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.lookup.open_stores import forget_open_stores
 from freshet.storage.metadata.live_files import delta_entries
+from tests.kit.quick import some_now
 from tests.storage.lookup.lookup_tables import eager
 
 PRODUCERS: dict[str, dict[str, str]] = {
@@ -59,19 +60,33 @@ def _batch(chance: random.Random, takes_deletes: bool) -> list[dict[str, Any]]:
     ]
 
 
+def _large_batch(chance: random.Random, takes_deletes: bool) -> list[dict[str, Any]]:
+    """Rows that no codec makes small, so that stores of RocksDB need less than mapped ones."""
+    rows = (row for _ in range(12) for row in _batch(chance, takes_deletes))
+    return [row | {"k": f"customer-{chance.randrange(60)}", "w": chance.randbytes(400).hex()} for row in rows]
+
+
 def _stores(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / "cache").rglob("*") if path.is_file())
 
 
-def _follow(table: Table, seed: int, *, restarts: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+def _follow(
+    table: Table,
+    seed: int,
+    *,
+    restarts: bool,
+    batch: Callable[[random.Random, bool], list[dict[str, Any]]] = _batch,
+    after_commit: Callable[[], object] = lambda: None,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
     """Rows, changelog and how often a store answered, after some commits."""
     chance = random.Random(seed)
     asked = 0
     takes_deletes = table.options.merge_engine in ("deduplicate", "aggregation")
     for number in range(8):
         with table.writer("loader", parallelism=1) as writer:
-            writer.write(_batch(chance, takes_deletes))
+            writer.write(batch(chance, takes_deletes))
             writer.commit(number)
+            after_commit()
             asked += writer.lookup_metrics.counts().get("by_store", 0)
         if number == 4:
             table.compact(full=True)
@@ -96,6 +111,44 @@ def test_the_table_and_its_changelog_are_those_without_stores(
     assert (rows, changes, 0) == _follow(without, seed, restarts=False)
     assert not _stores(tmp_path / "without")
     assert asked > 0
+
+
+class _Seen:
+    """What stores there are below a folder, after each commit: their bytes, and their kinds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sizes: list[int] = []
+        self.kinds: list[set[str]] = []
+        self._folder = folder
+
+    def look(self) -> None:
+        files = _stores(self._folder)
+        self.sizes.append(sum(path.stat().st_size for path in files))
+        parts = {part for path in files for part in path.relative_to(self._folder).parts}
+        self.kinds.append({suffix for suffix in (".rows", ".rocks") if any(part.endswith(suffix) for part in parts)})
+
+
+@pytest.mark.parametrize("producer", some_now(PRODUCERS, stride=3, first=2))
+def test_auto_goes_over_to_rocksdb_in_the_middle_and_nobody_sees_it(tmp_path: Path, producer: str) -> None:
+    """The limit holds some of the mapped stores that the table would have."""
+    pytest.importorskip("rocksdict", reason="the extra rocksdb")
+
+    def follow(name: str, **options: str) -> tuple[tuple[Any, Any, int], _Seen]:
+        seen = _Seen(tmp_path / name)
+        table = _table(tmp_path / name, **PRODUCERS[producer], **options)
+        return _follow(table, 5, restarts=True, batch=_large_batch, after_commit=seen.look), seen
+
+    (rows, changes, _), _ = follow("without", **{"lookup.cache-max-disk-size": "0"})
+    _, mapped = follow("mapped", **{"lookup.cache.store": "mapped"})
+    assert rows and mapped.kinds[-1] == {".rows"}
+    for percent in (60, 80, 70, 50, 40, 30, 20):
+        limit = max(mapped.sizes) * percent // 100
+        options = {"lookup.cache.store": "auto", "lookup.cache-max-disk-size": f"{limit} b"}
+        (*found, asked), seen = follow(f"auto {percent}", **options)
+        assert found == [rows, changes] and asked > 0
+        if {".rows", ".rocks"} in seen.kinds:
+            return
+    pytest.fail("no limit forces some stores over, and not all")
 
 
 def test_a_table_with_another_schema_has_other_stores(tmp_path: Path) -> None:

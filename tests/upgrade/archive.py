@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "golden"
-ARCHIVE: Final = FOLDER / "upgrade_7ac1e1e.tar.xz"
+ENGINES_ARCHIVE: Final = FOLDER / "upgrade_7ac1e1e.tar.xz"
+"""Every merge engine with every changelog producer in fixed buckets, streams, logs: `engines` of `upgrade.make`."""
+KINDS_ARCHIVE: Final = FOLDER / "upgrade_4f5f963.tar.xz"
+"""Every kind of buckets, formats and indexes of files: `kinds` of `upgrade.make`."""
 
 WORLD_MARK: Final = "@WORLD@"
 KAFKA_MARK: Final = "@KAFKA@"

@@ -1,10 +1,11 @@
 """Makes a golden archive of a head: tables, checkpoints, logs and lookup stores, as they are when it is stopped.
 
     git worktree add ../old HEAD
-    PYTHONPATH=../old/src:. .venv/bin/python -m tests.upgrade.make tests/golden/upgrade_HEAD.tar.xz
+    PYTHONPATH=../old/src:. .venv/bin/python -m tests.upgrade.make tests/golden/upgrade_HEAD.tar.xz kinds
 
-This code drives, the code of the other checkout makes. It takes two minutes. Heads before the packages moved (e384998)
-have other module names: e507463 drives those, and has made the archive of 7ac1e1e.
+This code drives, the code of the other checkout makes. `engines` is an archive of merge engines, changelog producers
+and streams: two minutes, made of 7ac1e1e. `kinds` is one of every kind of buckets, formats and indexes of files: one
+minute, made of 4f5f963. Heads before the packages moved (e384998) have other module names: e507463 drives those.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,27 @@ import freshet
 from freshet import Catalog
 from freshet.jobs.demo.kafka_broker import KafkaBroker
 from tests.upgrade.archive import pack
+from tests.upgrade.file_pipelines import (
+    BATCHES,
+    FILE_PIPELINES,
+    LATER_BATCHES,
+    add_input,
+    batch_records,
+    held_after_batches,
+)
+from tests.upgrade.file_pipelines import PLACE as FILES_PLACE
+from tests.upgrade.fixed_place import fixed_place
+from tests.upgrade.kinds import KINDS
 from tests.upgrade.make_tables import make_tables
-from tests.upgrade.stores import make_stores
+from tests.upgrade.shapes import SHAPES
+from tests.upgrade.stores import ENGINE_STORES, KIND_STORES, make_stores
 from tests.upgrade.streams import (
     BROKER_SETTINGS,
     COMPUTED,
     SOURCES,
     TOPIC,
     TOPIC_PARTITIONS,
+    Pipeline,
     commit_orders,
     held_after,
     logged,
@@ -47,16 +62,18 @@ TIMEOUT_S = 1200
 
 def main() -> None:
     """Makes everything in a new folder and packs it."""
-    archive = Path(sys.argv[1])
+    archive, content = Path(sys.argv[1]), sys.argv[2]
+    is_of_engines = {"engines": True, "kinds": False}[content]
     print(f"made by the code in {Path(freshet.__file__).parent}")
     world = Path(tempfile.mkdtemp(prefix="freshet-golden-"))
     try:
         (world / "tables").mkdir()
-        manifest = make_tables(world / "tables")
+        manifest = make_tables(world / "tables", SHAPES if is_of_engines else KINDS)
         (world / "tables" / "manifest.json").write_text(json.dumps(manifest))
-        manifest = make_stores(world / "stores")
+        shutil.rmtree(world / "tables" / "index", ignore_errors=True)  # elsewhere it is an index of other tables
+        manifest = make_stores(world / "stores", ENGINE_STORES if is_of_engines else KIND_STORES)
         (world / "stores" / "manifest.json").write_text(json.dumps(manifest))
-        kafka = make_streams(world / "streams")
+        kafka = make_streams(world / "streams") if is_of_engines else make_file_pipelines(world / "files")
         pack(world, archive, kafka=kafka)
     finally:
         shutil.rmtree(world, ignore_errors=True)
@@ -76,18 +93,43 @@ def make_streams(world: Path) -> str:
             columns = {"k": "BIGINT", "v": "STRING"}
             table = catalog.create_table(f"shop.{name}", schema=columns, primary_keys=["k"], options=options)
             commit_orders(table, (1, 2))
-        (world / "pipelines").mkdir()
-        for pipeline in pipelines("${KAFKA}"):
-            (world / "pipelines" / f"{pipeline.name}.yaml").write_text(pipeline.file)
+        write_pipelines(world, pipelines("${KAFKA}"))
         for part in ("pipelines", "streams"):
-            command = [sys.executable, "-m", "tests.upgrade.stopped_program", str(world), kafka, part]
-            code = subprocess.run(command, timeout=TIMEOUT_S, start_new_session=True, check=False).returncode
-            assert code == -signal.SIGKILL, f"the program that is stopped ended with {code}"
+            run_until_killed(world, kafka, part)
     (world / "manifest.json").write_text(json.dumps(manifest_of(world)))
     for path in (world / "kafka").iterdir():
         if path.name != "logs":
             path.unlink()
     return kafka
+
+
+def make_file_pipelines(folder: Path) -> None:
+    """Pipelines that read files: what they leave is moved into the folder."""
+    batches = batch_records(range(BATCHES + LATER_BATCHES))
+    with fixed_place(FILES_PLACE) as world:
+        add_input(world, range(BATCHES), batches[:BATCHES])
+        write_pipelines(world, FILE_PIPELINES)
+        run_until_killed(world, "-", "files")
+        shutil.copytree(world, folder)
+    manifest = {
+        "rest": batches[BATCHES:],
+        "rows in the end": {each.name: held_after_batches(each, batches) for each in FILE_PIPELINES},
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def write_pipelines(world: Path, everything: Iterable[Pipeline]) -> None:
+    """Their files."""
+    (world / "pipelines").mkdir()
+    for pipeline in everything:
+        (world / "pipelines" / f"{pipeline.name}.yaml").write_text(pipeline.file)
+
+
+def run_until_killed(world: Path, kafka: str, part: str) -> None:
+    """Runs the program that stops everything where it is to be stopped."""
+    command = [sys.executable, "-m", "tests.upgrade.stopped_program", str(world), kafka, part]
+    code = subprocess.run(command, timeout=TIMEOUT_S, start_new_session=True, check=False).returncode
+    assert code == -signal.SIGKILL, f"the program that is stopped ended with {code}"
 
 
 def manifest_of(world: Path) -> dict[str, Any]:

@@ -25,6 +25,9 @@ ROWS: Final = 7
 USERS: Final = ("loader-1", "loader-2")
 LONG: Final = {"snapshot.time-retained": "36500 d", "snapshot.num-retained.max": "1000"}
 """An archive is continued years later."""
+LONG_AGO: Final = 5
+"""A time in the column `a`, in seconds; the other one is `LATER_ON`."""
+LATER_ON: Final = 4_000_000_000
 
 ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
     "deduplicate": {},
@@ -62,12 +65,16 @@ class Shape:
     engine: str
     options: Mapping[str, str]
     partitioned: bool = False
+    moves: bool = False
+    """Whether a key may be in any partition."""
+    is_rescaled: bool = False
+    """Whether one partition has got another number of buckets, and the others have not."""
 
     @property
     def primary_keys(self) -> list[str]:
         if self.engine == "append":
             return []
-        return ["p", "k"] if self.partitioned else ["k"]
+        return ["p", "k"] if self.partitioned and not self.moves else ["k"]
 
     @property
     def partition_keys(self) -> list[str]:
@@ -76,6 +83,25 @@ class Shape:
     @property
     def table_options(self) -> dict[str, str]:
         return {**LONG, **self.options}
+
+    @property
+    def waits(self) -> bool:
+        """True where rows are seen when they are compacted."""
+        return self.options.get("bucket") == "-2"
+
+    @property
+    def expires(self) -> bool:
+        """True where compactions leave out rows by their column `a`."""
+        return "record-level.expire-time" in self.options
+
+    def lasting(self, rows: Iterable[Row]) -> list[Row]:
+        """Those that no compaction leaves out."""
+        return [row for row in rows if not self.expires or row["a"] != LONG_AGO]
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What changes of one row have in common: of rows that move the changes of two partitions are in any order."""
+        return ("p", "k") if self.moves else ("k",)
 
     @property
     def has_changelog(self) -> bool:
@@ -134,6 +160,10 @@ def _change(shape: Shape, source: Random, key: int, before: Row | None, *, has_l
     if shape.engine == "deduplicate" and before is not None and source.random() < 0.3:
         return [{**before, "_ROW_KIND": "-D"}]
     row: Row = {"k": key, "p": f"p{key % 2}", "a": source.randrange(100), "b": f"text {source.randrange(1000)}"}
+    if shape.moves:
+        row["p"] = f"p{source.randrange(3)}"
+    if shape.expires:
+        row["a"] = (None, LONG_AGO, LATER_ON)[key % 3]  # all of a key, as older rows do not outlast later ones
     row |= {"s": source.randrange(10), **({LATER_COLUMN: f"later {source.randrange(100)}"} if has_later else {})}
     if shape.engine in ("partial", "sums", "groups"):
         row |= {name: None for name in ("a", "b") if source.random() < 0.3}
@@ -158,7 +188,10 @@ def rows_after(shape: Shape, commits: Iterable[Commit]) -> list[Row]:
         if change["_ROW_KIND"] == "-D":
             held.pop(row["k"], None)
         elif change["_ROW_KIND"] != "-U":
-            held[row["k"]] = whole | row if before is None else _merged(shape.engine, before, whole | row)
+            merged = whole | row if before is None else _merged(shape.engine, before, whole | row)
+            if before is not None and shape.engine != "deduplicate":
+                merged["p"] = before["p"]
+            held[row["k"]] = merged
     return in_order(held.values())
 
 
@@ -184,20 +217,23 @@ def folded(shape: Shape, rows: Iterable[Row], changes: Iterable[Row]) -> list[Ro
     whole = dict.fromkeys([*COLUMNS, LATER_COLUMN])
     if shape.engine == "append":
         return in_order([*rows, *({**whole, **_values(change)} for change in changes)])
-    before = {row["k"]: {**whole, **row} for row in rows}
-    return folded_changes((whole | change for change in changes), shape.name, before)
+    before = [{**whole, **row} for row in rows]
+    return folded_changes((whole | change for change in changes), shape.name, before, shape.identity)
 
 
-def folded_changes(changes: Iterable[Row], name: str, before: Mapping[int, Row] | None = None) -> list[Row]:
+def folded_changes(
+    changes: Iterable[Row], name: str, before: Iterable[Row] = (), identity: Sequence[str] = ("k",)
+) -> list[Row]:
     """The rows after changes, each of which must fit: no row twice, none removed that is not there."""
-    held = dict(before or {})
+    held = {tuple(row[each] for each in identity): row for row in before}
     for change in changes:
         row = _values(change)
+        key = tuple(row[each] for each in identity)
         if change["_ROW_KIND"] in ("+I", "+U"):
-            assert row["k"] not in held, f"{name}: {change}, and there is {held[row['k']]}"
-            held[row["k"]] = row
+            assert key not in held, f"{name}: {change}, and there is {held[key]}"
+            held[key] = row
         else:
-            current = held.pop(row["k"], None)
+            current = held.pop(key, None)
             assert current == row, f"{name}: {change}, and there is {current}"
     return in_order(held.values())
 

@@ -2,6 +2,7 @@
 
     python -m tests.upgrade.stopped_program WORLD KAFKA pipelines
     python -m tests.upgrade.stopped_program WORLD KAFKA streams
+    python -m tests.upgrade.stopped_program WORLD - files
 
 Pipelines halt before or after the commit of their table, streams in their sink. When all of them have halted, SIGKILL
 goes to the whole process group. `tests.upgrade.make` starts it, with the code of the head that the archive is of.
@@ -31,6 +32,7 @@ from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.model.commit_message import CommitMessage
+from tests.upgrade.file_pipelines import FILE_PIPELINES
 from tests.upgrade.shapes import Row
 from tests.upgrade.streams import STREAMS, Pipeline, Stream, commit_orders, patiently, pipelines
 
@@ -106,18 +108,19 @@ def main() -> None:
     """Brings everything to its place, and ends with SIGKILL."""
     world, kafka, part = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     stops = Stops()
+    os.environ |= {"WORLD": str(world), "KAFKA": kafka}
     if part == "pipelines":
-        run_pipelines(world, kafka, stops)
+        run_pipelines(world, pipelines(kafka), stops)
+    elif part == "files":
+        run_pipelines(world, FILE_PIPELINES, stops)
     else:
         follow(create_session("golden", settings=SHORT_LIVED, master="local[2]"), world, stops)
     os.killpg(0, signal.SIGKILL)
 
 
-def run_pipelines(world: Path, kafka: str, stops: Stops) -> None:
+def run_pipelines(world: Path, everything: Sequence[Pipeline], stops: Stops) -> None:
     """Pipelines, all in one process, until each halts at its commit; those that follow tables start in turn, as each
     has a Python process that Spark waits ten seconds for."""
-    os.environ |= {"WORLD": str(world), "KAFKA": kafka}
-    everything = pipelines(kafka)
     readers = [each.name for each in everything if each.follows is None]
     followers = [[each.name] for each in everything if each.follows is not None]
     configs = {each.name: load_pipelines([world / "pipelines" / f"{each.name}.yaml"])[0] for each in everything}

@@ -64,17 +64,21 @@ class Pipeline:
         document = {
             "name": self.name,
             "sources": [self._source],
-            "table": {
-                "warehouse": "file://${WORLD}/warehouse",
-                "name": f"shop.{self.name}",
-                "columns": {"k": "BIGINT", "v": "STRING"} | ({} if self.follows else {"a": "BIGINT"}),
-                "primary_key": ["k"] if self.is_keyed else [],
-                "options": self.options,
-            },
+            "table": self._table,
             "trigger": {"available_now": True},
             "checkpoint": f"file://${{WORLD}}/checkpoints/{self.name}",
         }
         return json.dumps(document, indent=1)
+
+    @property
+    def _table(self) -> dict[str, Any]:
+        return {
+            "warehouse": "file://${WORLD}/warehouse",
+            "name": f"shop.{self.name}",
+            "columns": {"k": "BIGINT", "v": "STRING"} | ({} if self.follows else {"a": "BIGINT"}),
+            "primary_key": ["k"] if self.is_keyed else [],
+            "options": self.options,
+        }
 
     @property
     def _source(self) -> dict[str, Any]:

@@ -1,29 +1,46 @@
-"""Lookup stores that an earlier head left on a machine are used, or built again; never read as something else."""
+"""Lookup stores and indexes of places that an earlier head left on a machine: used, or built again; the answers count.
+
+A head may change what its stores are: those of another version are removed and made anew, which nobody sees.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from freshet import Catalog
-from tests.upgrade.archive import ARCHIVE, unpack
-from tests.upgrade.shapes import LATER_COLUMN, Commit, in_order
-from tests.upgrade.stores import NAMES, the_place, write_rows
+from tests.upgrade.archive import ENGINES_ARCHIVE, KINDS_ARCHIVE, unpack
+from tests.upgrade.fixed_place import fixed_place
+from tests.upgrade.shapes import LATER_COLUMN, Commit, Shape, folded, in_order
+from tests.upgrade.stores import ENGINE_STORES, KIND_STORES, PLACE, stores_in, write_rows
 
 
-def test_lookup_stores_are_continued(tmp_path: Path) -> None:
-    unpack(ARCHIVE, tmp_path, below="stores/")
+@pytest.mark.parametrize(
+    ("archive", "shapes", "kept"),
+    [
+        pytest.param(ENGINES_ARCHIVE, ENGINE_STORES, {"mapped"}, id="engines"),
+        pytest.param(KINDS_ARCHIVE, KIND_STORES, {"mapped", "rocksdb", "places"}, id="kinds"),
+    ],
+)
+def test_what_is_kept_on_a_machine_is_continued(
+    archive: Path, shapes: Sequence[Shape], kept: set[str], tmp_path: Path
+) -> None:
+    unpack(archive, tmp_path, below="stores/")
     manifest = json.loads((tmp_path / "stores" / "manifest.json").read_text())
-    with the_place() as place:
+    assert list(manifest) == [shape.name for shape in shapes]
+    with fixed_place(PLACE) as place:
         shutil.copytree(tmp_path / "stores", place, dirs_exist_ok=True)
-        stores = {path.name for path in (place / "cache").rglob("*.rows")}
-        assert stores
-        for name in NAMES:
-            table, then = Catalog(str(place)).table(f"db.{name}"), manifest[name]
-            lookups = [write_rows(table, Commit(**commit)) for commit in then["rest"]]
-            # The first commit has nothing but the stores of then to ask: the files it looks into are of then.
-            assert lookups[0].get("by_store", 0) > 0 and lookups[0].get("stores_broken", 0) == 0, lookups
+        assert stores_in(place) == kept
+        for shape in shapes:
+            table, then = Catalog(str(place)).table(f"db.{shape.name}"), manifest[shape.name]
+            for commit in then["rest"]:
+                write_rows(table, Commit(**commit))
             table.compact(full=True)
             rows = in_order({LATER_COLUMN: None, **row} for row in table.scan().to_arrow().to_pylist())
             assert rows == then["rows in the end"]
+            assert folded(shape, [], table.changelog().to_arrow().to_pylist()) == rows
+            assert table.check().damage == []

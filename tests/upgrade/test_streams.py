@@ -29,7 +29,7 @@ from freshet.pipeline.running.runner import Runner
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import SetOption
 from tests.logstore.caught_up import CaughtUp
-from tests.upgrade.archive import ARCHIVE, unpack
+from tests.upgrade.archive import ENGINES_ARCHIVE, unpack
 from tests.upgrade.shapes import Row, folded_changes, in_order
 from tests.upgrade.streams import (
     BROKER_SETTINGS,
@@ -91,10 +91,10 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Everything as it was when it was killed, and what came since."""
     folder = tmp_path_factory.mktemp("upgrade")
-    unpack(ARCHIVE, folder, below="streams/kafka/")
+    unpack(ENGINES_ARCHIVE, folder, below="streams/kafka/")
     with KafkaBroker.start(folder / "streams" / "kafka", settings=BROKER_SETTINGS) as broker:
         kafka = broker.bootstrap_servers
-        unpack(ARCHIVE, folder, kafka=kafka, below="streams/", but="streams/kafka/")
+        unpack(ENGINES_ARCHIVE, folder, kafka=kafka, below="streams/", but="streams/kafka/")
         _read_on_in_larger_batches(folder / "streams" / "pipelines")
         manifest = json.loads((folder / "streams" / "manifest.json").read_text())
         found = World(folder / "streams", kafka, manifest)

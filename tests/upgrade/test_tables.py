@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,33 +11,40 @@ import pytest
 
 from freshet import Catalog, Table
 from tests.kit.quick import some_now
-from tests.upgrade.archive import ARCHIVE, unpack
+from tests.upgrade.archive import ENGINES_ARCHIVE, KINDS_ARCHIVE, unpack
+from tests.upgrade.kinds import KINDS, check_filters, check_kept, finish
 from tests.upgrade.make_tables import CONSUMER, TAG, write
 from tests.upgrade.shapes import LATER_COLUMN, SHAPES, Commit, Row, Shape, folded, in_order
 
+ARCHIVES = {ENGINES_ARCHIVE: SHAPES, KINDS_ARCHIVE: KINDS}
+CASES = [
+    *some_now([(ENGINES_ARCHIVE, shape) for shape in SHAPES], stride=4),
+    *some_now([(KINDS_ARCHIVE, shape) for shape in KINDS], stride=3),
+]
+Warehouses = Mapping[Path, tuple[Path, dict[str, Any]]]
+
 
 @pytest.fixture(scope="module")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The warehouse of the archive, once; each test has a table of its own."""
-    folder = tmp_path_factory.mktemp("upgrade")
-    unpack(ARCHIVE, folder, below="tables/")
-    return folder / "tables"
-
-
-@pytest.fixture(scope="module")
-def manifest(warehouse: Path) -> dict[str, Any]:
-    """What the tables held, and what else is written to them."""
-    found: dict[str, Any] = json.loads((warehouse / "manifest.json").read_text())
+def warehouses(tmp_path_factory: pytest.TempPathFactory) -> Warehouses:
+    """The warehouse of each archive, once, and what its manifest says: what the tables held, and what else is written
+    to them. Each test has a table of its own."""
+    found = {}
+    for archive in ARCHIVES:
+        folder = tmp_path_factory.mktemp("upgrade") / "tables"
+        unpack(archive, folder.parent, below="tables/")
+        found[archive] = folder, json.loads((folder / "manifest.json").read_text())
     return found
 
 
-@pytest.mark.parametrize("shape", some_now(SHAPES, stride=4), ids=lambda shape: shape.name)
-def test_a_table_is_read_and_continued(warehouse: Path, manifest: dict[str, Any], shape: Shape) -> None:
+@pytest.mark.parametrize(("archive", "shape"), CASES, ids=lambda value: getattr(value, "name", None))
+def test_a_table_is_read_and_continued(warehouses: Warehouses, archive: Path, shape: Shape) -> None:
+    warehouse, manifest = warehouses[archive]
     then = manifest[shape.name]
     table = Catalog(str(warehouse)).table(f"db.{shape.name}")
     assert table.check().damage == []
     written, rest = ([Commit(**commit) for commit in then[name]] for name in ("written", "rest"))
     assert _rows(shape, table.scan()) == then["rows"]
+    check_kept(table, shape)
     assert _rows(shape, table.scan(tag=TAG)) == then["rows of the tag"]
     assert len(table.snapshots()) == then["snapshots"]
     if shape.has_changelog:
@@ -48,17 +56,21 @@ def test_a_table_is_read_and_continued(warehouse: Path, manifest: dict[str, Any]
     emitted = folded(shape, then["rows of the consumer"], _emitted(table))
     for commit in rest:
         write(table, commit)
-    assert _rows(shape, table.scan()) == then["rows in the end"]
+    table = finish(table, shape)
+    assert shape.lasting(_rows(shape, table.scan())) == then["rows in the end"]
     table.compact(full=True)
     assert _rows(shape, table.scan()) == then["rows in the end"]
+    check_filters(table, then["rows in the end"])
     assert table.check().damage == []
     if shape.has_changelog:
         assert folded(shape, emitted, _emitted(table)) == then["rows in the end"]
         assert folded(shape, [], table.changelog().to_arrow().to_pylist()) == then["rows in the end"]
 
 
-def test_the_archive_holds_every_table(manifest: dict[str, Any]) -> None:
-    assert list(manifest) == [shape.name for shape in SHAPES]
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: archive.name)
+def test_an_archive_holds_every_table(warehouses: Warehouses, archive: Path) -> None:
+    _, manifest = warehouses[archive]
+    assert list(manifest) == [shape.name for shape in ARCHIVES[archive]]
 
 
 def _rows(shape: Shape, scan: Any) -> list[Row]:

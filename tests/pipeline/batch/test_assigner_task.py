@@ -18,13 +18,17 @@ from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.routing import INDEX, POSITION
 from freshet.pipeline.batch.task_result import TaskResult, sum_results
+from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.decode.outcomes import BUCKET, HEAD_SCHEMA, TAG, TAG_DATA
 from freshet.storage.catalog import Catalog
+from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.bucket_function import BucketRule
 from freshet.storage.codec.hash_index import decode_hashes
 from freshet.storage.exceptions import CorruptDataError, OutdatedAssignmentError, RetryableError
+from freshet.storage.metadata.hash_index_store import HashIndexStore
+from freshet.storage.model.manifest import IndexFileMeta
 from freshet.storage.table import Table
-from freshet.storage.write import bucket_state
+from freshet.storage.write import bucket_state, partition_index
 from tests.pipeline.batch.outcome_rows import data, outcome_table, tally
 
 COLUMNS = ("p", "k", "v")
@@ -223,6 +227,80 @@ def test_an_assigner_that_moves_in_each_batch(tmp_path: Path, monkeypatch: pytes
         assert found(table) == expected
     assert sum(sum(each.values()) for each in counts(table)) == len(expected)
     assert max(max(each.values()) for each in counts(table)) == 15
+    assert not table.check().damage
+
+
+class ReadIndexes:
+    """Which index files are read."""
+
+    def __init__(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._table, self._names = table, list[str]()
+        read = HashIndexStore.read
+
+        def counted(store: HashIndexStore, file: IndexFileMeta) -> bytes:
+            self._names.append(file.file_name)
+            return read(store, file)
+
+        monkeypatch.setattr(HashIndexStore, "read", counted)
+
+    def taken(self) -> list[tuple[int, int]]:
+        """Partition and bucket of each file that was read since."""
+        names, self._names = self._names, []
+        places: dict[str, tuple[int, int]] = {}
+        for snapshot in self._table.snapshots():
+            for partition, files in self._table.store.hash_indexes.files(snapshot).items():
+                (p,) = decode_row(partition, self._table.store.partition_types)
+                places |= {file.file_name: (p, bucket) for bucket, file in files.items()}
+        return sorted(places[name] for name in names)
+
+
+def test_indexes_are_warm_from_batch_to_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read are those that others have changed, and those that get new keys, to write them with the keys they had.
+
+    Others are the other assigners too, whose keys may be of this one's share after their number has changed.
+    """
+    table = create(tmp_path, **{"dynamic-bucket.target-row-num": "10"})
+    world, reads = World(table, 4, 2), ReadIndexes(table, monkeypatch)
+    known = {(p, key): 0 for p in range(3) for key in range(15)}
+    world.commit(world.run(known))
+    assert reads.taken() == []
+    world.commit(world.run(known))
+    assert reads.taken() == [(p, bucket) for p in range(3) for bucket in range(2)], "each assigner that of the other"
+    world.commit(world.run(known))
+    assert reads.taken() == [], "nothing has changed"
+    with table.writer("other") as writer:
+        writer.write([{"p": 1, "k": 100, "v": 7}])
+        writer.commit()
+    reads.taken()
+    world.commit(world.run(known))
+    ((p, _),) = set(found_again := reads.taken())
+    assert (p, len(found_again)) == (1, 2), "of one bucket, by each of two assigners"
+    world.commit(world.run(known | {(2, 200): 1}))
+    assert [p for p, _ in reads.taken()] == [2], "to add a key to it"
+    monkeypatch.setattr(bucket_state, "_process_states", type(bucket_state._process_states)())
+    world.commit(world.run({place: 1 for place in known if place[0] == 0}))
+    assert set(reads.taken()) == {(0, bucket) for bucket in counts(table)[0]}, "another process knows nothing"
+
+
+def test_the_memory_of_warm_indexes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room for a second one, those of other partitions are read again; the buckets are the same."""
+    monkeypatch.setattr(partition_index, "INDEX_BYTES_MAX", 1)
+    table = create(tmp_path, **{"dynamic-bucket.target-row-num": "10"})
+    world, reads = World(table, 4, 2), ReadIndexes(table, monkeypatch)
+    expected, chance = dict[tuple[int, int], int](), random.Random(3)
+    for batch in range(4):
+        rows = {(p, chance.randrange(20 * (batch + 1))): batch for p in range(3) for _ in range(20)}
+        world.commit(world.run(rows))
+        expected |= rows
+        assert found(table) == expected
+        warm = bucket_state.process_states(open_worker_table(table.handle).store).indexes
+        assert len(warm._values) == 1
+    by_partition = counts(table)
+    assert sum(sum(each.values()) for each in by_partition) == len(expected)
+    assert max(max(each.values()) for each in by_partition) == 10
+    reads.taken()
+    world.commit(world.run(expected))
+    assert {p for p, _ in reads.taken()} >= {0, 1}, "nothing has changed"
     assert not table.check().damage
 
 

@@ -238,11 +238,20 @@ def test_a_table_that_is_altered_so_that_it_cannot_be(
 
 
 @pytest.mark.spark
-def test_units_are_tasks_of_the_application(tmp_path: Path, spark: SparkSession) -> None:
-    catalog = Catalog(str(tmp_path))
-    table = catalog.create_table(
-        "db.t", schema={"k": "INT NOT NULL", "v": "STRING"}, primary_keys=["k"], options={**OPTIONS, "bucket": "2"}
+@pytest.mark.parametrize(
+    "kind", ["fixed", pytest.param("dynamic", marks=pytest.mark.slow), pytest.param("moving", marks=pytest.mark.slow)]
+)
+def test_units_are_tasks_of_the_application(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+    """Also where keys are assigned, and where each batch moves its rows into another partition."""
+    options = {**OPTIONS, "bucket": "2" if kind == "fixed" else "-1", "dynamic-bucket.target-row-num": "30"}
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t",
+        schema={"k": "INT NOT NULL", "p": "STRING NOT NULL", "v": "STRING"},
+        primary_keys=["k"],
+        partition_keys=["p"] if kind == "moving" else [],
+        options={**options, "cross-partition-upsert.index-dir": str(tmp_path / "index")},
     )
+    held: dict[int, tuple[str, str]] = {}
     reports: list[Any] = []
     sink = table_sink(
         str(tmp_path), "db.t", commit_user="s", compaction=CompactionConfig(background=True, batch_budget="0"),
@@ -250,9 +259,10 @@ def test_units_are_tasks_of_the_application(tmp_path: Path, spark: SparkSession)
     )  # fmt: skip
     try:
         for number in range(BATCHES_MAX):
-            rows = [(key, f"{key}-{number}") for key in range(number, number + 40)]
+            rows = [(key, "abc"[(key + number) % 3], f"{key}-{number}") for key in range(number, number + 40)]
             with inside_query(spark):
-                sink(spark.createDataFrame(rows, "k int, v string"), number)
+                sink(spark.createDataFrame(rows, "k int, p string, v string"), number)
+            held |= {key: (p, v) for key, p, v in rows}
             if number >= 13 and sum(report.background.units for report in reports) >= 1:
                 break
     finally:
@@ -261,5 +271,7 @@ def test_units_are_tasks_of_the_application(tmp_path: Path, spark: SparkSession)
     assert {snapshot.commit_user for snapshot in snapshots} == {"s", "s-compact"}
     assert all(report.background.failure is None for report in reports), reports[-1].background
     assert sum(report.background.units for report in reports) >= 1
-    assert table.scan().count() == 39 + len(reports)
+    found = table.scan().to_arrow().to_pylist()
+    assert len(found) == len(held) and {row["k"]: (row["p"], row["v"]) for row in found} == held
+    assert not table.check().damage
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("freshet-compaction")]

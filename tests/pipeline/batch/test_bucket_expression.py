@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -20,12 +21,15 @@ from freshet.pipeline.batch.bucket_expression import (
     task_column,
     task_count,
 )
+from freshet.pipeline.batch.routing import TaskPlan
 from freshet.pipeline.decode.carriers import carry_array, restore_array
 from freshet.pipeline.spark.arrow_bridge import spark_struct
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.codec.bucket_function import BucketFunctionType, bucket_ids
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField, DataType, parse_data_type
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options import CoreOptions
 from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.spark
@@ -216,6 +220,31 @@ def test_task_count_is_bounded_by_buckets_and_by_shuffle_partitions() -> None:
     assert count(is_partitioned=True) == 8
     assert count(is_partitioned=True, shuffle_partitions=3) == 3
     assert count(bucket_count=0) == 1
+
+
+@pytest.mark.parametrize("shuffle_partitions", [1, 3, 7, 200])
+@pytest.mark.parametrize("parallelism", [1, 2, 5])
+@pytest.mark.parametrize("partitions", [(), ("p",), ("q",)])
+def test_assigners_of_dynamic_buckets(shuffle_partitions: int, parallelism: int, partitions: tuple[str, ...]) -> None:
+    """Tasks are a multiple of the assigners of each partition, and no assigner is without a bucket of its own."""
+    fields = tuple(DataField(number, name, parse_data_type("INT NOT NULL")) for number, name in enumerate("pkq"))
+    schema = TableSchema(0, fields, 2, partitions, ("p", "k"), {"bucket": "-1"})
+    plan = TaskPlan(shuffle_partitions, parallelism)
+    for initial, largest in product([None, 1, 2, 3, 5, 100], [-1, 1, 2, 6, 100]):
+        options = {"bucket": "-1", "dynamic-bucket.max-buckets": str(largest)}
+        if initial is not None:
+            options["dynamic-bucket.initial-buckets"] = str(initial)
+        assigners, tasks = plan.assigners(schema, CoreOptions.parse(options, has_primary_key=True))
+        bounds = [shuffle_partitions, 4 * parallelism if partitions else parallelism]
+        tasks_max = min([*bounds, largest] if largest > 0 else bounds)
+        if schema.keys_cross_partitions:
+            assert tasks == tasks_max
+            assert assigners == min(initial or parallelism, shuffle_partitions), "each is a share of the keys"
+        else:
+            assert assigners == min(initial or tasks_max, tasks_max)
+            assert tasks % assigners == 0
+            assert tasks_max - assigners < tasks <= tasks_max
+            assert largest < 0 or assigners <= largest
 
 
 def test_restore_is_the_inverse_of_carry() -> None:

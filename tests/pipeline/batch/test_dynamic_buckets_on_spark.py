@@ -71,6 +71,21 @@ def test_new_and_known_keys_in_one_job_each(
     assert not table.check().damage
 
 
+@pytest.mark.parametrize(("partitioned", "largest"), [(True, 1), (True, 3), (False, 1)])
+def test_no_assigner_is_without_a_bucket(spark: SparkSession, tmp_path: Path, partitioned: bool, largest: int) -> None:
+    """Each partition may have fewer buckets than there are tasks; Apache Paimon 2.0.0 leaves assigners without any."""
+    options = {"dynamic-bucket.max-buckets": str(largest), "dynamic-bucket.target-row-num": "5"}
+    table = create(tmp_path, partitioned=partitioned, **options)
+    sink = table_sink(str(tmp_path), "db.t", commit_user="stream")
+    with inside_query(spark):
+        for batch in range(2):
+            sink(frame(spark, 0, 100 * (batch + 1), batch), batch)
+    assert found(table) == dict.fromkeys(range(200), 1)
+    assert [each.keys() for each in counts(table)] == [set(range(largest))] * (2 if partitioned else 1)
+    assert sum(sum(each.values()) for each in counts(table)) == 200
+    assert not table.check().damage
+
+
 def test_outcomes_with_dead_letters_and_tallies(spark: SparkSession, tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
     table = catalog.create_table(

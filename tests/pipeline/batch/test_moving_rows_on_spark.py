@@ -68,6 +68,21 @@ def test_batches_beside_a_dict(spark: SparkSession, engine: str, initial: int | 
     assert all(keys)
 
 
+def test_a_largest_number_of_buckets_leaves_no_share_without_one(spark: SparkSession, tmp_path: Path) -> None:
+    """There are two shares of the keys: the limit is for other tables, here as in Apache Paimon."""
+    oracle = Oracle("deduplicate")
+    table = create(tmp_path, **{"dynamic-bucket.max-buckets": "1", "dynamic-bucket.initial-buckets": "2"})
+    sink = table_sink(str(tmp_path / "lake"), "db.t", commit_user="stream")
+    with inside_query(spark):
+        for batch in range(2):
+            rows: list[Row] = [(key, "ab"[(key + batch) % 2], batch, "+I") for key in range(40 * (batch + 1))]
+            sink(frame(spark, rows), batch)
+            oracle.take(rows)
+    assert found(table) == oracle.rows
+    assert {entry.bucket % 2 for entry in table.files()} == {0, 1}
+    assert not table.check().damage
+
+
 def test_ignored_deletes_are_counted_and_leave_keys_where_they_are(spark: SparkSession, tmp_path: Path) -> None:
     table = create(tmp_path, **{"ignore-delete": "true"}, **ENGINES["aggregation"])
     reports: list[BatchReport] = []

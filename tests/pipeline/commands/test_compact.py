@@ -232,6 +232,44 @@ def test_kinds_of_tables_on_spark(freshet: Freshet, tmp_path: Path, spark: Spark
     assert index_files(marked) == []
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("moves", [False, True])
+def test_dynamic_buckets_on_spark(freshet: Freshet, tmp_path: Path, spark: SparkSession, moves: bool) -> None:
+    """Compacted by tasks, with and without rows that have left their partition; later rows find their keys."""
+    options = {"bucket": "-1", "dynamic-bucket.target-row-num": "3", "num-sorted-run.compaction-trigger": "50"}
+    table = Catalog(tmp_path).create_table(
+        "a.t",
+        schema={"k": "INT NOT NULL", "p": "INT NOT NULL", "v": "INT"},
+        primary_keys=["k"] if moves else ["p", "k"],
+        partition_keys=["p"],
+        options={**options, "cross-partition-upsert.index-dir": str(tmp_path / "index")},
+    )
+    held: dict[int, tuple[int, int]] = {}
+
+    def write(number: int) -> None:
+        rows = {k: ((k + number * moves) % 2, number) for k in range(number, 20)}
+        with table.writer("w") as writer:
+            writer.write([{"k": k, "p": p, "v": v} for k, (p, v) in rows.items()])
+            writer.commit()
+        held.update(rows)
+
+    def found() -> list[tuple[int, tuple[int, int]]]:
+        rows = table.scan().to_arrow().to_pylist()
+        return sorted((row["k"], (row["p"], row["v"])) for row in rows)
+
+    for number in range(3):
+        write(number)
+    buckets = {(entry.partition, entry.bucket) for entry in table.files()}
+    assert len(buckets) >= 8
+    assert f"{len(buckets)} buckets" in freshet.good("compact", tmp_path, "a.t", "--full", "--on-spark").out
+    assert 0 not in {entry.file.level for entry in table.files()}
+    assert found() == sorted(held.items())
+    write(3)
+    assert found() == sorted(held.items())
+    assert moves or {(entry.partition, entry.bucket) for entry in table.files()} == buckets
+    assert not table.check().damage
+
+
 def test_repair_takes_no_other_way_of_compacting(tmp_path: Path, freshet: Freshet) -> None:
     a_table(tmp_path)
     said = freshet("compact", tmp_path, "shop.t", "--repair")

@@ -20,6 +20,8 @@ from freshet.storage.exceptions import (
     InvalidRequestError,
     OutdatedAssignmentError,
 )
+from freshet.storage.io.env import Env
+from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.model.snapshot import CommitKind
@@ -198,6 +200,31 @@ def test_the_largest_number_of_buckets_counts_for_each_partition(tmp_path: Path)
     assert first.keys() == {0, 1, 2}
     assert sum(first.values()) == 20
     assert second == {0: 2, 1: 2}
+
+
+@pytest.mark.parametrize("many", [3_000, pytest.param(30_000, marks=pytest.mark.slow)])
+def test_a_table_of_very_many_buckets(many: int) -> None:
+    """One key each; the format has 32,767 of them. In memory, where it is the program that takes its time."""
+    table = Catalog("/lake", env=Env(MemoryFileIO())).create_table(
+        "db.t",
+        schema={"k": "BIGINT NOT NULL", "v": "BIGINT"},
+        primary_keys=["k"],
+        options={"bucket": "-1", "dynamic-bucket.target-row-num": "1"},
+    )
+    for start, end, value in ((0, many, 1), (many - 10, many + 10, 2)):
+        write(table, pa.table({"k": range(start, end), "v": [value] * (end - start)}))
+    assert counts(table) == [dict.fromkeys(range(many + 10), 1)]
+    assert len(table.files()) == many + 20
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    for key, values in ((many - 10, [2]), (many + 10, [])):
+        asked = table.lookup(pa.table({"k": [key]}, schema=schema), ["v"]).rows
+        assert asked["v"].drop_null().to_pylist() == values
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**62)
+    assert [each.id for each in table.snapshots()] == [2]
+    assert counts(table) == [dict.fromkeys(range(many + 10), 1)], (
+        "the index files of buckets without new keys are there"
+    )
+    assert not table.check().damage
 
 
 def test_the_index_goes_with_the_append_and_not_with_compactions(tmp_path: Path) -> None:

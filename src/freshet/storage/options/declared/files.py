@@ -43,7 +43,7 @@ class BucketOptions:
     """Tasks of a Spark job that share the new keys of a partition: it begins with so many dynamic buckets."""
     dynamic_bucket_max_buckets = Option("dynamic-bucket.max-buckets", INT, -1, above=-2)
     """Most dynamic buckets of a partition, each of which has its own count; beyond that they grow over the target. -1
-    is 32,767, which is all that the format has."""
+    is 32,767, which is all that the format has. Without effect where rows move between partitions, as in Paimon."""
     postpone_default_bucket_num = Option("postpone.default-bucket-num", INT, 1, above=0)
     """With `bucket=-2`: buckets that a compaction gives a partition which has none, unless a target says."""
     postpone_target_row_num_per_bucket = Option("postpone.target-row-num-per-bucket", LONG, None, above=0)
