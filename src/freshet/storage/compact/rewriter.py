@@ -269,7 +269,7 @@ class Rewriter:
     ) -> _Rewritten:
         """Merges the sections into new files, or, without `has_rows`, into changelog files only."""
         level_of_bucket = (target.partition, target.bucket, target.level)
-        writer = KeyValueFileWriter(self.store, *level_of_bucket, FileSource.COMPACT)
+        writer = KeyValueFileWriter(self.store, *level_of_bucket, FileSource.COMPACT, executor=executor)
         changelog = None if rule.producer is None else ChangelogFileWriter(self.store, *level_of_bucket)
         merge = SectionMerge(self.store.schema, self.order, self.merge_bytes, self.new_spill_path)
         # A file that moves keeps its rows, old ones too.

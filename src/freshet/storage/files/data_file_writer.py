@@ -18,6 +18,7 @@ Source: FORMAT.md §4.2, §6, §7.1, §7.4.
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from typing import Any, Final
 
 import pyarrow as pa
@@ -66,8 +67,9 @@ class KeyValueFileWriter(DataFileWriter):
         source: FileSource,
         *,
         traits: FileTraits | None = None,
+        executor: Executor | None = None,
     ) -> None:
-        """`traits` are those of data files by default."""
+        """`traits` are those of data files by default; `executor` may encode."""
         self._schema = store.schema
         self._fields = key_value_fields(store.schema, thin=store.options.thin_mode)
         names = DataFileNames(store, partition, bucket, level, traits)
@@ -79,6 +81,7 @@ class KeyValueFileWriter(DataFileWriter):
             lambda: _KeyValueContents(store, level, source, names),
             delta_columns=store.schema.trimmed_primary_keys[:1],
             row_count_max=store.options.target_file_row_num if ends_by_rows else None,
+            executor=executor,
         )
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
