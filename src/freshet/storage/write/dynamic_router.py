@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,9 @@ from freshet.storage.write.bucketing import RoutedRows, group_numbers, partition
 from freshet.storage.write.key_index import UNKNOWN, Int16Array, Int32Array, KeyIndex
 from freshet.storage.write.partition_index import KnownFile, PartitionIndex, WarmIndexes, key_counts
 from freshet.storage.write.records import AcceptedRows
+
+_BESIDE_ROWS_MIN: Final = 64 * 1024
+"""The keys of fewer rows are hashed sooner than another thread would begin."""
 
 
 class DynamicRouter:
@@ -87,7 +91,7 @@ class DynamicRouter:
     def _hashes(self, rows: pa.Table, partitions: Collection[bytes], executor: Executor | None) -> Int32Array:
         """The hash of each key, computed while the indexes of the partitions take over what was committed."""
         compute = partial(row_hashes, [rows.column(name) for name in self._keys], self._store.key_types)
-        if executor is None:
+        if executor is None or rows.num_rows < _BESIDE_ROWS_MIN:
             return compute()
         coming = executor.submit(compute)
         self._open(partitions)
