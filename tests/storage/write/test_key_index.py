@@ -32,6 +32,8 @@ def test_an_index_finds_what_was_added_first(parts: list[list[tuple[int, int]]],
             for value, bucket in part:
                 expected.setdefault(value, bucket)
             index.add(hashes(*(value for value, _ in part)), np.array([bucket for _, bucket in part], np.int16))
+            if len(part) % 2:
+                index.settle()
         asked = [*expected, *others]
         assert index.find(hashes(*asked)).tolist() == [expected.get(value, UNKNOWN) for value in asked]
         assert len(index) == len(expected)
@@ -41,6 +43,25 @@ def test_an_index_finds_what_was_added_first(parts: list[list[tuple[int, int]]],
             index.remove(bucket)
             assert sorted(index.find(hashes(*by_bucket[bucket])).tolist()) == [UNKNOWN] * len(by_bucket[bucket])
             assert len(index) == len(expected) - len(by_bucket[bucket])
+
+
+@given(st.lists(st.sets(HASHES, max_size=30), max_size=8), st.booleans(), st.integers(1, 3))
+def test_keys_that_are_known_to_be_new_are_added_as_others_are(
+    parts: list[set[int]], is_merged: bool, bucket_count: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_index, "RECENT_MIN", 8)
+        index, expected = KeyIndex(), dict[int, int]()
+        for number, part in enumerate(parts):
+            bucket = number % bucket_count
+            new = hashes(*sorted(part - expected.keys()))
+            expected.update(dict.fromkeys(new.tolist(), bucket))
+            other = KeyIndex() if is_merged else index
+            other.extend(new, np.full(len(new), bucket, np.int16))
+            if is_merged:
+                index.merge(other)
+        assert index.find(hashes(*expected)).tolist() == list(expected.values())
+        assert len(index) == len(expected)
 
 
 def test_a_key_takes_less_than_twelve_bytes_also_while_others_are_added() -> None:

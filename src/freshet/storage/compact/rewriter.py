@@ -268,7 +268,9 @@ class Rewriter:
         """Merges the sections into new files, or, without `has_rows`, into changelog files only."""
         level_of_bucket = (target.partition, target.bucket, target.level)
         kept = self._new_store(target, sections) if has_rows and self._is_looked_up(target) else None
-        writer = KeyValueFileWriter(self.store, *level_of_bucket, FileSource.COMPACT, new_companion=kept)
+        writer = KeyValueFileWriter(
+            self.store, *level_of_bucket, FileSource.COMPACT, new_companion=kept, executor=executor
+        )
         changelog = None if rule.producer is None else ChangelogFileWriter(self.store, *level_of_bucket)
         merge = SectionMerge(self.store.schema, self.order, self.merge_bytes, self.new_spill_path)
         # A file that moves keeps its rows, old ones too.

@@ -1,13 +1,16 @@
 """Gathers rows until they are a chunk, for writers of all formats: what a new data file has in common with others.
 
 A writer of a format gives the schema in which it takes rows and writes one chunk at a time; a file without rows is a
-file, too.
+file, too. Where other threads encode chunks, `AHEAD_CHUNKS` are on their way at most, and how large the file has become
+is asked only of those behind them: the same rows make the same files, however fast the threads are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import pyarrow as pa
 
@@ -15,6 +18,12 @@ from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.files.file_format import FileSummary
 from freshet.storage.files.opening import open_new_file
 from freshet.storage.io.env import CrashPoint, Env
+
+AHEAD_CHUNKS: Final = 2
+"""As many threads as a task has by default; each chunk takes memory, once for its rows and once for its bytes."""
+
+Placing = Callable[[], None]
+"""Waits for a chunk that is being encoded and writes its bytes."""
 
 
 class ChunkedWriter:
@@ -28,14 +37,17 @@ class ChunkedWriter:
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
         self._flushed_bytes = 0
+        self._coming: deque[tuple[int, Placing]] = deque()
+        """Chunks that are being encoded, in the order of the file, with their Arrow bytes."""
         self.row_count = 0
         self._output = open_new_file(env, path)
         env.reach(CrashPoint.DATA_FILE_OPENED)
 
     @property
     def written_bytes(self) -> int:
-        """Estimated size of the file if it were closed now: bytes on disk and what is pending at the same ratio."""
-        return self._output.tell() + int(self._pending_bytes * self.compression_ratio)
+        """Estimated size of the file if it were closed now: bytes on disk and what is to come at the same ratio."""
+        coming_bytes = self._pending_bytes + sum(size_bytes for size_bytes, _ in self._coming)
+        return self._output.tell() + int(coming_bytes * self.compression_ratio)
 
     @property
     def compression_ratio(self) -> float:
@@ -57,7 +69,7 @@ class ChunkedWriter:
             self._pending_bytes += rest_bytes * count // rest.num_rows
             start += count
             if self._pending_bytes >= self._chunk_bytes * 9 // 10:
-                self.flush()
+                self._end_chunk()
 
     def close(self) -> FileSummary:
         """Writes what is pending and what the format has at its end, and makes the file durable."""
@@ -72,22 +84,41 @@ class ChunkedWriter:
     def abort(self) -> None:
         """Removes the unfinished file; does nothing after `close`."""
         self._pending.clear()
+        self._coming.clear()
         if not self._output.closed:
             self._let_go()
         self._output.abort()
 
     def flush(self) -> None:
         """Writes the pending rows as a chunk."""
+        self._end_chunk()
+        self._place(0)
+
+    def _end_chunk(self) -> None:
         if not self._pending:
             return
         chunk = pa.concat_tables(self._pending)
         with write_errors(self.path):
-            self._write_chunk(chunk)
-        self._flushed_bytes += self._pending_bytes
+            placing = self._write_chunk(chunk)
+        if placing is None:
+            self._flushed_bytes += self._pending_bytes
+        else:
+            self._coming.append((self._pending_bytes, placing))
         self._pending.clear()
         self._pending_bytes = 0
+        del chunk
+        self._place(AHEAD_CHUNKS)
 
-    def _write_chunk(self, rows: pa.Table) -> None:
+    def _place(self, left: int) -> None:
+        """Writes the chunks that come, but for so many."""
+        while len(self._coming) > left:
+            size_bytes, placing = self._coming.popleft()
+            with write_errors(self.path):
+                placing()
+            self._flushed_bytes += size_bytes
+
+    def _write_chunk(self, rows: pa.Table) -> Placing | None:
+        """Writes a chunk, or begins to; then what is returned is called in the order of the chunks."""
         raise NotImplementedError
 
     def _finish(self) -> None:

@@ -18,6 +18,7 @@ Source: FORMAT.md §4.2, §6, §7.1, §7.4.
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from typing import Any, Final
 
 import pyarrow as pa
@@ -67,8 +68,10 @@ class KeyValueFileWriter(DataFileWriter):
         *,
         traits: FileTraits | None = None,
         new_companion: NewCompanion | None = None,
+        executor: Executor | None = None,
     ) -> None:
-        """`traits` are those of data files by default. Companions see all columns of the file, `_KEY_` ones too."""
+        """`traits` are those of data files by default. Companions see all columns of the file, `_KEY_` ones too.
+        `executor` may encode."""
         self._schema = store.schema
         self._fields = key_value_fields(store.schema, thin=store.options.thin_mode)
         names = DataFileNames(store, partition, bucket, level, traits)
@@ -81,6 +84,7 @@ class KeyValueFileWriter(DataFileWriter):
             delta_columns=store.schema.trimmed_primary_keys[:1],
             row_count_max=store.options.target_file_row_num if ends_by_rows else None,
             new_companion=new_companion,
+            executor=executor,
         )
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:

@@ -10,6 +10,7 @@ schema, deletion vectors, names, sizes, manifest entries) is the same for all fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -127,5 +128,13 @@ class FileFormat(Protocol):
         """Opens a file. `size_bytes`, where the manifest has it, must be the size on disk; `part` is the offset and the
         length of the bytes to be read, of a file that is several."""
 
-    def create(self, env: Env, path: str, fields: Sequence[DataField], settings: FileSettings) -> FileWriter:
-        """Begins a file; `UnsupportedFeatureError` names a column or a codec that the format cannot hold."""
+    def create(
+        self,
+        env: Env,
+        path: str,
+        fields: Sequence[DataField],
+        settings: FileSettings,
+        executor: Executor | None = None,
+    ) -> FileWriter:
+        """Begins a file; `UnsupportedFeatureError` names a column or a codec that the format cannot hold. Chunks may be
+        encoded by the `executor`, in tasks that wait for nothing."""

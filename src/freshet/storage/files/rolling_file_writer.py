@@ -10,6 +10,7 @@ Invariant: until `close` returns nothing names the files, and `abort` removes al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -71,8 +72,11 @@ class RollingFileWriter:
         *,
         row_count_max: int | None = None,
         new_companion: NewCompanion | None = None,
+        executor: Executor | None = None,
     ) -> None:
-        """`row_count_max` closes a file by rows as well; compaction has no such bound (MERGING.md §1.2)."""
+        """`row_count_max` closes a file by rows as well; compaction has no such bound (MERGING.md §1.2). `executor` may
+        encode."""
+        self._executor = executor
         self._row_count_max = row_count_max
         self._new_companion = new_companion
         self._env: Env = store.env
@@ -125,7 +129,7 @@ class RollingFileWriter:
     def _open(self) -> _OpenFile:
         contents = self._new_contents()
         name, path = self._names.take()
-        writer = self._names.format.create(self._env, path, self._fields, self._settings)
+        writer = self._names.format.create(self._env, path, self._fields, self._settings, self._executor)
         companion = None if self._new_companion is None else self._new_companion(name)
         return _OpenFile(name, writer, contents, companion)
 

@@ -80,8 +80,8 @@ class RunLookup:
     def files_of_keys(self, files: Iterable[DataFileMeta], keys: pa.Table) -> list[tuple[DataFileMeta, int, int]]:
         """The files that some key may be in, each with the range [start, end) of the keys within its key range.
 
-        A file that is the only one is asked for all keys, unless they are few: to find the range would cost more than to
-        ask. Four keys in 3000 dynamic buckets, any of which may have them, took 12 s when each file was asked.
+        A file that is the only one is asked for all keys, unless they are few: to find the range would cost more than
+        to ask. Four keys in 3000 dynamic buckets, any of which may have them, took 12 s when each file was asked.
         """
         if not keys.num_rows:
             return []

@@ -167,9 +167,9 @@ class RoutedRows:
 class RowRouter(Protocol):
     """Assigns rows to buckets. It may keep state, which is committed with the rows it has routed.
 
-    Used by one thread. Its life is that of the table writer: `route` … `kept_rows`, `prepare_commit`, again and again;
-    `rebase` when the writer goes on upon another snapshot, `abort` when rows and messages since the last commit are
-    given up.
+    Used by one thread at a time. Its life is that of the table writer: `route` … `kept_rows`, `prepare_commit`, again
+    and again; `rebase` when the writer goes on upon another snapshot, `abort` when rows and messages since the last
+    commit are given up.
     """
 
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
@@ -185,7 +185,8 @@ class RowRouter(Protocol):
         """Takes note of the number that the files of the partition were found to be written with."""
 
     def prepare_commit(self) -> Sequence[CommitMessage]:
-        """What the state of the router adds to the commit: index changes, no rows."""
+        """What the state of the router adds to the commit: index changes, no rows. Its files are written while those of
+        the buckets are; nothing else is asked of the router meanwhile."""
 
     def rebase(self, snapshot: Snapshot | None) -> None:
         """Continues on another snapshot, usually the one just committed."""

@@ -18,9 +18,12 @@ import zlib
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from freshet.storage.codec.binary_row_arrays import row_hashes
 from freshet.storage.codec.hash_index import distinct, encode_hashes
@@ -36,6 +39,9 @@ from freshet.storage.write.bucketing import RoutedRows, group_numbers, partition
 from freshet.storage.write.key_index import UNKNOWN, Int16Array, Int32Array, KeyIndex
 from freshet.storage.write.partition_index import KnownFile, PartitionIndex, WarmIndexes, key_counts
 from freshet.storage.write.records import AcceptedRows
+
+_BESIDE_ROWS_MIN: Final = 64 * 1024
+"""The keys of fewer rows are hashed sooner than another thread would begin."""
 
 
 class DynamicRouter:
@@ -73,15 +79,23 @@ class DynamicRouter:
         rows, kinds = accepted.rows, accepted.kinds
         if not rows.num_rows:
             return
-        hashes = row_hashes([rows.column(name) for name in self._keys], self._store.key_types)
         partitions, codes = partition_codes(rows, self._store.schema)
-        buckets = self.assign(hashes, partitions, codes)
+        buckets = self.assign(self._hashes(rows, partitions, executor), partitions, codes)
         bucket_count = int(buckets.max()) + 1
         groups = group_numbers(codes, buckets, bucket_count, len(partitions) * bucket_count)
         for group, positions, part in split_rows(rows, groups, executor):
             code, bucket = divmod(group, bucket_count)
             part_kinds = kinds if kinds is None or positions is None else kinds[positions]
             yield RoutedRows(partitions[code], bucket, DYNAMIC_BUCKET, part, part_kinds)
+
+    def _hashes(self, rows: pa.Table, partitions: Collection[bytes], executor: Executor | None) -> Int32Array:
+        """The hash of each key, computed while the indexes of the partitions take over what was committed."""
+        compute = partial(row_hashes, [rows.column(name) for name in self._keys], self._store.key_types)
+        if executor is None or rows.num_rows < _BESIDE_ROWS_MIN:
+            return compute()
+        coming = executor.submit(compute)
+        self._open(partitions)
+        return coming.result()
 
     def assign(
         self, hashes: Int32Array, partitions: Sequence[bytes], codes: npt.NDArray[np.int64] | None
@@ -207,7 +221,7 @@ class _PartitionAssigner:
         np.not_equal(hashes[1:], hashes[:-1], out=is_first[1:])
         new = hashes[is_first]
         given = self._rule.assign(new, self._counts)
-        self._new.add(new, given)
+        self._new.extend(new, given)
         counts = np.bincount(given)
         for bucket in np.flatnonzero(counts).tolist():
             self._counts[bucket] = self._counts.get(bucket, 0) + int(counts[bucket])
@@ -219,6 +233,7 @@ class _PartitionAssigner:
         if self._touched is None:
             return
         touched, self._touched = self._touched, None
+        self.index.settle()
         state, before = self.index.state, self.index.files
         written: dict[int, KnownFile] = {}
         for bucket, hashes in self._new.by_bucket():

@@ -130,7 +130,7 @@ class KeyValueBucketWriter(BucketWriter):
         if self._buffer.is_empty:
             return
         level_0 = (self._store, self._partition, self._bucket, 0)
-        writer = KeyValueFileWriter(*level_0, FileSource.APPEND)
+        writer = KeyValueFileWriter(*level_0, FileSource.APPEND, executor=executor)
         changelog = ChangelogFileWriter(*level_0) if self._emits_input else None
         self._next_sequence += self._tools.contention.room(self._buffered_count)
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes

@@ -51,6 +51,7 @@ from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIncrement
 from freshet.storage.write.bucket_state import BucketStates, process_states
+from freshet.storage.write.bucket_work import made_beside, work_on
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.bucketing import RowRouter, rows_by_bucket
 from freshet.storage.write.compaction_limit import CompactionLimit, CompactionTime
@@ -235,7 +236,7 @@ class TaskWriter:
                 on_end(writer.bucket_id)
 
         with self._unbroken():
-            self._on_buckets(self._buckets.opened(list(buckets)), work)
+            work_on(self._buckets.opened(list(buckets)), work, self._executor())
 
     def compact_files(self, bucket: BucketId, inputs: frozenset[FileId], output_level: int) -> None:
         """One round over exactly these files of one bucket; nothing where one of them is gone."""
@@ -253,7 +254,7 @@ class TaskWriter:
             on_end(writer.bucket_id)
 
         with self._unbroken():
-            self._on_buckets(self._buckets.opened(list(buckets)), work)
+            work_on(self._buckets.opened(list(buckets)), work, self._executor())
 
     def prepare_commit(
         self, identifier: int | None = None, *, limit: CompactionLimit | None = None, covers_table: bool = False
@@ -287,8 +288,10 @@ class TaskWriter:
             if covers_table:
                 chosen |= self._buckets.at_base(lambda: behind_full_compaction(self._store, self._buckets.snapshot))
         with self._unbroken():
-            self._on_buckets(self._buckets.opened(sorted(chosen)), work)
-            routed = self._router.prepare_commit()
+            writers, executor = self._buckets.opened(sorted(chosen)), self._executor()
+            with made_beside(executor, self._router.prepare_commit, self._discard) as prepared:
+                work_on(writers, work, executor)
+                routed = prepared()
             if is_full:
                 self._due_for_full.clear()
             logged = self._log(identifier)
@@ -392,7 +395,7 @@ class TaskWriter:
                 break
             used -= writer.memory_bytes
             chosen.append(writer)
-        self._on_buckets(chosen, lambda writer, _: writer.release_memory())
+        work_on(chosen, lambda writer, _: writer.release_memory(), self._executor())
         for writer in self._buckets.writers.values():
             writer.own_memory()
 
@@ -403,19 +406,10 @@ class TaskWriter:
         spilled = sum(writer.spilled_bytes for writer in self._buckets.writers.values())
         return spilled < options.write_buffer_spill_max_disk_size_bytes
 
-    def _on_buckets(
-        self, writers: Sequence[BucketWriter], work: Callable[[BucketWriter, Executor | None], None]
-    ) -> None:
-        """Several buckets go side by side; a single one may use the threads within."""
-        executor = self._executor()
-        if executor is None or len(writers) == 1:
-            for writer in writers:
-                work(writer, executor)
-            return
-        futures = [executor.submit(work, writer, None) for writer in writers]
-        failures = [error for future in futures if (error := future.exception()) is not None]
-        if failures:
-            raise failures[0]
+    def _discard(self, routed: Sequence[CommitMessage]) -> None:
+        """Removes the index files of messages that will not be returned."""
+        names = [file.file_name for message in routed for file in message.new_index_files]
+        self._store.env.file_io.delete_all([self._store.paths.index_file(name) for name in names])
 
     def _executor(self) -> Executor | None:
         if self._parallelism == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Final
 
 import pyarrow as pa
@@ -29,6 +30,13 @@ class AvroFormat:
         """Opens a file."""
         return AvroReader(env, path, size_bytes=size_bytes, part=part)
 
-    def create(self, env: Env, path: str, fields: Sequence[DataField], settings: FileSettings) -> AvroWriter:
-        """Begins a file."""
+    def create(
+        self,
+        env: Env,
+        path: str,
+        fields: Sequence[DataField],
+        settings: FileSettings,
+        executor: Executor | None = None,
+    ) -> AvroWriter:
+        """Begins a file, which one thread writes."""
         return AvroWriter(env, path, fields, settings)

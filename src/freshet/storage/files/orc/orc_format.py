@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Final
 
 import pyarrow as pa
@@ -30,6 +31,13 @@ class OrcFormat:
         """Opens a file."""
         return OrcReader(env, path, size_bytes=size_bytes, part=part)
 
-    def create(self, env: Env, path: str, fields: Sequence[DataField], settings: FileSettings) -> OrcWriter:
-        """Begins a file."""
+    def create(
+        self,
+        env: Env,
+        path: str,
+        fields: Sequence[DataField],
+        settings: FileSettings,
+        executor: Executor | None = None,
+    ) -> OrcWriter:
+        """Begins a file, which one thread writes."""
         return OrcWriter(env, path, fields, settings)

@@ -7,6 +7,7 @@ wrongly, and all take INT96 for every precision.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Final
 
 import pyarrow as pa
@@ -34,7 +35,14 @@ class ParquetFormat:
         """Opens a file."""
         return ParquetReader(env, path, size_bytes=size_bytes, part=part)
 
-    def create(self, env: Env, path: str, fields: Sequence[DataField], settings: FileSettings) -> ParquetWriter:
+    def create(
+        self,
+        env: Env,
+        path: str,
+        fields: Sequence[DataField],
+        settings: FileSettings,
+        executor: Executor | None = None,
+    ) -> ParquetWriter:
         """Begins a file."""
         return ParquetWriter(
             env,
@@ -44,4 +52,5 @@ class ParquetFormat:
             zstd_level=settings.zstd_level,
             delta_columns=settings.delta_columns,
             row_group_bytes=settings.chunk_bytes,
+            executor=executor,
         )
