@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,8 @@ from bench.results import Results
 from bench.workloads import W1, W2, W5, Workload
 
 READ_SHAPES: Final = {"all columns": (), "3 columns": tuple(list(W5.columns)[:3]), "key only": (W5.key,)}
+RATIO_ROUNDS: Final = 15
+"""Reads in turn of what is compared: many short ones, of which the median counts."""
 _WRITER_THREADS: Final = {"freshet": "2", "paimon-java": "2 writers + compaction", "paimon-flink": "2", "pypaimon": "2"}
 
 
@@ -31,7 +34,10 @@ def storage(results: Results, folder: Path, factor: float, rounds: int, without:
         check_digests(everyone, runs, folder)
         ours = everyone[0]
         results.note("write amplification", write_amplification(ours, folder, ("W1", "W2")))
+        before = location(folder, W5, f"{ours.name}-runs")
+        shutil.copytree(location(folder, W5, ours.name), before)
         compacted_read(results, ours, folder, rounds)
+        merge_over_raw(results, ours, before, location(folder, W5, ours.name))
         marked_read(results, ours, folder, rounds)
 
 
@@ -121,6 +127,34 @@ def compacted_read(results: Results, ours: Peer, folder: Path, rounds: int) -> N
         ]
         name = f"compacted read, all columns, {threads} threads"
         results.add(measure(name, contestants, rows, rounds, compare=True))
+
+
+def merge_over_raw(results: Results, ours: Peer, runs: Path, compacted: Path) -> None:
+    """What merging adds to reading, per byte of the files read: five runs merged, over each of two raw reads.
+
+    Over the same files as they are, each row of a key for itself; and over the same rows, in one file without merging.
+    """
+    for threads in ("2", "1"):
+        answers: dict[str, list[Answer]] = {"merged": [], "the same files raw": [], "compacted": []}
+        for _ in range(RATIO_ROUNDS + 1):
+            answers["merged"].append(ours.ask("read_files", runs, threads, "merged"))
+            answers["the same files raw"].append(ours.ask("read_files", runs, threads, "raw"))
+            answers["compacted"].append(ours.ask("read_files", compacted, threads, "merged"))
+        check_equal({name: {**answers[name][0], "checksum": 0} for name in ("merged", "compacted")})
+        texts = [
+            f"{ratio_per_byte(answers['merged'][1:], answers[raw][1:], seconds):.2f} over {raw} in {words}"
+            for raw in ("the same files raw", "compacted")
+            for seconds, words in (("cpu_seconds", "processor time"), ("seconds", "time"))
+        ]
+        results.note(f"merge read of five runs, per byte, {threads} threads", ", ".join(texts))
+
+
+def ratio_per_byte(some: Sequence[Answer], others: Sequence[Answer], seconds: str) -> float:
+    """The median of what `some` take over what `others` take, read in turn: other work on the machine hits both."""
+    return statistics.median(
+        (one[seconds] / one["bytes"]) / (other[seconds] / other["bytes"])
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 def marked_read(results: Results, ours: Peer, folder: Path, rounds: int) -> None:

@@ -3,7 +3,8 @@
     1. open the file; its size must be the one of its manifest entry
     2. map the columns wanted, by field id, from the schema the file was written with (`evolution`)
     3. leave out chunks (row groups, stripes) whose statistics show that no row can pass the filter
-    4. read, convert, fill partition columns from the manifest: those inside the file are not trusted
+    4. read, convert, fill partition columns from the manifest: those inside the file are not trusted; also what the
+       caller knows of system columns by the manifest
     5. leave out rows that a deletion vector marks: its positions count all rows of the file
     6. with `sequence.snapshot-ordering`, number rows by the snapshot that brought them
 
@@ -20,6 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -50,6 +52,8 @@ ROW_POSITION_COLUMN: Final = "_ROW_POSITION"
 Flags = npt.NDArray[np.bool_]
 
 _POSITION_FIELD: Final = pa.field(ROW_POSITION_COLUMN, pa.int64(), nullable=False)
+
+_NOTHING_KNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 _WHOLE_CHUNK_BYTES_MAX: Final = 32 * 1024 * 1024
 """Chunks up to this size (uncompressed) are decoded whole and in parallel; larger ones are streamed."""
@@ -150,6 +154,7 @@ def read_data_file(
     row_filter: Predicate | None = None,
     *,
     system_columns: bool = False,
+    known: Mapping[str, int] = _NOTHING_KNOWN,
     batch_rows: int = READ_BATCH_ROWS,
     deleted_rows: Bitmap32 | None = None,
     is_numbered: bool = False,
@@ -158,10 +163,11 @@ def read_data_file(
     """Rows in file order and bounded memory: a page per column, and the batch.
 
     `system_columns` puts `_SEQUENCE_NUMBER` and `_VALUE_KIND` in front of the columns: files of primary-key tables have
-    them. `row_filter`, bound to the table's schema or not, leaves out chunks in which no row passes. Rows at the
-    positions `deleted_rows` are passed over; `CorruptDataError` is raised where the file has no such position.
-    `is_numbered` adds the column of positions. `use_threads` decodes whole chunks in parallel, where they are not
-    too large: faster, for a file that is read alone.
+    them. Those that are `known` have the value given in each row, whatever the file says, and are not read.
+    `row_filter`, bound to the table's schema or not, leaves out chunks in which no row passes. Rows at the positions
+    `deleted_rows` are passed over; `CorruptDataError` is raised where the file has no such position. `is_numbered` adds
+    the column of positions. `use_threads` decodes whole chunks in parallel, where they are not too large: faster, for a
+    file that is read alone.
     """
     schema = store.schema
     unknown = [name for name in columns if name not in schema.by_name]
@@ -179,7 +185,7 @@ def read_data_file(
         columns=map_columns(
             (*system_fields, *file_schema.fields), (*system_fields, *(schema.by_name[name] for name in columns))
         ),
-        constants=_partition_constants(store, partition),
+        constants=_partition_constants(store, partition) | _known_constants(system_fields, known),
         filter=None if row_filter is None else row_filter.bind(arrow_schema(schema)),
         deleted_rows=_checked_rows(deleted_rows, file, path) if deleted_rows else None,
         is_numbered=is_numbered,
@@ -196,10 +202,10 @@ def _read(plan: _ReadPlan, batch_rows: int, use_threads: bool) -> Iterator[pa.Re
         if plan.is_plain:
             yield from batches
             return
+        shape = _Shape(plan)
         for batch in batches:
-            projected = _shape(plan, pa.Table.from_batches([batch]))
-            if projected.num_rows:
-                yield from projected.to_batches()
+            if batch.num_rows:
+                yield shape.of(batch)
 
 
 def _numbered_by_snapshot(batches: Iterator[pa.RecordBatch], file: DataFileMeta, path: str) -> Iterator[pa.RecordBatch]:
@@ -282,22 +288,32 @@ def _open(plan: _ReadPlan) -> FileReader:
     return reader
 
 
-def _shape(plan: _ReadPlan, rows: pa.Table) -> pa.Table:
-    """Columns of the table out of those of the file."""
-    count = rows.num_rows
-    arrays: dict[str, Any] = {}
-    for column in plan.columns:
-        name = column.wanted.name
-        if name in plan.constants:
-            arrays[name] = pa.repeat(plan.constants[name], count)
-        else:
-            source = None if column.source is None else rows.column(column.source.name)
-            arrays[name] = column.convert(source, count)
-    fields = [arrow_field(column.wanted) for column in plan.columns]
-    if not fields:
-        return rows
-    projected = pa.table([arrays[field.name] for field in fields], schema=pa.schema(fields))
-    return projected.append_column(_POSITION_FIELD, rows.column(ROW_POSITION_COLUMN)) if plan.is_numbered else projected
+class _Shape:
+    """Columns of the table out of those of the file, batch after batch."""
+
+    def __init__(self, plan: _ReadPlan) -> None:
+        fields = [arrow_field(column.wanted) for column in plan.columns]
+        self._plan = plan
+        self._schema = pa.schema([*fields, _POSITION_FIELD] if plan.is_numbered else fields)
+        self._repeated: dict[str, pa.Array[Any]] = {}
+
+    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns of these rows."""
+        if not self._plan.columns:
+            return rows
+        arrays = [self._column(column, rows) for column in self._plan.columns]
+        if self._plan.is_numbered:
+            arrays.append(rows.column(ROW_POSITION_COLUMN))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, column: ReadColumn, rows: pa.RecordBatch) -> pa.Array[Any]:
+        count, name = rows.num_rows, column.wanted.name
+        if name not in self._plan.constants:
+            return column.convert(None if column.source is None else rows.column(column.source.name), count)
+        repeated = self._repeated.get(name)
+        if repeated is None or len(repeated) < count:  # made once: 16 K of a number take 24 µs, a slice takes 1
+            repeated = self._repeated[name] = pa.repeat(self._plan.constants[name], count)
+        return repeated.slice(0, count)
 
 
 def _remaining(rows: pa.RecordBatch, kept: Flags) -> pa.RecordBatch:
@@ -347,6 +363,10 @@ def _filter_columns(plan: _ReadPlan) -> dict[str, ReadColumn]:
     file_schema = schema if plan.file.schema_id == schema.id else plan.store.schemas.schema(plan.file.schema_id)
     wanted = [schema.by_name[name] for name in sorted(plan.filter.columns())]
     return {column.wanted.name: column for column in map_columns(file_schema.fields, wanted)}
+
+
+def _known_constants(fields: Iterable[DataField], known: Mapping[str, int]) -> dict[str, pa.Scalar[Any]]:
+    return {field.name: pa.scalar(known[field.name], arrow_type(field.type)) for field in fields if field.name in known}
 
 
 def _partition_constants(store: TableStore, partition: bytes) -> dict[str, pa.Scalar[Any]]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
@@ -72,10 +73,10 @@ def take_rows(
     schema = pa.schema([rows.schema.field(name) for name in names])
     if not names:
         return pa.table({}, schema=schema)
-    indices: pa.Array[Any] = pa.array(positions.astype(np.uint32) if rows.num_rows < 1 << 32 else positions)
+    indices = _checked_indices(positions, rows.num_rows)
 
     def gather(name: str) -> pa.Array[Any] | pa.ChunkedArray[Any]:
-        return contiguous(rows.column(name)).take(indices)
+        return pc.take(contiguous(rows.column(name)), indices, boundscheck=False)
 
     return pa.Table.from_arrays(side_by_side(gather, names, len(positions), executor), schema=schema)
 
@@ -143,6 +144,14 @@ def side_by_side(
     if executor is None or row_count * len(columns) < PARALLEL_CELLS_MIN:
         return [gather(column) for column in columns]
     return list(executor.map(gather, columns))
+
+
+def _checked_indices(positions: Positions, row_count: int) -> pa.Array[Any]:
+    """The positions for gathers that need not check them again, column for column: a sixth of their time."""
+    indices = positions.view(np.uint64)  # negative ones are above all others
+    if len(indices) and int(indices.max()) >= row_count:
+        raise IndexError(f"positions {positions.min()} to {positions.max()} are not all among {row_count} rows")
+    return pa.array(indices.astype(np.uint32) if row_count < 1 << 32 else indices)
 
 
 def _indices(positions: Positions, missing: Flags | None) -> pa.Array[Any]:

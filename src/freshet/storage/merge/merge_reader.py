@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.storage.merge.gather import in_pieces, take_from_batches, take_rows
-from freshet.storage.merge.key_order import Key, KeySegments, RowOrder, row_key, sort_segments
+from freshet.storage.merge.key_order import Key, KeySegments, RowOrder, row_key, rows_tied, sort_segments
 from freshet.storage.merge.merge_function import (
     Merged,
     MergeFunction,
@@ -207,7 +207,7 @@ def _pass(rows: pa.Table, drop_delete: bool, columns: tuple[str, ...] | None) ->
 class RunBuffer:
     """The next rows of one run."""
 
-    __slots__ = ("_batches", "_fill_bytes", "_key_columns", "_size_bytes", "_source", "is_exhausted", "row_count")
+    __slots__ = ("_batches", "_fill_bytes", "_key_columns", "_sizes_bytes", "_source", "is_exhausted", "row_count")
 
     def __init__(
         self, source: Iterable[pa.RecordBatch], key_columns: Sequence[str], fill_bytes: int = ROUND_BYTES
@@ -216,13 +216,13 @@ class RunBuffer:
         self._key_columns = tuple(key_columns)
         self._fill_bytes = fill_bytes
         self._batches: deque[pa.RecordBatch] = deque()
-        self._size_bytes = 0
+        self._sizes_bytes: deque[int] = deque()  # of the batches: asking one takes 20 µs
         self.is_exhausted = False
         self.row_count = 0
 
     def fill(self, row_count: int) -> None:
         """Reads until `row_count` rows, or so many bytes as a round may hold, are buffered or the run ends."""
-        while not self.is_exhausted and self.row_count < row_count and self._size_bytes < self._fill_bytes:
+        while not self.is_exhausted and self.row_count < row_count and sum(self._sizes_bytes) < self._fill_bytes:
             self._read()
 
     def fill_more(self, row_count: int) -> None:
@@ -237,7 +237,7 @@ class RunBuffer:
             self.is_exhausted = True
         elif batch.num_rows:
             self._batches.append(batch)
-            self._size_bytes += batch.nbytes
+            self._sizes_bytes.append(batch.nbytes)
             self.row_count += batch.num_rows
 
     def last_key(self) -> Key:
@@ -256,14 +256,15 @@ class RunBuffer:
                 if count:
                     taken.append(head.slice(0, count))
                     self._batches[0] = head.slice(count)
+                    self._sizes_bytes[0] = self._batches[0].nbytes
                 break
             taken.append(self._batches.popleft())
+            self._sizes_bytes.popleft()
         self.row_count -= sum(batch.num_rows for batch in taken)
-        self._size_bytes -= sum(batch.nbytes for batch in taken)
         return taken
 
     def _rows_within(self, batch: pa.RecordBatch, watermark: Key, strictly: bool) -> int:
-        low, high = 0, batch.num_rows
+        low, high = rows_tied(batch.column(self._key_columns[0]), watermark[0])
         while low < high:
             middle = (low + high) // 2
             if self._is_within(batch, middle, watermark, strictly):
