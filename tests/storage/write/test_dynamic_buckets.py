@@ -234,6 +234,13 @@ def test_a_lost_index_is_named_with_the_remedy(tmp_path: Path) -> None:
         write(again, rows([9]))
     assert error.value.path == str(lost)
     assert found(again) == dict.fromkeys(range(5), 1)
+    (damage,) = again.check().damage
+    assert (damage.invariant, damage.where) == ("recorded_files_are_there", str(lost))
+    assert "rows are read without it" in damage.remedy
+    assert "freshet repair hash-index WAREHOUSE TABLE" in damage.remedy
+    assert "backup" not in damage.remedy
+    again.repair_hash_indexes()
+    assert not again.check().damage
 
 
 def test_an_index_that_was_cut_short_is_named(tmp_path: Path) -> None:
@@ -243,6 +250,9 @@ def test_an_index_that_was_cut_short_is_named(tmp_path: Path) -> None:
     cut.write_bytes(cut.read_bytes()[:-4])
     with pytest.raises(CorruptDataError, match="has 16 bytes, its manifest entry says 20"):
         write(Catalog(str(tmp_path)).table("db.t"), rows([9]))
+    (damage,) = table.check().damage
+    assert "16 bytes where 20 are recorded" in damage.what
+    assert "freshet repair hash-index" in damage.remedy
 
 
 def test_a_bucket_without_an_index_is_refused(tmp_path: Path) -> None:
