@@ -48,6 +48,12 @@ _POOLS: Final[Mapping[str, Sequence[Any]]] = {
     "ARRAY<INT>": [[], [1, None, 3], [-1] * 9],
     "ARRAY<STRING>": [["a", None, "0123456789"], []],
     "MAP<STRING, BIGINT>": [[("k", 7), ("l", None)], []],
+    "MAP<INT, STRING>": [[(-1, "minus"), (2**31 - 1, None), (0, "")], []],
+    "MAP<BIGINT, ARRAY<INT>>": [[(-(2**63), [1, None]), (7, []), (8, None)], []],
+    "MAP<DATE, BOOLEAN>": [[(date(1, 1, 1), True), (date(9999, 12, 31), None)], [(date(1970, 1, 1), False)]],
+    "MAP<DECIMAL(9, 2), DOUBLE>": [[(Decimal("-1.50"), -0.0), (Decimal("9999999.99"), float("nan"))], []],
+    "ARRAY<ARRAY<INT>>": [[[1, None, 3], [], None], [], [[-1] * 9] * 3],
+    "ARRAY<MAP<STRING, INT>>": [[[("k", 7), ("l", None)], [], None], []],
     "ROW<x INT, y ROW<p STRING, q DECIMAL(20, 3)>>": [
         {"x": 1, "y": {"p": "é", "q": Decimal("1.500")}},
         {"x": None, "y": None},
@@ -164,9 +170,15 @@ def canonical(table: pa.Table) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, list) and value and all(isinstance(item, tuple) for item in value):
-        return sorted(value, key=repr)
-    return value
+    """The value with the entries of its maps in order, however deep they are."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if not isinstance(value, list):
+        return value
+    items = list(map(_plain, value))
+    return sorted(items, key=repr) if items and all(isinstance(item, tuple) for item in items) else items
 
 
 def timedelta_ms(value: time) -> timedelta:

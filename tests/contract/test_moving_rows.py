@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from freshet import Catalog
+from tests.contract.test_dynamic_buckets import check_every_snapshot
 from tests.kit.paimon_judge import PaimonJudge
 from tests.storage.write.test_moving_rows import ENGINES, Oracle, Row, given_rows
 
@@ -53,6 +54,7 @@ def test_turns_of_writers_of_both_kinds(
                 judge.compact()
                 _check(table, judge, oracle)
     assert not table.check().damage
+    check_every_snapshot(table, judge)
 
 
 @pytest.mark.parametrize("lose_kind", [False, True])

@@ -13,6 +13,7 @@ from freshet.storage.table import Table
 from tests.contract.test_commits_and_expiry import SMALL_MANIFESTS, load, make, ours, rows, theirs
 from tests.kit.paimon_changes import add_column
 from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_options import CORE, FAMILIES
 
 pytestmark = pytest.mark.judge
 
@@ -25,6 +26,16 @@ def deleted(table: Table) -> list[ManifestEntry]:
     manifests = store.manifests.read_manifest_list(snapshot.delta_manifest_list)
     entries = [entry for manifest in manifests for entry in store.manifests.read_manifest(manifest)]
     return [entry for entry in entries if entry.kind is EntryKind.DELETE]
+
+
+def test_the_list_of_options_is_that_of_paimon(paimon: PaimonJudge) -> None:
+    """What the page of all options is made of; those of one column are declared as parts of keys."""
+    declared = paimon.core_options()
+    keys = {*declared, *(former for names in declared.values() for former in names)}
+    assert len(keys) > 340
+    assert sorted(keys - {*CORE}) == ["fields.default-aggregate-function"]
+    assert {"fields.default-aggregate-function"} <= {*FAMILIES}
+    assert sorted({*CORE} - keys) == []
 
 
 def test_manifests_without_statistics_of_deleted_files(tmp_path: Path, paimon: PaimonJudge) -> None:

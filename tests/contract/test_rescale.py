@@ -10,6 +10,7 @@ import pytest
 
 from freshet import Catalog, Table
 from freshet.storage.exceptions import CorruptDataError
+from tests.contract.test_dynamic_buckets import check_every_snapshot
 from tests.kit.paimon_judge import PaimonError, PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge
 from tests.kit.rescaled import COLUMNS, counts, expected, held, rescaled, rows
@@ -75,6 +76,7 @@ def test_keyed_tables(paimon: PaimonJudge, tmp_path: Path, name: str) -> None:
     table.rescale(3)
     assert sorted(paimon.table(judge.location).read_rows()) == want
     assert not Table.open(table.location).check().damage
+    check_every_snapshot(Table.open(table.location), paimon.table(judge.location))
 
 
 def test_append_tables(paimon: PaimonJudge, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.function.ToIntFunction;
 import java.util.UUID;
 
@@ -83,7 +84,9 @@ import org.apache.paimon.io.DataIncrement;
 import org.apache.paimon.manifest.BucketEntry;
 import org.apache.paimon.operation.FileSystemWriteRestore;
 import org.apache.paimon.operation.MergeFileSplitRead;
+import org.apache.paimon.options.ConfigOption;
 import org.apache.paimon.options.ExpireConfig;
+import org.apache.paimon.options.FallbackKey;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.postpone.BucketFiles;
 import org.apache.paimon.predicate.Predicate;
@@ -183,8 +186,25 @@ public class PaimonJudge {
             case "cast": return cast(request);
             case "make_sketches": return makeSketches(request);
             case "read_sketches": return readSketches(request);
+            case "core_options": return coreOptions();
             default: throw new IllegalArgumentException("unknown op " + request.get("op"));
         }
+    }
+
+    /** The keys of all options that CoreOptions declares, with the former ones of each. */
+    static Object coreOptions() throws Exception {
+        Map<String, List<String>> found = new TreeMap<>();
+        for (java.lang.reflect.Field field : CoreOptions.class.getFields()) {
+            if (ConfigOption.class.isAssignableFrom(field.getType())) {
+                ConfigOption<?> option = (ConfigOption<?>) field.get(null);
+                List<String> former = new ArrayList<>();
+                for (FallbackKey key : option.fallbackKeys()) {
+                    former.add(key.getKey());
+                }
+                found.put(option.key(), former);
+            }
+        }
+        return found;
     }
 
     // ------------------------------------------------------------------------------------------ tables and schemas

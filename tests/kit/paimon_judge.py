@@ -131,6 +131,11 @@ class PaimonJudge:
         refused = {int(index): error for index, error in answer["refused"].items()}
         return self.take_rows(answer)[0].column(0).combine_chunks(), refused
 
+    def core_options(self) -> dict[str, list[str]]:
+        """The keys of all options of Paimon's `CoreOptions`, each with its former names."""
+        options: dict[str, list[str]] = self.call("core_options")
+        return options
+
     def make_sketches(self, kind: str, members: Sequence[Sequence[int]]) -> list[bytes]:
         """Bitmaps or sketches (rbm32, rbm64, hll_sketch, theta_sketch) of these numbers, as a column holds them."""
         made = self.call("make_sketches", kind=kind, members=[list(one) for one in members])

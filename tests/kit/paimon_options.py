@@ -11,7 +11,7 @@ CORE: Final = tuple(
     """
     add-column-before-partition aggregation.remove-record-on-delete alter-column-null-to-not-null.disabled
     async-file-write auto-create batch-scan-mode blob-as-descriptor blob-compaction.enabled blob-descriptor-field
-    blob-field blob-view-field blob-view.resolve.enabled blob-write-null-on-fetch-failure
+    blob-descriptor.source-table blob-field blob-view-field blob-view.resolve.enabled blob-write-null-on-fetch-failure
     blob-write-null-on-missing-file blob.copy-buffer-size blob.split-by-file-size blob.stored-descriptor-fields
     blob.target-file-size branch bucket bucket-append-ordered bucket-function.type bucket-key cache-page-size
     chain-table.chain-partition-keys chain-table.enabled chain-table.split.key-range-enabled

@@ -15,7 +15,7 @@ from freshet.pipeline.batch.routing import with_buckets
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.commit.committer import Committer
-from freshet.storage.exceptions import OutdatedAssignmentError
+from freshet.storage.exceptions import OutdatedAssignmentError, UnsupportedFeatureError
 from freshet.storage.place_index.key_rows import KeyShare
 from tests.kit.spark import inside_query
 from tests.pipeline.batch.outcome_rows import data, dead, outcome_frame, tally
@@ -114,6 +114,26 @@ def test_outcomes_with_dead_letters_and_tallies(spark: SparkSession, tmp_path: P
             sink(outcomes, batch)
     assert [(report.result.applied, report.result.dead_count) for report in reports] == [(20, 1)] * 2
     assert sorted(table.scan().to_arrow()["name"].to_pylist()) == ["1"] * 20
+
+
+def test_changes_without_their_unchanged_values_are_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """PostgreSQL leaves large values out of a change (TOAST); they are not looked up where the key was."""
+    table = create(tmp_path)
+    columns = table.schema.column_names
+    place = str(columns.index("v"))
+    sink = table_sink(str(tmp_path / "lake"), "db.t", commit_user="stream")
+
+    def outcomes(*rows: dict[str, Any]) -> DataFrame:
+        return with_buckets(outcome_frame(spark, table.schema, list(rows)), table.schema, table.options)
+
+    with inside_query(spark):
+        sink(outcomes(data(0, 1, "a", 7), data(1, 2, "a", 7), tally(2)), 0)
+        with pytest.raises(PipelineFailedError, match=r"\(TOAST\).*set REPLICA IDENTITY FULL"):
+            sink(outcomes(data(2, 1, "b", None, kind=2, unavailable=place), tally(1)), 1)
+        assert isinstance(sink.failure, UnsupportedFeatureError)
+        assert found(table) == {1: ("a", 7), 2: ("a", 7)}, "nothing was committed"
+        sink(outcomes(data(2, 1, "b", 8, kind=2), tally(1)), 1)
+    assert found(table) == {1: ("b", 8), 2: ("a", 7)}
 
 
 def test_a_batch_that_was_overtaken_is_refused_and_runs_again(

@@ -19,6 +19,10 @@ def test_a_lost_index_is_built_again(freshet: Freshet, tmp_path: Path) -> None:
     assert freshet.good("repair", "hash-index", *place).out == "shop.orders: the hash indexes of 1 bucket are whole\n"
     [index] = Path(table.store.paths.index_file("")).glob("index-*")
     index.unlink()
+    checked = freshet("check-table", *place)
+    assert checked.code == 65
+    assert f"{index}: snapshot 1 names the file, and it is not there" in checked.out
+    assert f"freshet repair hash-index {tmp_path} shop.orders" in checked.out
     assert freshet.good("repair", "hash-index", *place).out == (
         f"bucket 0: {index.name} is missing or damaged; built again with 3 keys as snapshot 2\n"
     )

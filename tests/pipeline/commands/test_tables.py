@@ -93,6 +93,34 @@ def test_describe_as_json(freshet: Freshet, table: Table, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize("threshold", ["1 mb", "0 b"], ids=["in the manifest", "beside the file"])
+def test_files_shows_the_indexes_of_each_file(freshet: Freshet, tmp_path: Path, threshold: str) -> None:
+    """Those written before the option have none; a column may have several."""
+    table = Catalog(tmp_path / "w").create_table(
+        "shop.logins", schema={"at": "INT", "user": "STRING"}, options={"file-index.in-manifest-threshold": threshold}
+    )
+    place = (tmp_path / "w", "shop.logins")
+    indexes = {"file-index.bloom-filter.columns": "user,at", "file-index.bitmap.columns": "user"}
+    indexes |= {f"file-index.bloom-filter.{column}.items": "10" for column in ("user", "at")}
+    for number, of_writer in enumerate((table, table.with_options(indexes))):
+        with of_writer.writer("loader") as writer:
+            writer.write([{"at": number, "user": "me"}])
+            writer.commit()
+        (heading, *lines) = freshet.good("files", *place).out.splitlines()
+        assert ("indexes" in heading) == bool(number), "no column of nothing"
+    assert sorted(line.split(".parquet")[1].strip() for line in lines) == [
+        "",
+        "user (bitmap, bloom-filter), at (bloom-filter)",
+    ]
+    facts = freshet.good("files", *place, "--json").facts
+    assert sorted(each["indexes"] for each in facts) == ["", "user (bitmap, bloom-filter), at (bloom-filter)"]
+    beside = [path.name for path in Path(table.location).rglob("*.index")]
+    assert len(beside) == (threshold == "0 b")
+    for name in beside:
+        next(Path(table.location).rglob(name)).unlink()
+        assert "indexes" not in freshet.good("files", *place).out.splitlines()[0], "a lost one is not shown"
+
+
 def test_files_as_json(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     facts = freshet.good("files", tmp_path / "w", "shop.orders", "--snapshot", 2, "--json").facts
     assert [(each["level"], each["rows"], each["deletes"]) for each in facts] == [(0, 2, 0), (0, 2, 1)]

@@ -407,6 +407,7 @@ def test_rows_in_a_bucket_that_is_not_theirs(tmp_path: Path) -> None:
         (("p", "k"), "-1", 4, "an index assigns its keys to buckets.*create another table"),
         ((), "-1", 4, "its rows are in no fixed buckets; create another table"),
         (("p", "k"), "4", -1, "no index knows the buckets of its keys; create another table"),
+        (("p", "k"), "4", -2, "rows are in buckets already, and none waits for one; create another table"),
         (("p", "k"), "4", 0, "give the number of buckets, from 1 on"),
         (("p", "k"), "4", -3, "give the number of buckets, from 1 on"),
         (("p", "k"), "4", "8", "give the number of buckets, from 1 on"),

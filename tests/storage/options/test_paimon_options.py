@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog, Table
-from freshet.storage.exceptions import InvalidRequestError, StorageError, UnsupportedFeatureError
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.declared.tolerated import FORMAT_KEYS
 from freshet.storage.options.refusal import Access
@@ -92,13 +92,26 @@ def refuses(key: str, text: str, access: Access) -> bool:
     return False
 
 
-@pytest.mark.parametrize("kind", ["VARIANT", "BLOB"])
+REFUSED_TYPES = {
+    "VARIANT": '"VARIANT"',
+    "BLOB": '"BLOB"',
+    "MULTISET<INT>": '{"type": "MULTISET", "element": "INT"}',
+    "VECTOR<FLOAT, 3>": '{"type": "VECTOR", "element": "FLOAT", "length": 3}',
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED_TYPES)
 def test_columns_that_are_not_supported_are_refused_by_their_type(tmp_path: Path, kind: str) -> None:
+    """When created, and when a table is read that has one: in its schema, as an element of an array, too."""
     catalog = Catalog(str(tmp_path))
-    with pytest.raises(StorageError, match=kind):
-        catalog.create_table("db.t", schema={"id": "INT", "v": kind})
+    name = kind.partition("<")[0]
+    for given in (kind, f"{kind} NOT NULL", f"ARRAY<{kind}>", f"ROW<a INT, b {kind}>"):
+        with pytest.raises(UnsupportedFeatureError, match=f"column type {name} is not supported"):
+            catalog.create_table("db.t", schema={"id": "INT", "v": given})
     table = catalog.create_table("db.t", schema={"id": "INT", "v": "STRING"})
     schema = Path(table.location, "schema", "schema-0")
-    schema.write_text(schema.read_text().replace('"STRING"', f'"{kind}"'))
-    with pytest.raises(StorageError, match=kind):
-        Table.open(table.location)
+    written = schema.read_text()
+    for stored in (REFUSED_TYPES[kind], f'{{"type": "ARRAY", "element": {REFUSED_TYPES[kind]}}}'):
+        schema.write_text(written.replace('"STRING"', stored))
+        with pytest.raises(UnsupportedFeatureError, match=f"column type {name} is not supported"):
+            Table.open(table.location)

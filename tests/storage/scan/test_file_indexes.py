@@ -195,6 +195,12 @@ def test_an_index_that_is_missing_or_damaged_is_said_and_rows_are_read(
     assert files_read(table, col("k") == 3) in (0, 1)
     assert rows(table, col("v") == "a") == [{"k": 1, "v": "a", "n": 1}]
     assert "its rows are read" in caplog.text
+    if damage is None:
+        (finding,) = table.check().damage
+        assert (finding.invariant, finding.where) == ("recorded_files_are_there", str(index))
+        assert "no row is missing" in finding.remedy
+        assert "freshet compact WAREHOUSE TABLE --full" in finding.remedy
+        assert "backup" not in finding.remedy
 
 
 def test_compactions_write_indexes_and_expiry_takes_them_away(tmp_path: Path) -> None:
@@ -211,6 +217,24 @@ def test_compactions_write_indexes_and_expiry_takes_them_away(tmp_path: Path) ->
     assert len(named) == 2
     assert not table.check().damage
     assert files_read(table, col("k") == 5) == 1
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append"])
+def test_a_compaction_in_full_writes_a_lost_index_again(keyed: bool, tmp_path: Path) -> None:
+    """With the option that `check-table` names: there is one file only, and nothing to merge."""
+    table = create(tmp_path, {**BLOOM, "file-index.in-manifest-threshold": "0 b"}, keyed=keyed)
+    write(table, [{"k": 1, "v": "a", "n": 1}])
+    table.compact(full=True)
+    (lost,) = (entry.file.extra_files[0] for entry in table.files())
+    next(Path(table.location).rglob(lost)).unlink()
+    (finding,) = table.check().damage
+    assert finding.where.endswith(lost)
+    assert "compaction.force-rewrite-all-files=true" in finding.remedy
+    assert not table.compact(full=True).snapshots, "all is compacted already"
+    table.with_options({"compaction.force-rewrite-all-files": "true"}).compact(full=True)
+    assert not table.check().damage
+    assert rows(table, col("v") == "a") == [{"k": 1, "v": "a", "n": 1}]
+    assert files_read(table, col("k") == 3) == 0
 
 
 def test_an_aborted_write_leaves_no_index(tmp_path: Path) -> None:

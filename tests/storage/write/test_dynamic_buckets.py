@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -122,12 +122,26 @@ def test_two_writers_at_once_give_each_key_one_bucket(tmp_path: Path) -> None:
     assert not table.check().damage
 
 
-@pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
+Merge = Callable[[int, int], int]
+
+KINDS: Mapping[str, tuple[dict[str, str], Merge]] = {
+    **{
+        producer: ({"changelog-producer": producer}, lambda _, new: new)
+        for producer in ("none", "input", "lookup", "full-compaction")
+    },
+    "partial-update": ({"merge-engine": "partial-update", "changelog-producer": "lookup"}, lambda _, new: new),
+    "first-row": ({"merge-engine": "first-row", "changelog-producer": "lookup"}, lambda old, _: old),
+    "sum": ({**SUM, "changelog-producer": "lookup"}, lambda old, new: old + new),
+    "vectors": ({"deletion-vectors.enabled": "true"}, lambda _, new: new),
+}
+"""Options of producers and engines, and what they make of two rows of a key."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_a_refused_writer_keeps_its_rows_and_assigns_them_anew(
-    tmp_path: Path, producer: str, partitioned: bool
-) -> None:
-    table = create(tmp_path, partitioned, **{"dynamic-bucket.target-row-num": "10", "changelog-producer": producer})
+def test_a_refused_writer_keeps_its_rows_and_assigns_them_anew(tmp_path: Path, kind: str, partitioned: bool) -> None:
+    options, merge = KINDS[kind]
+    table = create(tmp_path, partitioned, **{"dynamic-bucket.target-row-num": "10", **options})
     first, second = table.writer("a"), table.writer("b")
     first.write(rows(range(10, 40), 1))
     second.write(rows(range(25), 2))
@@ -140,16 +154,38 @@ def test_a_refused_writer_keeps_its_rows_and_assigns_them_anew(
     second.commit()
     first.close()
     second.close()
-    expected = {**dict.fromkeys(range(10, 40), 1), **dict.fromkeys(range(25), 2), **dict.fromkeys(range(5), 3)}
-    assert found(table) == {**expected, 0: 4, 39: 4}
+    expected: dict[int, int] = {}
+    for keys, value in ((range(10, 40), 1), (range(25), 2), (range(5), 3), ((0, 39), 4)):
+        expected |= {key: merge(expected[key], value) if key in expected else value for key in keys}
+    assert found(table) == expected
     assert counts(table) == [{0: 10, 1: 10, 2: 10, 3: 10}]
-    if producer != "none":
+    if table.options.changelog_producer != "none":
         state: dict[int, int] = {}
         for row in table.changelog().to_arrow().to_pylist():
             if row["_ROW_KIND"] in ("+I", "+U"):
                 state[row["k"]] = row["v"]
         assert state == found(table)
+    asked = rows([0, 4, 12, 39, 70], p=0).select(["p", "k"])
+    looked_up = table.lookup(asked).by_key().column("v").to_pylist()
+    assert looked_up == [expected.get(key) for key in (0, 4, 12, 39, 70)]
     assert not table.check().damage
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_keys_are_looked_up_in_all_buckets(tmp_path: Path, partitioned: bool) -> None:
+    """The bucket does not follow from the key; deleted keys are not there, nor those of another partition."""
+    table = create(tmp_path, partitioned, **{"dynamic-bucket.target-row-num": "7"})
+    write(table, rows(range(40), 1), rows(range(30, 60), 2, p=1))
+    write(table, rows(range(0, 40, 2), 3), rows([5, 6]).append_column("_ROW_KIND", pa.array(["-D", "-D"])))
+    table.compact(full=True)
+    write(table, rows([7, 39], 9))
+    if partitioned:
+        assert sum(map(len, counts(table))) == 6 + 5
+    keys = [39, 0, 6, 7, 5, 38, 100, 33, 39]
+    asked = pa.concat_tables([rows(keys, p=0), rows(keys, p=1)]).select(["p", "k"])
+    found = table.lookup(asked, columns=["v"]).by_key()["v"].to_pylist()
+    assert found == [9, 3, None, 9, None, 3, None, 1, 9, 2, None, None, None, None, 2, None, 2, 2]
+    assert table.lookup(asked).rows.num_rows == 8, "each once"
 
 
 def test_what_was_refused_is_not_committed_by_a_close(tmp_path: Path) -> None:
@@ -261,6 +297,13 @@ def test_a_lost_index_is_named_with_the_remedy(tmp_path: Path) -> None:
         write(again, rows([9]))
     assert error.value.path == str(lost)
     assert found(again) == dict.fromkeys(range(5), 1)
+    (damage,) = again.check().damage
+    assert (damage.invariant, damage.where) == ("recorded_files_are_there", str(lost))
+    assert "rows are read without it" in damage.remedy
+    assert "freshet repair hash-index WAREHOUSE TABLE" in damage.remedy
+    assert "backup" not in damage.remedy
+    again.repair_hash_indexes()
+    assert not again.check().damage
 
 
 def test_an_index_that_was_cut_short_is_named(tmp_path: Path) -> None:
@@ -270,6 +313,9 @@ def test_an_index_that_was_cut_short_is_named(tmp_path: Path) -> None:
     cut.write_bytes(cut.read_bytes()[:-4])
     with pytest.raises(CorruptDataError, match="has 16 bytes, its manifest entry says 20"):
         write(Catalog(str(tmp_path)).table("db.t"), rows([9]))
+    (damage,) = table.check().damage
+    assert "16 bytes where 20 are recorded" in damage.what
+    assert "freshet repair hash-index" in damage.remedy
 
 
 def test_a_bucket_without_an_index_is_refused(tmp_path: Path) -> None:

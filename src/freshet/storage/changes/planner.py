@@ -19,11 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from freshet.storage.changes.change_source import ChangeSource
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.file_evidence import FileEvidence
 from freshet.storage.filters.predicate import conjunction
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.sorted_runs import interval_partition
@@ -33,18 +31,12 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, EntryKind, IndexFileMeta, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
-from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import POSTPONE_BUCKET
+from freshet.storage.scan.file_pruning import FilePruning, FilesOfBucket
 from freshet.storage.scan.planner import Packing, plan_scan, split_bucket
-from freshet.storage.scan.pruning import (
-    BucketPruning,
-    FileStatistics,
-    PartitionPruning,
-    ScanFilter,
-    bucket_files,
-    partition_stats,
-)
+from freshet.storage.scan.pruning import BucketPruning, PartitionPruning, ScanFilter
 
 
 class ChangePlanner:
@@ -53,8 +45,7 @@ class ChangePlanner:
     def __init__(self, store: TableStore, scan_filter: ScanFilter | None = None) -> None:
         self._store = store
         self._filter = scan_filter
-        self._statistics = FileStatistics(store.schemas, store.schema)
-        self._evidence = FileEvidence(store)
+        self._pruning = FilePruning(store, scan_filter)
 
     def plan(self, snapshot: Snapshot, source: ChangeSource) -> list[ChangeSplit]:
         """The changes of a snapshot, in the order of partition and bucket; none where no row can match."""
@@ -237,18 +228,8 @@ class ChangePlanner:
                 yield from filter(is_wanted, store.manifests.read_manifest(meta))
 
     def _kept(self, bucket_id: BucketId, files: list[DataFileMeta], *, keys_are_unique: bool) -> list[DataFileMeta]:
-        store = self._store
-        makes_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
-        constants = partition_stats(bucket_id[0], store.schema.partition_keys, store.partition_types, row_count=1)
-        return bucket_files(
-            files,
-            self._filter,
-            self._statistics,
-            constants,
-            keys_are_unique=keys_are_unique,
-            makes_rows=makes_rows,
-            by_index=partial(self._evidence.may_match, bucket_id),
-        )
+        (kept,) = self._pruning.kept([FilesOfBucket(bucket_id, files, keys_are_unique)])
+        return kept
 
 
 def emitted_levels(options: CoreOptions) -> Callable[[int], bool]:

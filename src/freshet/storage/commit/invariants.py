@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
@@ -30,6 +31,7 @@ from typing import Any, Final
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, parse_last_commits
 from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.merge.sorted_runs import build_levels
+from freshet.storage.metadata.hash_index_store import REPAIR as REPAIR_HASH_INDEX
 from freshet.storage.metadata.live_files import without_deleted
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, IndexEntry, ManifestEntry
@@ -44,6 +46,23 @@ LOST: Final = (
 )
 RESTORE: Final = "restore {} from a backup"
 REPORT: Final = "no command mends this: keep the folder manifest/ as it is and report it with the snapshot's file"
+
+
+class FileKind(Enum):
+    """Kinds of the files that a snapshot names, by what is missing where one is lost; the value is the remedy."""
+
+    READ = "restore it from a backup; until then reads of snapshot {snapshot_id} in {folder} fail"
+    """Metadata, data files, deletion vectors."""
+
+    HASH_INDEX = f"rows are read without it, and writers refuse the partition; {REPAIR_HASH_INDEX}"
+    """Which keys a dynamic bucket has: only writers ask it."""
+
+    FILE_INDEX = (
+        "filters leave out less without it, no row is missing; a compaction that rewrites the data file writes it "
+        "again: freshet compact WAREHOUSE TABLE --full, where all is compacted already with the table option "
+        "compaction.force-rewrite-all-files=true"
+    )
+    """What filters ask of a data file, next to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +132,13 @@ def hints_are_not_ahead(folder: str, ids: Sequence[int], named: Mapping[str, int
 
 
 def recorded_files_are_there(
-    folder: str, snapshot_id: int, recorded: Mapping[str, int | None], found: Mapping[str, int]
+    folder: str,
+    snapshot_id: int,
+    recorded: Mapping[str, int | None],
+    found: Mapping[str, int],
+    kind: FileKind = FileKind.READ,
 ) -> Iterator[Damage]:
-    """Files that a snapshot names, by path with their size, are all there and as long as recorded."""
+    """Files of one kind that a snapshot names, by path with their size, are all there and as long as recorded."""
     for path, size in recorded.items():
         if path not in found:
             what = "it is not there"
@@ -123,7 +146,7 @@ def recorded_files_are_there(
             what = f"it has {found[path]} bytes where {size} are recorded: it is truncated or was overwritten"
         else:
             continue
-        remedy = f"{RESTORE.format('it')}; until then reads of snapshot {snapshot_id} in {folder} fail"
+        remedy = kind.value.format(snapshot_id=snapshot_id, folder=folder)
         yield Damage("recorded_files_are_there", path, f"snapshot {snapshot_id} names the file, and {what}", remedy)
 
 

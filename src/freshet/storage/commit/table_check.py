@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from freshet.storage.codec.file_index import INDEX_SUFFIX
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.invariants import (
     RESTORE,
     BucketVersion,
     Damage,
+    FileKind,
     bucket_damage,
     commits_are_kept,
     hints_are_not_ahead,
@@ -39,7 +41,7 @@ from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.metadata.live_files import changelog_entries, data_manifests, grouped_by_bucket
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import EXPIRED_MAX, TableStore
-from freshet.storage.model.manifest import BucketId, EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import HASH_INDEX, BucketId, EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import canonical_location, packed_range
 
@@ -201,17 +203,17 @@ class _Checker:
         recorded: dict[str, int | None] = {paths.manifest(name): size for name, size in snapshot.manifest_lists}
         recorded |= {paths.manifest(meta.file_name): meta.file_size_bytes for meta in manifests}
         found = {status.path: status.size_bytes for status in file_io.entries(paths.manifest_folder)}
-        files: dict[str, int | None] = {
-            paths.index_file(entry.file.file_name)
-            if entry.file.external_path is None
-            else canonical_location(entry.file.external_path): entry.file.file_size_bytes
-            for entry in index
-        }
-        there = _sizes_of(self._store, paths.index_folder, files)
-        return [
-            *recorded_files_are_there(self._store.location, snapshot.id, recorded, found),
-            *recorded_files_are_there(self._store.location, snapshot.id, files, there),
-        ]
+        listed = list(recorded_files_are_there(self._store.location, snapshot.id, recorded, found))
+        files: dict[FileKind, dict[str, int | None]] = {FileKind.READ: {}, FileKind.HASH_INDEX: {}}
+        for entry in index:
+            other = entry.file.external_path
+            path = paths.index_file(entry.file.file_name) if other is None else canonical_location(other)
+            kind = FileKind.HASH_INDEX if entry.file.index_type == HASH_INDEX else FileKind.READ
+            files[kind][path] = entry.file.file_size_bytes
+        there = _sizes_of(self._store, paths.index_folder, [path for of_kind in files.values() for path in of_kind])
+        for kind, of_kind in files.items():
+            listed += recorded_files_are_there(self._store.location, snapshot.id, of_kind, there, kind)
+        return listed
 
     def _portions(
         self, manifests: Iterable[ManifestFileMeta], vectors: Mapping[BucketId, object]
@@ -261,13 +263,17 @@ def _lost_files(
 ) -> Iterator[Damage]:
     """Of data files in one bucket, with their side-cars, those that are not there as recorded."""
     recorded: dict[str, int | None] = {}
+    indexes: dict[str, int | None] = {}
     for entry in entries:
         file, partition = entry.file, store.partition_path(entry.partition)
         for name in file.extra_files:
-            recorded[store.paths.extra_file(partition, entry.bucket, name, file.external_path)] = None
+            of_kind = indexes if name.endswith(INDEX_SUFFIX) else recorded
+            of_kind[store.paths.extra_file(partition, entry.bucket, name, file.external_path)] = None
         path = store.paths.data_file(partition, entry.bucket, file.file_name, file.external_path)
         recorded[path] = None if packed_range(file.file_name) is not None else file.file_size_bytes
-    yield from recorded_files_are_there(folder, snapshot.id, recorded, _sizes_of(store, folder, recorded))
+    found = _sizes_of(store, folder, [*recorded, *indexes])
+    yield from recorded_files_are_there(folder, snapshot.id, recorded, found)
+    yield from recorded_files_are_there(folder, snapshot.id, indexes, found, FileKind.FILE_INDEX)
 
 
 def _sizes_of(store: TableStore, folder: str, paths: Collection[str]) -> dict[str, int]:

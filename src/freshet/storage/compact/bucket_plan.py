@@ -64,11 +64,11 @@ def plan_append(
     marked: Collection[str] = frozenset(),
 ) -> list[tuple[DataFileMeta, ...]]:
     """Files of an append table to join, each unit apart; in full also those of which rows are `marked` as deleted."""
-    rules = append_rules(options)
+    rules, force_rewrite = append_rules(options), full and options.compaction_force_rewrite_all_files
     if not has_buckets:
-        return pick_bins(files, rules, full=full, marked=marked)
+        taken = {file.file_name for file in files} if force_rewrite else marked
+        return pick_bins(files, rules, full=full, marked=taken)
     if full:
-        force_rewrite = options.compaction_force_rewrite_all_files
         unit = pick_full_bucket(files, rules, force_rewrite=force_rewrite, marked=marked)
     else:
         unit = pick_window(files, rules)

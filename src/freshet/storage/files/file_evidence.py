@@ -1,6 +1,7 @@
 """What the indexes of data files say about a filter: evidence beside the statistics, of what need not be read.
 
-Two phases: what manifest entries hold is asked first, files next to data files are read only for those that are left.
+Two phases: what manifest entries hold is asked first (`may_match_by_manifest`), files next to data files are read only
+for those that are left (`may_match`), requested `ahead` for all of them.
 An index is of the columns that the file was written with. They are mapped by field id; where the type of a column has
 changed so that values change when they are read, the index says nothing.
 
@@ -13,7 +14,8 @@ Source: FORMAT.md §11.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import pyarrow as pa
@@ -46,43 +48,80 @@ _READERS: Final[Mapping[str, Callable[[KeyForm, bytes], ColumnIndex]]] = {
 KEYS_MAX: Final = 1000
 """Of more keys that are looked up together, hardly a file has none."""
 
+INDEX_BYTES_GUESS: Final = 1024 * 1024
+"""How long an index file may be, which no manifest says: a bloom filter of a million values has 0.6 MB by default."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 
 class FileEvidence:
-    """The indexes of the files of one table. `may_match` is for files of one bucket."""
+    """The indexes of the files of one table."""
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
         self._is_on = store.options.file_index_read_enabled
+        self._newest: tuple[str, bytes | None] = ("", None)
+        """The index file read last, for the next question about the same data file."""
+
+    def may_match_by_manifest(self, file: DataFileMeta, predicate: Predicate, stats: Mapping[str, ColumnStats]) -> bool:
+        """False if no row of the file can be TRUE, by the index in its manifest entry. `stats` are what is known of its
+        columns besides."""
+        if not self._is_on or file.embedded_index is None:
+            return True
+        return self._may_be_true(file, file.embedded_index, "its manifest entry", predicate, stats)
 
     def may_match(
         self, bucket_id: BucketId, file: DataFileMeta, predicate: Predicate, stats: Mapping[str, ColumnStats]
     ) -> bool:
-        """False if no row of the file can be TRUE; reads the file next to it where there is one. `stats` are what is
-        known of its columns besides."""
-        if not self._is_on or not (file.embedded_index or any(map(_is_index, file.extra_files))):
-            return True
-        if file.embedded_index is not None and not self._may_be_true(
-            file, file.embedded_index, "its manifest entry", predicate, stats
-        ):
+        """The same, also by the indexes next to the file, which are read."""
+        if not self.may_match_by_manifest(file, predicate, stats):
             return False
-        for path in self._paths(bucket_id, file):
+        for path in self._paths(bucket_id, file) if self._is_on else ():
             data = self._beside(path)
             if data is not None and not self._may_be_true(file, data, path, predicate, stats):
                 return False
         return True
 
-    def may_have_keys(self, bucket_id: BucketId, file: DataFileMeta, keys: pa.Table) -> bool:
-        """False if none of these keys, which have the types of the table, is in the file."""
+    def has_files_beside(self, file: DataFileMeta) -> bool:
+        """Whether `may_match` reads files for it."""
+        return self._is_on and any(map(_is_index, file.extra_files))
+
+    def ahead(self, files: Iterable[tuple[BucketId, DataFileMeta]]) -> AbstractContextManager[None]:
+        """While the block runs, these files are about to be tested, in this order: at a store where requests take their
+        time, their index files are requested ahead."""
+        env = self._store.env
+        if env.reads is None:
+            return nullcontext()
+        return env.reads.ahead(
+            env.coming_bytes(path, INDEX_BYTES_GUESS, CacheKind.FILE_INDEX)
+            for bucket_id, file in files
+            for path in self._paths(bucket_id, file)
+        )
+
+    def files_with_keys(
+        self, bucket_id: BucketId, asked: Iterable[tuple[DataFileMeta, pa.Table]]
+    ) -> list[DataFileMeta]:
+        """Of files of a bucket, each with the keys that are looked up in it, those that may have one of them. The keys
+        have the types of the table."""
+        left: list[tuple[DataFileMeta, Predicate | None]] = []
+        for file, keys in asked:
+            predicate = self._key_predicate(file, keys)
+            if predicate is None or self.may_match_by_manifest(file, predicate, {}):
+                left.append((file, predicate))
+        tested = [(bucket_id, file) for file, predicate in left if predicate is not None]
+        with self.ahead(tested):
+            return [
+                file for file, predicate in left if predicate is None or self.may_match(bucket_id, file, predicate, {})
+            ]
+
+    def _key_predicate(self, file: DataFileMeta, keys: pa.Table) -> Predicate | None:
+        """What is asked of the indexes of a file; None where they are not asked."""
         if not self._is_on or not (file.embedded_index or file.extra_files) or keys.num_rows > KEYS_MAX:
-            return True
-        columns = (
+            return None
+        return conjunction(
             IsIn(name, tuple(Literal(canonical(value), column.type) for value in column))
             for name, column in zip(keys.column_names, keys.columns, strict=True)
         )
-        predicate = conjunction(columns)
-        return predicate is None or self.may_match(bucket_id, file, predicate, {})
 
     def names(self, bucket_id: BucketId, file: DataFileMeta) -> dict[str, list[str]]:
         """The types of indexes by column, as far as they can be read."""
@@ -103,11 +142,16 @@ class FileEvidence:
         return [paths.extra_file(folder, bucket, name, file.external_path) for name in names]
 
     def _beside(self, path: str) -> bytes | None:
+        known, data = self._newest
+        if known == path:
+            return data
         try:
-            return self._store.env.immutable_bytes(path, CacheKind.FILE_INDEX)
+            data = self._store.env.immutable_bytes(path, CacheKind.FILE_INDEX)
         except StorageError as error:
             _LOG.warning("the index %s of a data file is not used, its rows are read: %s", path, error)
-            return None
+            data = None
+        self._newest = path, data
+        return data
 
     def _may_be_true(
         self, file: DataFileMeta, data: bytes, place: str, predicate: Predicate, stats: Mapping[str, ColumnStats]

@@ -6,7 +6,9 @@
 | `local-cache.dir` | the folder | the one for scratch files |
 | `local-cache.max-size` | of all files together | `1 gb` |
 | `local-cache.block-size` | of blocks of data files | `1 mb` |
-| `local-cache.whitelist` | what is kept | `meta`; also `bucket-index` (deletion vectors) and `data` |
+| `local-cache.whitelist` | what is kept | `meta`; also `bucket-index`, `file-index` and `data` |
+
+`bucket-index` are deletion vectors and hash indexes, `file-index` the indexes next to data files.
 
 The keys are those of Apache Paimon, where the cache is off, in memory without a folder, and not bounded by default.
 """
@@ -33,13 +35,13 @@ T = TypeVar("T")
 
 
 class CacheKind(StrEnum):
-    """What may be kept, as Paimon names it. Freshet reads no files of the last two kinds."""
+    """What may be kept, as Paimon names it. Freshet reads no global indexes."""
 
     META = "meta"
     BUCKET_INDEX = "bucket-index"
+    FILE_INDEX = "file-index"
     DATA = "data"
     GLOBAL_INDEX = "global-index"
-    FILE_INDEX = "file-index"
 
 
 @dataclass(frozen=True, slots=True)

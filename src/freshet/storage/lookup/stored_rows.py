@@ -135,12 +135,10 @@ class StoredBucket:
         files = UnmarkedRows(asked, BucketVectors(store.vectors, self.index_files))
         lookup = RunLookup(files, key_columns, store.key_types, comparator)
         visible = [file for file in self.files if file.level > 0 or not store.options.hides_level_0]
-        evidence, bucket_id = FileEvidence(store), (self.partition, self.bucket)
-        near = [
-            file
-            for file, start, end in lookup.files_of_keys(visible, keys)
-            if evidence.may_have_keys(bucket_id, file, keys.slice(start, end - start))
-        ]
+        near = FileEvidence(store).files_with_keys(
+            (self.partition, self.bucket),
+            ((file, keys.slice(start, end - start)) for file, start, end in lookup.files_of_keys(visible, keys)),
+        )
         with data_files_ahead(store, ((self.partition, self.bucket, file) for file in near if asked.is_read(file))):
             for section in interval_partition(near, comparator):
                 candidates: list[pa.Table] = []

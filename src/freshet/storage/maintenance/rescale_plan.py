@@ -18,6 +18,7 @@ from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import DYNAMIC_BUCKET, LogSystem
 from freshet.storage.options.core import CoreOptions
+from freshet.storage.paths import POSTPONE_BUCKET
 from freshet.storage.write.bucket_state import vector_files
 
 
@@ -72,6 +73,12 @@ def check_rescalable(store: TableStore, bucket: int) -> None:
     if now < 1:
         raise InvalidRequestError(
             f"{where}: its rows are in no fixed buckets; {copied}", table=store.name, option="bucket"
+        )
+    if bucket == POSTPONE_BUCKET:
+        raise InvalidRequestError(
+            f"{where}: its rows are in buckets already, and none waits for one; {copied}",
+            table=store.name,
+            option="bucket",
         )
     if bucket < 1:
         raise InvalidRequestError(

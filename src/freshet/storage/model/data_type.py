@@ -203,8 +203,7 @@ def parse_data_type(source: str | Mapping[str, Any]) -> DataType:
             return MapType(parse_data_type(source["key"]), parse_data_type(source["value"]), nullable)
         case "ROW":
             return RowType(tuple(parse_field(field) for field in source["fields"]), nullable)
-    if name in _UNSUPPORTED:
-        raise UnsupportedFeatureError(f"column type {name} is not supported yet; leave the column out of the table")
+    _check_supported(name)
     raise InvalidRequestError(f"unknown column type {tag!r}")
 
 
@@ -267,15 +266,19 @@ def _split_tag(tag: str) -> tuple[str, bool]:
     return upper, True
 
 
+def _check_supported(name: str) -> None:
+    if name in _UNSUPPORTED:
+        raise UnsupportedFeatureError(f"column type {name} is not supported yet; leave the column out of the table")
+
+
 def _parse_scalar(text: str) -> ScalarType:
+    _check_supported(re.split(r"\W", text.strip(), maxsplit=1)[0].upper())
     match = _TEXT.match(text)
     if match is None:
         raise InvalidRequestError(f"cannot read the column type {text!r}; examples: BIGINT, DECIMAL(10, 2) NOT NULL")
     head = re.sub(r"\s+", " ", match["head"].upper())
     tail = re.sub(r"\s+", " ", (match["tail"] or "").upper()).strip()
     name = f"{head} {tail}".strip()
-    if head in _UNSUPPORTED:
-        raise UnsupportedFeatureError(f"column type {head} is not supported yet; leave the column out of the table")
     if name not in _SCALARS:
         raise InvalidRequestError(f"unknown column type {text!r}")
     root, attribute, default = _SCALARS[name]

@@ -21,10 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
-from freshet.storage.files.file_evidence import FileEvidence
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.sorted_runs import files_of, interval_partition
 from freshet.storage.metadata.live_files import live_entries
@@ -33,14 +31,8 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.options.choices import MergeEngine
-from freshet.storage.scan.pruning import (
-    BucketPruning,
-    FileStatistics,
-    PartitionPruning,
-    ScanFilter,
-    bucket_files,
-    partition_stats,
-)
+from freshet.storage.scan.file_pruning import FilePruning, FilesOfBucket
+from freshet.storage.scan.pruning import BucketPruning, PartitionPruning, ScanFilter
 
 T = TypeVar("T")
 
@@ -81,28 +73,20 @@ def plan_scan(
         return []
     skips_level_0 = store.options.hides_level_0
     is_first_row = store.options.merge_engine is MergeEngine.FIRST_ROW
-    makes_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
     keeps = keeps_level or (lambda level: not (skips_level_0 and level == 0))
-    buckets = _files_by_bucket(store, snapshot, scan_filter, keeps_level=keeps)
-    packing = Packing(store.options.split_target_size_bytes, store.options.split_open_file_cost_bytes)
-    comparator = KeyComparator(store.key_types) if store.schema.has_primary_key else None
-    statistics, evidence = FileStatistics(store.schemas, store.schema), FileEvidence(store)
-    splits: list[Split] = []
-    indexes = store.manifests.marking_files(snapshot.index_manifest)
-    for (partition, bucket), (total_buckets, files) in sorted(buckets.items()):
-        constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
+    found = sorted(_files_by_bucket(store, snapshot, scan_filter, keeps_level=keeps).items())
+    asked = []
+    for bucket_id, (_, files) in found:
         hides_level_0 = skips_level_0 and all(file.level > 0 for file in files)
         are_unique = hides_level_0 and (is_first_row or all(file.is_delete_free for file in files))
-        kept = bucket_files(
-            files,
-            scan_filter,
-            statistics,
-            constants,
-            keys_are_unique=are_unique,
-            makes_rows=makes_rows,
-            by_index=partial(evidence.may_match, (partition, bucket)),
-        )
-        for group, is_raw in split_bucket(kept, packing, comparator, keys_are_unique=are_unique):
+        asked.append(FilesOfBucket(bucket_id, files, are_unique))
+    packing = Packing(store.options.split_target_size_bytes, store.options.split_open_file_cost_bytes)
+    comparator = KeyComparator(store.key_types) if store.schema.has_primary_key else None
+    splits: list[Split] = []
+    indexes = store.manifests.marking_files(snapshot.index_manifest)
+    kept_files = FilePruning(store, scan_filter).kept(asked)
+    for ((partition, bucket), (total_buckets, _)), of_bucket, kept in zip(found, asked, kept_files, strict=True):
+        for group, is_raw in split_bucket(kept, packing, comparator, keys_are_unique=of_bucket.keys_are_unique):
             names = {file.file_name for file in group}
             marking = tuple(
                 index_file

@@ -247,33 +247,42 @@ def bucket_files(
 ) -> list[DataFileMeta]:
     """The files of one bucket that must be read. `of_partition` are the constants of the partition columns.
 
-    `by_index` is false where the indexes of a file show that no row of it can pass a filter; it is asked last.
+    `by_index` is false where the indexes of a file show that no row of it can pass a filter; it is asked last, and what
+    there is to ask of one file together.
+
     `keys_are_unique`: no key is in two of the files, although their ranges may overlap. `makes_rows`: merged rows may
     have values that no row in a file has.
     """
     if scan_filter is None:
         return list(files)
-    key_part = scan_filter.key_part
-    kept = list(files)
-    if key_part is not None:
-        kept = []
-        for file in files:
-            of_keys = statistics.keys_of(file)
-            if key_part.may_match(of_keys, file.row_count) and by_index(file, key_part, of_keys):
-                kept.append(file)
-    if not kept:
-        return []
+    key_part, answers = scan_filter.key_part, dict[str, bool]()
 
     def may_match(file: DataFileMeta) -> bool:
-        stats = statistics.of(file)
-        for name, constant in of_partition.items():
-            is_null = constant.null_count != 0
-            stats[name] = ColumnStats(constant.min_value, constant.max_value, file.row_count if is_null else 0)
-        return scan_filter.predicate.may_match(stats, file.row_count) and by_index(file, scan_filter.predicate, stats)
+        if file.file_name not in answers:
+            stats = statistics.of(file)
+            for name, constant in of_partition.items():
+                is_null = constant.null_count != 0
+                stats[name] = ColumnStats(constant.min_value, constant.max_value, file.row_count if is_null else 0)
+            answers[file.file_name] = scan_filter.predicate.may_match(stats, file.row_count) and by_index(
+                file, scan_filter.predicate, stats
+            )
+        return answers[file.file_name]
 
-    if not scan_filter.schema.has_primary_key or keys_are_unique or not files_may_overlap(kept):
+    is_each_alone = not scan_filter.schema.has_primary_key or keys_are_unique
+    may_overlap = not is_each_alone and files_may_overlap(files)
+    kept: list[DataFileMeta] = []
+    has_match = False
+    for file in files:
+        if key_part is not None:
+            of_keys = statistics.keys_of(file)
+            if not (key_part.may_match(of_keys, file.row_count) and by_index(file, key_part, of_keys)):
+                continue
+        kept.append(file)
+        if not may_overlap or not (makes_rows or has_match):  # both questions while the index of the file is at hand
+            has_match = may_match(file) or has_match
+    if is_each_alone or not files_may_overlap(kept):
         return [file for file in kept if may_match(file)]
-    return kept if makes_rows or any(map(may_match, kept)) else []
+    return kept if makes_rows or has_match else []
 
 
 def files_may_overlap(files: Sequence[DataFileMeta]) -> bool:
