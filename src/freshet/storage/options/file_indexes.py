@@ -56,9 +56,11 @@ def renamed(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:
     if key.endswith(_COLUMNS):
         items = (item.strip() for item in value.split(","))
         return key, ",".join(new_name + item[len(name) :] if _column(item) == name else item for item in items)
-    kind, *column, parameter = key.removeprefix(PREFIX).split(".")
-    if len(column) == 1 and _column(column[0]) == name:
-        return f"{PREFIX}{kind}.{new_name}{column[0][len(name) :]}.{parameter}", value
+    # Of a column or, as file-index.in-manifest-threshold, of none; the name of a column may have dots.
+    kind, _, rest = key.removeprefix(PREFIX).partition(".")
+    column, _, parameter = rest.rpartition(".")
+    if _column(column) == name:
+        return f"{PREFIX}{kind}.{new_name}{column[len(name) :]}.{parameter}", value
     return key, value
 
 
