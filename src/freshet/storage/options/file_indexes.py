@@ -46,6 +46,18 @@ def indexed_columns(given: Mapping[str, str]) -> tuple[IndexedColumn, ...]:
     return tuple(found)
 
 
+def parameters_without_index(given: Mapping[str, str]) -> list[str]:
+    """Keys of parameters of columns that have no index of their kind. Apache Paimon does not open such a table."""
+    indexed = {(index.kind, index.column) for index in indexed_columns(given)}
+    found = []
+    for key in sorted(given):
+        if key.startswith(PREFIX) and not key.endswith(_COLUMNS):
+            kind, column = _place(key)
+            if column and (kind, column) not in indexed:
+                found.append(key)
+    return found
+
+
 def names_column(key: str, value: str, column: str) -> bool:
     """Whether the option indexes the column."""
     return key.startswith(PREFIX) and key.endswith(_COLUMNS) and column in map(_column, value.split(","))
@@ -56,11 +68,9 @@ def renamed(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:
     if key.endswith(_COLUMNS):
         items = (item.strip() for item in value.split(","))
         return key, ",".join(new_name + item[len(name) :] if _column(item) == name else item for item in items)
-    # Of a column or, as file-index.in-manifest-threshold, of none; the name of a column may have dots.
-    kind, _, rest = key.removeprefix(PREFIX).partition(".")
-    column, _, parameter = rest.rpartition(".")
+    kind, column = _place(key)
     if _column(column) == name:
-        return f"{PREFIX}{kind}.{new_name}{column[len(name) :]}.{parameter}", value
+        return f"{PREFIX}{kind}.{new_name}{column[len(name) :]}.{key.rpartition('.')[2]}", value
     return key, value
 
 
@@ -73,3 +83,9 @@ def _column(item: str) -> str:
     """The column of `a`, or of the value of a key in a map, `m[k]`."""
     item = item.strip()
     return item.split("[")[0] if is_part_of_map(item) else item
+
+
+def _place(key: str) -> tuple[str, str]:
+    """Kind and column of a parameter, whose name may have dots; no column in `file-index.in-manifest-threshold`."""
+    kind, _, rest = key.removeprefix(PREFIX).partition(".")
+    return kind, rest.rpartition(".")[0]
