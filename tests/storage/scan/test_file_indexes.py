@@ -253,6 +253,8 @@ def test_the_indexes_of_a_file_have_their_columns(tmp_path: Path) -> None:
             InvalidRequestError,
             "of a column that has no such index",
         ),
+        ({"file-index.bitmap.columns": ""}, InvalidRequestError, "has an empty name"),
+        ({"file-index.bitmap.columns": "k,,v"}, InvalidRequestError, "has an empty name"),
         ({"file-index.bsi.columns": "k"}, UnsupportedFeatureError, "range-bitmap does what bsi did"),
         ({"file-index.bitmap.columns": "m[a]"}, UnsupportedFeatureError, "a value in a map"),
         (

@@ -269,6 +269,11 @@ def _split_tag(tag: str) -> tuple[str, bool]:
 
 def _parse_scalar(text: str) -> ScalarType:
     match = _TEXT.match(text)
+    first_word = re.match(r"\s*(\w+)\s*<", text)
+    if first_word is not None and first_word[1].upper() in _UNSUPPORTED:
+        raise UnsupportedFeatureError(
+            f"column type {first_word[1].upper()} is not supported yet; leave the column out of the table"
+        )
     if match is None:
         raise InvalidRequestError(f"cannot read the column type {text!r}; examples: BIGINT, DECIMAL(10, 2) NOT NULL")
     head = re.sub(r"\s+", " ", match["head"].upper())

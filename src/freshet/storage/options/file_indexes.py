@@ -33,11 +33,16 @@ class IndexedColumn:
         return f"{PREFIX}{self.kind}.{self.column}.{parameter}"
 
 
+def is_list_of_columns(key: str) -> bool:
+    """Whether the option says which columns have indexes of a kind."""
+    return key.startswith(PREFIX) and key.endswith(_COLUMNS)
+
+
 def indexed_columns(given: Mapping[str, str]) -> tuple[IndexedColumn, ...]:
     """What the options of a table ask for, in the order of their keys."""
     found = []
     for key in sorted(given):
-        if key.startswith(PREFIX) and key.endswith(_COLUMNS):
+        if is_list_of_columns(key):
             kind = key[len(PREFIX) : -len(_COLUMNS)]
             for column in filter(None, (name.strip() for name in given[key].split(","))):
                 start = f"{PREFIX}{kind}.{column}."
@@ -60,7 +65,7 @@ def parameters_without_index(given: Mapping[str, str]) -> list[str]:
 
 def names_column(key: str, value: str, column: str) -> bool:
     """Whether the option indexes the column."""
-    return key.startswith(PREFIX) and key.endswith(_COLUMNS) and column in map(_column, value.split(","))
+    return is_list_of_columns(key) and column in map(_column, value.split(","))
 
 
 def renamed(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.file_indexes import (
     IndexedColumn,
     indexed_columns,
+    is_list_of_columns,
     is_part_of_map,
     parameters_without_index,
 )
@@ -37,6 +38,12 @@ _PARAMETERS: Final = {
 def check_file_indexes(schema: TableSchema, given: Mapping[str, str], typed: Collection[str]) -> None:
     """Refuses columns that are not there, and types of data that an index cannot have; of the options `typed`, which
     are set now, also what is not written, and parameters that mean nothing."""
+    for option in filter(is_list_of_columns, given.keys() & typed):
+        if not all(map(str.strip, given[option].split(","))):
+            raise InvalidRequestError(
+                f"option {option} = {given[option]!r} has an empty name; name the columns, or leave the option out",
+                option=option,
+            )
     for index in indexed_columns(given):
         option = f"file-index.{index.kind}.columns"
         if option in typed:
