@@ -187,3 +187,18 @@ def test_every_cut_is_found(tmp_path: Path) -> None:
         path.write_bytes(content[:end])
         with pytest.raises(CorruptDataError):
             read_whole(path, column)
+
+
+def test_a_record_that_comes_again_as_its_name_is_read(tmp_path: Path) -> None:
+    """Apache Paimon writes it so where columns `a_b` and `a` have the same record, `record_a_b`."""
+    inner = {"type": "record", "name": f"{NS}_a_b", "fields": [{"name": "x", "type": ["null", "int"], "default": None}]}
+    outer = {"type": "record", "name": f"{NS}_a", "fields": [{"name": "b", "type": ["null", "record_a_b"]}]}
+    fields = [{"name": "a_b", "type": ["null", inner]}, {"name": "a", "type": ["null", outer]}]
+    rows = [{"a_b": {"x": 1}, "a": {"b": {"x": 2}}}, {"a_b": None, "a": {"b": None}}]
+    with (tmp_path / "a.avro").open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": NS, "fields": fields}, rows)
+    point = RowType((field(2, "x", "INT"),))
+    columns = [field(0, "a_b", point), field(1, "a", RowType((field(3, "b", point),)))]
+    assert read(tmp_path / "a.avro", columns).to_pylist() == rows
+    with pytest.raises(UnsupportedFeatureError, match="'a_b' and 'a' cannot be written to one Avro file"):
+        avro_schema(columns)

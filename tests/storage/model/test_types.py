@@ -42,7 +42,9 @@ def test_text_that_is_no_type_is_refused(text: str) -> None:
         parse_data_type(text)
 
 
-@pytest.mark.parametrize("source", ["VARIANT", "BLOB NOT NULL", {"type": "MULTISET NOT NULL", "element": "INT"}])
+@pytest.mark.parametrize(
+    "source", ["VARIANT", "BLOB NOT NULL", "MULTISET<INT>", {"type": "MULTISET NOT NULL", "element": "INT"}]
+)
 def test_types_not_supported_are_named(source: object) -> None:
     with pytest.raises(UnsupportedFeatureError, match="VARIANT|BLOB|MULTISET"):
         parse_data_type(source)  # type: ignore[arg-type]

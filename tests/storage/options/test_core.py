@@ -236,6 +236,7 @@ def test_names_that_are_not_trimmed(text: str, names: tuple[str, ...]) -> None:
         ({"snapshot.num-retained.min": "0"}, "option snapshot.num-retained.min = '0'"),
         ({"compaction.small-file-ratio": "much"}, "option compaction.small-file-ratio = 'much'"),
         ({"file.format.per.level": "avro"}, "option file.format.per.level.*key:value"),
+        ({"metadata.stats-mode.per.level": "low:none"}, "option metadata.stats-mode.per.level.*level:value"),
     ],
 )
 def test_options_that_are_wrong_name_themselves(option: dict[str, str], message: str) -> None:

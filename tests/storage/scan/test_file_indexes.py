@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet import AddColumn, Catalog, ChangeType, DropColumn, RenameColumn
+from freshet import AddColumn, Catalog, ChangeType, DropColumn, RenameColumn, ResetOption, SetOption
 from freshet.storage.codec.file_index import INDEX_SUFFIX, decode_file_index
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.files.data_file_reader import read_data_file
@@ -272,6 +272,13 @@ def test_the_indexes_of_a_file_have_their_columns(tmp_path: Path) -> None:
             InvalidRequestError,
             "items",
         ),
+        (
+            {"file-index.bloom-filter.columns": "k", "file-index.bloom-filter.n.items": "9"},
+            InvalidRequestError,
+            "of a column that has no such index",
+        ),
+        ({"file-index.bitmap.columns": ""}, InvalidRequestError, "has an empty name"),
+        ({"file-index.bitmap.columns": "k,,v"}, InvalidRequestError, "has an empty name"),
         ({"file-index.bsi.columns": "k"}, UnsupportedFeatureError, "range-bitmap does what bsi did"),
         ({"file-index.bitmap.columns": "m[a]"}, UnsupportedFeatureError, "a value in a map"),
         (
@@ -296,6 +303,18 @@ def test_indexes_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         create(tmp_path, options, d="DECIMAL(10, 2)", m="MAP<STRING, INT>")
+
+
+def test_parameters_go_with_their_indexes(tmp_path: Path) -> None:
+    """Apache Paimon does not open a table that has a parameter of a column without an index."""
+    columns, items = "file-index.bloom-filter.columns", "file-index.bloom-filter.v.items"
+    table = create(tmp_path, {columns: "v", items: "9", "file-index.in-manifest-threshold": "1 kb"})
+    for change in (ResetOption(columns), SetOption(columns, "n")):
+        with pytest.raises(InvalidRequestError, match=f"reset '{items}'"):
+            table.alter(change)
+    table = table.alter(ResetOption(columns), ResetOption(items))
+    with pytest.raises(InvalidRequestError, match=f"option '{items}' is of a column"):
+        table.alter(SetOption(items, "9"))
 
 
 @pytest.mark.parametrize("threshold", ["0 b", "1 mb"])

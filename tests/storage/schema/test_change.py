@@ -69,6 +69,18 @@ def test_a_rename_follows_into_keys_and_options() -> None:
     assert [field.id for field in changed.fields] == [field.id for field in base.fields]
 
 
+def test_a_rename_follows_into_options_of_indexes() -> None:
+    """It failed where an option of indexes is of no column, and passed over columns with a dot."""
+    of_none = {"bucket": "2", "file-index.in-manifest-threshold": "1 kb", "file-index.read.enabled": "true"}
+    options = of_none | {"file-index.bloom-filter.columns": "a,b", "file-index.bloom-filter.a.items": "9"}
+    changed = after(RenameColumn("a", "x.y"), base=schema(**options))
+    assert dict(changed.options) == of_none | {
+        "file-index.bloom-filter.columns": "x.y,b",
+        "file-index.bloom-filter.x.y.items": "9",
+    }
+    assert after(RenameColumn("x.y", "a"), base=changed).options == options
+
+
 def test_a_type_is_widened_and_keeps_its_nullability() -> None:
     changed = after(ChangeType("a", "BIGINT NOT NULL"), SetColumnComment("b", "text"))
     assert str(changed.by_name["a"].type) == "BIGINT"

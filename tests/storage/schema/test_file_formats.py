@@ -32,6 +32,13 @@ COLUMNS = {"k": "BIGINT", "t": "TIMESTAMP(6)"}
         ),
         ({"n": "ARRAY<TIMESTAMP(9)>"}, {"file.format": "avro"}, r"column 'n' cannot be in Avro files .*TIMESTAMP\(9\)"),
         ({"n": "ROW<`two words` INT>"}, {"file.format": "avro"}, "'two words' is no name of a field there"),
+        (
+            {"a_b": "ROW<x INT>", "a": "ROW<b ARRAY<ROW<x INT>>>"},
+            {"file.format.per.level": "0:avro"},
+            "columns 'a_b' and 'a' cannot be in one Avro file .* would have the name 'a_b'",
+        ),
+        ({"m_value": "ROW<x INT>", "m": "MAP<INT, ROW<y INT>>"}, {"file.format": "avro"}, "the name 'm_value'"),
+        ({"a`b": "INT"}, {"file.format": "orc"}, "column 'a`b' cannot be in ORC files .* because of the backtick"),
     ],
 )
 def test_refused(tmp_path: Path, columns: dict[str, str], options: dict[str, str], match: str) -> None:

@@ -274,6 +274,11 @@ def _check_supported(name: str) -> None:
 def _parse_scalar(text: str) -> ScalarType:
     _check_supported(re.split(r"\W", text.strip(), maxsplit=1)[0].upper())
     match = _TEXT.match(text)
+    first_word = re.match(r"\s*(\w+)\s*<", text)
+    if first_word is not None and first_word[1].upper() in _UNSUPPORTED:
+        raise UnsupportedFeatureError(
+            f"column type {first_word[1].upper()} is not supported yet; leave the column out of the table"
+        )
     if match is None:
         raise InvalidRequestError(f"cannot read the column type {text!r}; examples: BIGINT, DECIMAL(10, 2) NOT NULL")
     head = re.sub(r"\s+", " ", match["head"].upper())

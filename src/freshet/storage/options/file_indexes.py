@@ -33,11 +33,16 @@ class IndexedColumn:
         return f"{PREFIX}{self.kind}.{self.column}.{parameter}"
 
 
+def is_list_of_columns(key: str) -> bool:
+    """Whether the option says which columns have indexes of a kind."""
+    return key.startswith(PREFIX) and key.endswith(_COLUMNS)
+
+
 def indexed_columns(given: Mapping[str, str]) -> tuple[IndexedColumn, ...]:
     """What the options of a table ask for, in the order of their keys."""
     found = []
     for key in sorted(given):
-        if key.startswith(PREFIX) and key.endswith(_COLUMNS):
+        if is_list_of_columns(key):
             kind = key[len(PREFIX) : -len(_COLUMNS)]
             for column in filter(None, (name.strip() for name in given[key].split(","))):
                 start = f"{PREFIX}{kind}.{column}."
@@ -46,9 +51,21 @@ def indexed_columns(given: Mapping[str, str]) -> tuple[IndexedColumn, ...]:
     return tuple(found)
 
 
+def parameters_without_index(given: Mapping[str, str]) -> list[str]:
+    """Keys of parameters of columns that have no index of their kind. Apache Paimon does not open such a table."""
+    indexed = {(index.kind, index.column) for index in indexed_columns(given)}
+    found = []
+    for key in sorted(given):
+        if key.startswith(PREFIX) and not key.endswith(_COLUMNS):
+            kind, column = _place(key)
+            if column and (kind, column) not in indexed:
+                found.append(key)
+    return found
+
+
 def names_column(key: str, value: str, column: str) -> bool:
     """Whether the option indexes the column."""
-    return key.startswith(PREFIX) and key.endswith(_COLUMNS) and column in map(_column, value.split(","))
+    return is_list_of_columns(key) and column in map(_column, value.split(","))
 
 
 def renamed(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:
@@ -56,9 +73,9 @@ def renamed(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:
     if key.endswith(_COLUMNS):
         items = (item.strip() for item in value.split(","))
         return key, ",".join(new_name + item[len(name) :] if _column(item) == name else item for item in items)
-    kind, *column, parameter = key.removeprefix(PREFIX).split(".")
-    if len(column) == 1 and _column(column[0]) == name:
-        return f"{PREFIX}{kind}.{new_name}{column[0][len(name) :]}.{parameter}", value
+    kind, column = _place(key)
+    if _column(column) == name:
+        return f"{PREFIX}{kind}.{new_name}{column[len(name) :]}.{key.rpartition('.')[2]}", value
     return key, value
 
 
@@ -71,3 +88,9 @@ def _column(item: str) -> str:
     """The column of `a`, or of the value of a key in a map, `m[k]`."""
     item = item.strip()
     return item.split("[")[0] if is_part_of_map(item) else item
+
+
+def _place(key: str) -> tuple[str, str]:
+    """Kind and column of a parameter, whose name may have dots; no column in `file-index.in-manifest-threshold`."""
+    kind, _, rest = key.removeprefix(PREFIX).partition(".")
+    return kind, rest.rpartition(".")[0]

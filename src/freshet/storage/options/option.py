@@ -22,8 +22,8 @@ from freshet.storage.options.values import (
     parse_bool,
     parse_duration_ms,
     parse_int,
+    parse_levels,
     parse_long,
-    parse_map,
     parse_names,
     parse_size_bytes,
     split_names,
@@ -75,7 +75,7 @@ FLAG: Final = Kind("boolean", parse_bool)
 NAMES: Final = Kind("names", parse_names)
 COLUMN_NAMES: Final = Kind("names", split_names)
 RAW_NAMES: Final = Kind("names", lambda text: tuple(text.split(",")))
-PAIRS: Final = Kind("map", lambda text: tuple(parse_map(text).items()))
+LEVELS: Final = Kind("map", lambda text: tuple(parse_levels(text).items()))
 WORD: Final = Kind("text", str.lower)
 TEXT: Final = Kind("text", str)
 

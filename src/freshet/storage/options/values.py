@@ -110,6 +110,14 @@ def parse_map(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
+def parse_levels(text: str) -> dict[str, str]:
+    """Pairs `level:value` separated by commas."""
+    pairs = parse_map(text)
+    if not all(map(_INTEGER.fullmatch, pairs)):
+        raise ValueError("expected level:value pairs separated by commas, such as 0:avro,5:parquet")
+    return {str(int(level)): value for level, value in pairs.items()}
+
+
 def _bounded(text: str, limit: int) -> int:
     if not _INTEGER.fullmatch(text):
         raise ValueError("expected a whole number")

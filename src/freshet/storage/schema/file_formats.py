@@ -7,9 +7,12 @@ from typing import Final
 
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.model.data_type import (
+    TEXT_ROOTS,
     TIMESTAMP_ROOTS,
+    ArrayType,
     DataField,
     DataType,
+    MapType,
     RowType,
     ScalarType,
     TypeRoot,
@@ -36,6 +39,8 @@ def check_file_formats(schema: TableSchema, options: CoreOptions) -> None:
             )
         if file_format == "avro":
             _check_avro(schema.fields, option)
+        if file_format == "orc":
+            _check_orc(schema.fields, option)
 
 
 def can_be_avro(schema: TableSchema, codec: str) -> bool:
@@ -84,6 +89,56 @@ def _check_avro(fields: Sequence[DataField], option: str) -> None:
                     column=field.name,
                     option=option,
                 )
+
+    twice = avro_name_of_two(fields)
+    if twice is not None:
+        name, first, second = twice
+        raise UnsupportedFeatureError(
+            f"columns {first!r} and {second!r} cannot be in one Avro file ({option}): a record in each would have the "
+            f"name {name!r}; use other names, or another format",
+            column=second,
+            option=option,
+        )
+
+
+def _check_orc(fields: Sequence[DataField], option: str) -> None:
+    for field in fields:
+        for name, _ in _parts(field.name, field.type):
+            if "`" in name:
+                raise UnsupportedFeatureError(
+                    f"column {field.name!r} cannot be in ORC files ({option}): Apache Paimon does not read the name "
+                    f"{name!r} there, because of the backtick; use another name, or another format",
+                    column=field.name,
+                    option=option,
+                )
+
+
+def avro_name_of_two(fields: Sequence[DataField]) -> tuple[str, str, str] | None:
+    """A name that two records in an Avro file of these columns would have, and the columns they are in."""
+    columns: dict[str, str] = {}
+    for field in fields:
+        for name in _avro_records(field.name, field.type):
+            if name in columns:
+                return name, columns[name], field.name
+            columns[name] = field.name
+    return None
+
+
+def _avro_records(path: str, data_type: DataType) -> Iterator[str]:
+    """Names of the records of a type, as Apache Paimon makes them of the names on the way there."""
+    match data_type:
+        case ArrayType(element=element):
+            yield from _avro_records(path, element)
+        case MapType(key=key, value=value) if key.root in TEXT_ROOTS:
+            yield from _avro_records(path, value)
+        case MapType(key=key, value=value):
+            yield path
+            yield from _avro_records(f"{path}_key", key)
+            yield from _avro_records(f"{path}_value", value)
+        case RowType(fields=fields):
+            yield path
+            for field in fields:
+                yield from _avro_records(f"{path}_{field.name}", field.type)
 
 
 def _digits(data_type: ScalarType) -> int:

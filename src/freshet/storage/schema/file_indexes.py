@@ -16,7 +16,13 @@ from freshet.storage.codec.index_hashes import can_be_hashed
 from freshet.storage.codec.range_bitmap import can_have_range_bitmap
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.file_indexes import IndexedColumn, indexed_columns, is_part_of_map
+from freshet.storage.options.file_indexes import (
+    IndexedColumn,
+    indexed_columns,
+    is_list_of_columns,
+    is_part_of_map,
+    parameters_without_index,
+)
 from freshet.storage.options.values import parse_size_bytes
 
 TYPES: Final = {BLOOM_FILTER: can_be_hashed, BITMAP: can_have_bitmap, RANGE_BITMAP: can_have_range_bitmap}
@@ -32,6 +38,12 @@ _PARAMETERS: Final = {
 def check_file_indexes(schema: TableSchema, given: Mapping[str, str], typed: Collection[str]) -> None:
     """Refuses columns that are not there, and types of data that an index cannot have; of the options `typed`, which
     are set now, also what is not written, and parameters that mean nothing."""
+    for option in filter(is_list_of_columns, given.keys() & typed):
+        if not all(map(str.strip, given[option].split(","))):
+            raise InvalidRequestError(
+                f"option {option} = {given[option]!r} has an empty name; name the columns, or leave the option out",
+                option=option,
+            )
     for index in indexed_columns(given):
         option = f"file-index.{index.kind}.columns"
         if option in typed:
@@ -56,6 +68,18 @@ def check_file_indexes(schema: TableSchema, given: Mapping[str, str], typed: Col
         if index.kind == BLOOM_FILTER:
             bloom_size(index)
         block_bytes(index)
+
+
+def check_index_parameters(given: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Refuses a parameter of a column without an index of its kind, unless the table has it from before."""
+    had = parameters_without_index(before)
+    for option in parameters_without_index(given):
+        if option not in had:
+            raise InvalidRequestError(
+                f"option {option!r} is of a column that has no such index, and Apache Paimon does not open a table "
+                f"with it; name the column in file-index.<type>.columns, or reset {option!r}",
+                option=option,
+            )
 
 
 def _check_written(index: IndexedColumn, option: str) -> None:

@@ -31,7 +31,7 @@ from freshet.storage.options.refusal import Access
 from freshet.storage.options.supported import check_access
 from freshet.storage.schema.engine_validation import check_engine
 from freshet.storage.schema.file_formats import check_file_formats
-from freshet.storage.schema.file_indexes import check_file_indexes
+from freshet.storage.schema.file_indexes import check_file_indexes, check_index_parameters
 from freshet.storage.schema.log_validation import check_log_options
 from freshet.storage.schema.record_expiry import time_column
 
@@ -52,6 +52,7 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
     check_engine(schema, options, ())  # what no program supports is reported before what only Freshet does not
     check_access(options, Access.CREATE, "with these options")
     check_options(schema, options, schema.options.keys())
+    check_index_parameters(schema.options, {})
     return options
 
 
@@ -70,6 +71,7 @@ def validate_changed_schema(before: TableSchema, after: TableSchema) -> CoreOpti
     check_engine(after, options, ())
     check_access(options, Access.CREATE, "with this option", keys=changed.keys())
     check_options(after, options, changed.keys())
+    check_index_parameters(after.options, before.options)
     return options
 
 

@@ -76,6 +76,10 @@ class Decoder:
         return len(records), found
 
 
+def _bare(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
 def _fields(parts: dict[str, _Part]) -> list[dict[str, Any]]:
     return [{"name": name, "type": part.plain} for name, part in parts.items()]
 
@@ -85,6 +89,8 @@ class _Names:
 
     def __init__(self) -> None:
         self._count = 0
+        self._known: dict[str, Any] = {}
+        """Records of the file by their names without the namespace; the same one may come again as its name alone."""
 
     def part(self, schema: Any) -> _Part:
         if isinstance(schema, list):
@@ -98,7 +104,9 @@ class _Names:
         if isinstance(kind, dict | list):
             return self.part(kind)
         if kind == "record":
-            return self._record({field["name"]: self.part(field["type"]) for field in schema["fields"]})
+            record = self._record({field["name"]: self.part(field["type"]) for field in schema["fields"]})
+            self._known[_bare(schema["name"])] = schema
+            return record
         if kind == "array":
             element = self.part(schema["items"])
             is_map = schema.get("logicalType") == "map"
@@ -108,6 +116,8 @@ class _Names:
             return _array(entry, is_map=True)
         if kind in _PLAIN:
             return _scalar(kind, schema if isinstance(schema, dict) else {})
+        if _bare(kind) in self._known:
+            return self.part(self._known[_bare(kind)])
         raise UnsupportedFeatureError(f"an Avro file has the type {kind!r}, which data files of Paimon do not have")
 
     def _record(self, parts: dict[str, _Part]) -> _Part:

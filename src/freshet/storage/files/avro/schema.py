@@ -12,7 +12,8 @@
 | nullable types | union of null, first, and the type; default null |
 
 The names of the two kinds of timestamps are swapped, not their values. TIMESTAMP(7) and finer are refused, as
-are names that are none in Avro. Source: FORMAT.md §2.3, §4.
+are names that are none in Avro. A record is named by the columns and fields on the way to it, `a_b` for field b of
+column a: two of one name are refused. Source: FORMAT.md §2.3, §4.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from freshet.storage.model.data_type import (
     with_nullable,
 )
 from freshet.storage.options.file_formats import AVRO_NAME
+from freshet.storage.schema.file_formats import avro_name_of_two
 
 _RECORD: Final = "org.apache.paimon.avro.generated.record"
 _MILLIS_PRECISION_MAX: Final = 3
@@ -54,6 +56,13 @@ def avro_schema(fields: Sequence[DataField]) -> dict[str, Any]:
     """The record of a file; `UnsupportedFeatureError` names the column that Avro cannot hold."""
     for field in fields:
         check_avro(field.name, field)
+    twice = avro_name_of_two(fields)
+    if twice is not None:
+        name, first, second = twice
+        raise UnsupportedFeatureError(
+            f"columns {first!r} and {second!r} cannot be written to one Avro file: a record in each would have the "
+            f"name {name!r}; use other names, or file.format=parquet"
+        )
     schema: dict[str, Any] = _schema_of(RowType(tuple(fields), nullable=False), _RECORD)
     return schema
 

@@ -19,6 +19,7 @@ from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings
 from freshet.storage.files.orc.schema import check_timestamps, orc_schema
 from freshet.storage.io.env import Env
 from freshet.storage.model.data_type import DataField
+from freshet.storage.model.nested_arrays import Nested
 
 _CODECS: Final = {"zstd": "zstd", "snappy": "snappy", "zlib": "zlib", "lz4": "lz4", "none": "uncompressed"}
 _DICTIONARY_SHARE_MAX: Final = 0.8
@@ -48,7 +49,9 @@ class OrcWriter(ChunkedWriter):
             # The first chunk says how many rows make one; later ones may have somewhat more.
             self._stripe_rows = max(_STRIPE_ROWS_MIN, rows.num_rows * 5 // 4)
             self._writer = self._opened()
-        self._writer.write(rows.combine_chunks())
+        whole = rows.combine_chunks()
+        columns = [pa.chunked_array(map(_by_itself, column.chunks), column.type) for column in whole.columns]
+        self._writer.write(pa.Table.from_arrays(columns, schema=rows.schema))
 
     def _finish(self) -> None:
         if self._writer is None:
@@ -69,3 +72,15 @@ class OrcWriter(ChunkedWriter):
             compression=self._codec,
             dictionary_key_size_threshold=_DICTIONARY_SHARE_MAX,
         )
+
+
+def _by_itself(array: pa.Array[Any]) -> pa.Array[Any]:
+    """The same values as an array that is no slice, with NULL under each NULL, at every depth.
+
+    pyarrow 26 writes other values else: of a slice of structs the first ones of what it was cut from, and behind a NULL
+    struct in a struct, list or map, whose fields hold some value there, that value in the place of the next.
+    """
+    if not pa.types.is_nested(array.type):
+        return pa.concat_arrays([array])
+    nested = Nested.of(array)
+    return nested.over([_by_itself(child) for child in nested.children], array.type)

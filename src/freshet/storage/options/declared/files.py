@@ -10,9 +10,9 @@ from freshet.storage.options.option import (
     DURATION,
     FLAG,
     INT,
+    LEVELS,
     LONG,
     MB,
-    PAIRS,
     RAW_NAMES,
     SIZE,
     TEXT,
@@ -91,7 +91,7 @@ class FileOptions:
     """Format of data files: `parquet`, `orc` or `avro`."""
     file_format_per_level = Option(
         "file.format.per.level",
-        PAIRS,
+        LEVELS,
         (),
         refusals=(Refusal(Access.READ, has_level_not_of(*FILE_FORMATS), *_NO_FORMAT),),
     )
@@ -103,7 +103,7 @@ class FileOptions:
     `deflate`, `bzip2` and `null` (Avro)."""
     file_compression_per_level = Option(
         "file.compression.per.level",
-        PAIRS,
+        LEVELS,
         (),
         refusals=(Refusal(Access.WRITE, has_level_not_of(*ALL_CODECS), *_NO_CODEC),),
     )
@@ -166,7 +166,7 @@ class StatisticsOptions:
     metadata_stats_mode = Option("metadata.stats-mode", TEXT, "truncate(16)")
     """Statistics kept per column: `none`, `counts`, `truncate(n)` or `full`. Filters skip files by them; more
     statistics make larger manifests."""
-    metadata_stats_mode_per_level = Option("metadata.stats-mode.per.level", PAIRS, ())
+    metadata_stats_mode_per_level = Option("metadata.stats-mode.per.level", LEVELS, ())
     """Statistics mode by level, as `0:none`."""
     stats_dense_store = Option("metadata.stats-dense-store", FLAG, True)
     """Leaves columns without statistics out of manifest entries."""
