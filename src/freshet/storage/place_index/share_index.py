@@ -10,7 +10,7 @@ follows from the table. It never has places of rows that are not committed (`wri
 |---|---|
 | an index of an older snapshot | it is brought forward by what the commits since have changed (`changed_keys`) |
 | it is locked: another writer uses it | the next slot is taken |
-| none, or a damaged one, or of another table; snapshots since it have expired; a commit since has overwritten rows | it is built from the table (`table_keys`) |
+| none, or a damaged one, or of another table; snapshots since it have expired; a commit since has overwritten rows | it is built from the table (`index_build`) |
 | it is found to be damaged while keys are looked up | the same, at the snapshot that it stood for |
 | its disk is full | `RetryableError`, and what there was of the index is removed |
 | it is of a later snapshot | the next slot is taken: a writer that has fallen behind will be refused, nobody else shall pay |
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -36,6 +35,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.place_index.changed_keys import GONE, ChangedKeys, changed_keys, moves_keys
+from freshet.storage.place_index.index_build import LoggedBuild, build_index
 from freshet.storage.place_index.index_database import (
     BrokenIndexError,
     IndexDatabase,
@@ -45,7 +45,6 @@ from freshet.storage.place_index.index_database import (
 )
 from freshet.storage.place_index.key_places import KeyPlaces, bucket_of, decode_places, place_value
 from freshet.storage.place_index.key_rows import ALL_KEYS, KeyShare
-from freshet.storage.place_index.table_keys import table_keys
 
 FOLDER_NAME: Final = "freshet-place-index"
 SLOTS_MAX: Final = 64
@@ -267,17 +266,8 @@ class ShareIndex:
 
     def _built(self, database: IndexDatabase, snapshot: Snapshot | None) -> IndexState:
         self._sweep()
-        started = time.monotonic()
-        counts: dict[BucketId, int] = {}
-        total = 0
-        for piece in table_keys(self._store, snapshot, self._share, since_s=self._since_s()):
-            values = np.array([place_value(*place) for place in piece.places], dtype=object)
-            database.load(piece.keys.to_numpy(zero_copy_only=False).tolist(), values[piece.place_of_key].tolist())
-            for place, count in enumerate(np.bincount(piece.place_of_key, minlength=len(values)).tolist()):
-                bucket_id = piece.places[place][0]
-                counts[bucket_id] = counts.get(bucket_id, 0) + count
-            total += len(piece.keys)
-            _LOG.info("%s: %d keys are in the index that is built", self._store.location, total)
+        progress = LoggedBuild(self._store.location, self._share)
+        counts = build_index(database, self._store, snapshot, self._share, since_s=self._since_s(), progress=progress)
         state = IndexState(
             self._store.location,
             self._created_ms(),
@@ -288,10 +278,7 @@ class ShareIndex:
             counts,
         )
         database.settle(state)
-        if total:
-            _LOG.info(
-                "%s: built the index of %d keys in %.1f s", self._store.location, total, time.monotonic() - started
-            )
+        progress.ended(state.key_count)
         return state
 
     def _is_of_table(self, state: IndexState) -> bool:
