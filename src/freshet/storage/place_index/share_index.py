@@ -29,7 +29,13 @@ from typing import Final
 
 import numpy as np
 
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
+from freshet.storage.exceptions import (
+    InvalidRequestError,
+    MissingFileError,
+    NotFoundError,
+    RetryableError,
+    StorageError,
+)
 from freshet.storage.io.local_cache import LOCK_SUFFIX, LocalCache
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
@@ -226,7 +232,7 @@ class ShareIndex:
         try:
             since = [self._store.snapshots.snapshot(each) for each in range(state.snapshot_id + 1, snapshot_id + 1)]
             changes = changed_keys(self._store, since, self._share, row_count_max=max(CHANGES_MAX, state.key_count))
-        except NotFoundError:
+        except (NotFoundError, MissingFileError):  # they have expired
             return None
         if changes is None:
             return None
@@ -267,7 +273,15 @@ class ShareIndex:
     def _built(self, database: IndexDatabase, snapshot: Snapshot | None) -> IndexState:
         self._sweep()
         progress = LoggedBuild(self._store.location, self._share)
-        counts = build_index(database, self._store, snapshot, self._share, since_s=self._since_s(), progress=progress)
+        try:
+            counts = build_index(
+                database, self._store, snapshot, self._share, since_s=self._since_s(), progress=progress
+            )
+        except MissingFileError:
+            # A snapshot that is known here may have expired long ago; then this is a `NotFoundError`.
+            if snapshot is not None:
+                self._store.snapshots.fresh(snapshot.id)
+            raise
         state = IndexState(
             self._store.location,
             self._created_ms(),
