@@ -1,13 +1,14 @@
 """A micro-batch in executors of their own, one of which is killed when its map tasks are done: run by a test.
 
-    python -m tests.integration.lost_executor_program FOLDER WAREHOUSE outcomes | rows | compaction | dynamic
+    python -m tests.integration.lost_executor_program FOLDER WAREHOUSE outcomes | rows | compaction | dynamic | moving
 
 The first task that writes kills the executor it runs in, and with it the shuffle files of that executor's map tasks:
 Spark computes those again. With `compaction` it does so when its first compaction has written its files, into a table
 with a changelog that has all of the rows already. With `dynamic` there are batches before and after, of old and new
 keys, into a table with dynamic buckets: what is lost is the work of its assigners, and they note in which process they
-work; a task has ended by then, so that the job is run again as a whole. Prints one JSON object: what the batch
-reported, and whether an executor was lost.
+work; a task has ended by then, so that the job is run again as a whole. `moving` is the same with a table whose rows
+move between partitions: keys come back with another partition in each batch, and stay where they were first. Prints
+one JSON object: what the batch reported, and whether an executor was lost.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import freshet.pipeline.batch.one_table
 from freshet.pipeline.batch.assigner_task import AssignerTask
+from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.mover_task import MoverTask
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
@@ -55,6 +58,7 @@ DYNAMIC: Final = {
     "merge-engine": "aggregation",
     "fields.count.aggregate-function": "sum",
 }
+MOVING_PARTITIONS: Final = 3
 DYNAMIC_BATCHES: Final = 8
 KILLED_IN: Final = 3
 NEW_KEYS: Final = 200
@@ -112,11 +116,27 @@ class NotedAssigner(AssignerTask):
     folder: str = ""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context, batch = TaskContext.get(), self.pin
-        assert context is not None
-        assert batch is not None
-        Path(self.folder, f"assigner-{batch.micro_batch_id}-{context.partitionId()}-{os.getpid()}").touch()
+        note_assigner(self.folder, self.pin)
         yield from AssignerTask.__call__(self, batches)
+
+
+@dataclass(frozen=True, slots=True)
+class NotedMover(MoverTask):
+    """The same of movers."""
+
+    folder: str = ""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        note_assigner(self.folder, self.pin)
+        yield from MoverTask.__call__(self, batches)
+
+
+def note_assigner(folder: str, batch: BatchPin | None) -> None:
+    """Leaves a file that says which process works on this Spark partition."""
+    context = TaskContext.get()
+    assert context is not None
+    assert batch is not None
+    Path(folder, f"assigner-{batch.micro_batch_id}-{context.partitionId()}-{os.getpid()}").touch()
 
 
 def kill_executor(marker: str, others: Iterable[int] = ()) -> None:
@@ -142,12 +162,17 @@ def _parent(process: int) -> int:
 def main() -> None:
     """Runs the batch."""
     folder, warehouse, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    column = {"count": "BIGINT"} if kind == "dynamic" else {"name": "STRING"}
+    is_assigned, moves = kind in ("dynamic", "moving"), kind == "moving"
+    column = {"count": "BIGINT"} if is_assigned else {"name": "STRING"}
     options = {"bucket": str(BUCKETS), **(LOOKUP if kind == "compaction" else {})}
+    if moves:
+        column["part"] = "INT NOT NULL"
+        options = DYNAMIC | {"cross-partition-upsert.index-dir": str(folder / "index")}
     table = Catalog(warehouse).create_table(
         "db.t",
         schema={"id": "BIGINT", **column},
         primary_keys=["id"],
+        partition_keys=["part"] if moves else [],
         options=DYNAMIC if kind == "dynamic" else options,
     )
     if kind == "compaction":
@@ -156,26 +181,28 @@ def main() -> None:
             writer.commit(0)
 
     def killing(**arguments: Any) -> BucketTask:
-        if kind == "dynamic" and arguments["pin"].micro_batch_id < KILLED_IN:
+        if is_assigned and arguments["pin"].micro_batch_id < KILLED_IN:
             return BucketTask(**arguments)
         return KillingTask(
             **arguments,
             marker=str(folder / "killed"),
             is_in_compaction=kind == "compaction",
-            is_last=kind == "dynamic",
+            is_last=is_assigned,
         )
 
     freshet.pipeline.batch.one_table.BucketTask = killing  # type: ignore[assignment, misc]
     freshet.pipeline.batch.one_table.AssignerTask = partial(NotedAssigner, folder=str(folder))  # type: ignore[assignment, misc]
+    freshet.pipeline.batch.one_table.MoverTask = partial(NotedMover, folder=str(folder))  # type: ignore[assignment, misc]
     settings = {**SHORT_LIVED, "spark.sql.shuffle.partitions": str(BUCKETS), "spark.executor.memory": "512m"}
     spark = create_session("lost-executor", settings=settings, master=f"local-cluster[{EXECUTORS},1,1024]")
     reports: list[BatchReport] = []
     sink = table_sink(warehouse, "db.t", commit_user="stream", dead_letters="db.dead", on_report=reports.append)
-    frames = {"outcomes": lambda: _outcomes(spark, table), "dynamic": lambda: _counted(spark, 0)}
     with inside_query(spark):
-        sink(frames.get(kind, lambda: _rows(spark))(), 0)
-        for batch in range(1, DYNAMIC_BATCHES if kind == "dynamic" else 1):
-            sink(_counted(spark, batch), batch)
+        if is_assigned:
+            for batch in range(DYNAMIC_BATCHES):
+                sink(_counted(spark, batch, moves=moves), batch)
+        else:
+            sink(_outcomes(spark, table) if kind == "outcomes" else _rows(spark), 0)
     result = reports[0].result
     print(
         json.dumps(
@@ -198,10 +225,13 @@ def _rows(spark: SparkSession) -> DataFrame:
     return spark.range(0, RECORDS, 1, MAP_TASKS).select("id", F.concat(F.lit("n"), "id").alias("name"))
 
 
-def _counted(spark: SparkSession, batch: int) -> DataFrame:
-    """Keys of which most are in the batch before."""
+def _counted(spark: SparkSession, batch: int, *, moves: bool) -> DataFrame:
+    """Keys of which most are in the batch before, then with the partition before this one."""
     start = batch * NEW_KEYS
-    return spark.range(start, start + RECORDS, 1, MAP_TASKS).select("id", F.lit(1).cast("bigint").alias("count"))
+    columns = [F.col("id"), F.lit(1).cast("bigint").alias("count")]
+    if moves:
+        columns.append(((F.col("id") + batch) % MOVING_PARTITIONS).cast("int").alias("part"))
+    return spark.range(start, start + RECORDS, 1, MAP_TASKS).select(*columns)
 
 
 def _outcomes(spark: SparkSession, table: Table) -> DataFrame:

@@ -15,7 +15,14 @@ import pytest
 
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
-from tests.integration.lost_executor_program import DEAD_EACH, DYNAMIC_BATCHES, MAP_TASKS, NEW_KEYS, RECORDS
+from tests.integration.lost_executor_program import (
+    DEAD_EACH,
+    DYNAMIC_BATCHES,
+    MAP_TASKS,
+    MOVING_PARTITIONS,
+    NEW_KEYS,
+    RECORDS,
+)
 from tests.kit.changelog_files import changelog, folded
 from tests.kit.s3_server import S3Place
 from tests.pipeline.batch.test_assigner_task import counts
@@ -45,7 +52,7 @@ class Place:
         assert done.returncode == 0, f"{done.stderr[:8000]}\n[...]\n{done.stderr[-2000:]}"
         answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
         assert answer.pop("killed")
-        if kind != "dynamic":  # nearly always there: on a slow machine no task may have ended yet
+        if kind not in ("dynamic", "moving"):  # nearly always there: on a slow machine no task may have ended yet
             assert "is run again from its start" not in done.stderr, done.stderr
         return answer
 
@@ -113,8 +120,30 @@ def test_keys_stay_in_their_dynamic_buckets_where_assigners_move_and_are_lost(tm
     assert sum(by_bucket.values()) == len(expected)
     assert max(by_bucket.values()) == 100
     assert not table.check().damage
+    assert_assigners_moved(tmp_path)
+
+
+def test_keys_stay_in_their_partitions_where_movers_move_and_are_lost(tmp_path: Path) -> None:
+    """Two executors of a machine, of which either has any share of the index from batch to batch; one dies with it."""
+    place = Place(tmp_path, str(tmp_path), {})
+    assert place.run("moving") == {"read": RECORDS, "applied": RECORDS, "dead": {}, "skipped": {}}
+    table = place.table("db.t")
+    rows = table.scan().to_arrow().to_pylist()
+    expected, first = Counter[int](), dict[int, int]()
+    for batch in range(DYNAMIC_BATCHES):
+        for key in range(batch * NEW_KEYS, batch * NEW_KEYS + RECORDS):
+            expected[key] += 1
+            first.setdefault(key, (key + batch) % MOVING_PARTITIONS)
+    assert len(rows) == len(expected), "a key is in two partitions"
+    assert {row["id"]: row["count"] for row in rows} == expected
+    assert {row["id"]: row["part"] for row in rows} == first
+    assert not table.check().damage
+    assert_assigners_moved(tmp_path)
+
+
+def assert_assigners_moved(folder: Path) -> None:
     workers: dict[str, set[str]] = {}
-    for path in tmp_path.glob("assigner-*"):
+    for path in folder.glob("assigner-*"):
         _, _, partition, process = path.name.split("-")
         workers.setdefault(partition, set()).add(process)
     assert len(workers) > 1

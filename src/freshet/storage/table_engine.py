@@ -57,6 +57,7 @@ from freshet.storage.model.stream_step import StreamLimit
 from freshet.storage.model.table_log import LogIdentity
 from freshet.storage.options.risky import former_values, risky_options, unheeded_options
 from freshet.storage.paths import bucket_name
+from freshet.storage.place_index.index_database import is_rocksdb_installed
 from freshet.storage.place_index.key_rows import KeyShare
 from freshet.storage.scan.read_snapshot import find_snapshot
 from freshet.storage.table_logs import TableLogs
@@ -98,6 +99,7 @@ __all__ = [
     "TaskWriter",
     "decode_commit_messages",
     "encode_commit_messages",
+    "is_rocksdb_installed",
 ]
 """The engine of a table, and what its methods take and give."""
 

@@ -258,6 +258,32 @@ def test_a_new_table_without_a_number_of_buckets_is_dynamic(folder: Path) -> Non
     assert "option bucket is not set there and 1 in the file" in problem.message
 
 
+MOVING = (
+    ("total: INT", "total: INT NOT NULL"),
+    ("primary_key: [id]", "primary_key: [id]\n  partition_by: [total]"),
+    ("options: {bucket: 1}", "options: {}"),
+)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_table_whose_rows_move_has_one_writer(folder: Path, is_there: bool) -> None:
+    moving = configured(folder, *MOVING)
+    if is_there:
+        open_or_create(moving)
+    assert problems_before_start(moving) == []
+    (warning,) = warnings_before_start(moving)
+    assert "rows of this table move between partitions" in warning
+    assert "let no other program write it" in warning
+    assert "add keys" not in warning
+
+
+def test_the_library_of_a_table_whose_rows_move_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.pipeline.checks.preflight.is_rocksdb_installed", lambda: False)
+    assert found(folder) == []
+    (problem,) = found(folder, *MOVING)
+    assert re.match(r"p\.yaml:9: table\.primary_key: .* move between partitions, .*freshet-lake\[rocksdb\]", problem)
+
+
 def test_rows_of_postponed_buckets_wait(folder: Path) -> None:
     waiting = configured(folder, ("options: {bucket: 1}", "options: {bucket: -2}"))
     assert problems_before_start(waiting) == []

@@ -106,6 +106,8 @@ def default_buckets(config: PipelineConfig) -> Iterator[str]:
     wanted = config.table
     if not wanted.primary_key or BUCKET in wanted.options or target_catalog(config).has_table(wanted.name):
         return
+    if wanted.moves_rows:
+        return  # there is no other way
     yield (
         f"table.options has no bucket: {wanted.name} will be created with dynamic buckets (bucket=-1, the default). "
         "For a log, or for several programs that add keys, give a number such as bucket: 4; none changes from or to -1 "

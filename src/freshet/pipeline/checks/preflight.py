@@ -3,7 +3,7 @@
     files.path is there  ·  tables that are read are there and fit  ·  the table is as the file says
     ·  the checkpoint is this pipeline's, or new and writable
     ·  the dead-letter table is one  ·  neither table holds commits of an earlier query of this name
-    ·  no other pipeline writes the log of the table
+    ·  no other pipeline writes the log of the table  ·  what keeps the index of a table whose rows move is installed
 
 An earlier query: with table and checkpoint removed to start over, and the dead letters kept, a pipeline would run until
 the first dead letter, and then be refused at every start.
@@ -33,6 +33,7 @@ from freshet.pipeline.identity.writable import write_problem
 from freshet.storage.catalog import is_catalog_option
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
 from freshet.storage.table import Table
+from freshet.storage.table_engine import is_rocksdb_installed
 
 DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
 """Columns by which a dead-letter table is known."""
@@ -43,7 +44,7 @@ _LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
 
 def problems_before_start(config: PipelineConfig) -> list[Problem]:
     """Everything that would keep a pipeline from running, with the keys in its file."""
-    looks: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (_files, source_problems, _tables)
+    looks: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (_files, source_problems, _tables, _libraries)
     return [config.origin.placed(problem) for look in looks for problem in look(config)]
 
 
@@ -87,6 +88,21 @@ def _files(config: PipelineConfig) -> Iterator[Problem]:
             yield Problem(key_path, f"{path} is not there; make the folder, it may be empty")
         elif os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
             yield Problem(key_path, f"no right to read {path}")
+
+
+def _libraries(config: PipelineConfig) -> Iterator[Problem]:
+    """What the first batch would need: of this machine, those of executors are not looked at."""
+    try:
+        moves_rows = with_table_options(config).table.moves_rows
+    except (StorageError, OSError):
+        return  # said elsewhere
+    if moves_rows and not is_rocksdb_installed():
+        yield Problem(
+            ("table", "primary_key"),
+            f"it has not all columns of partition_by, so rows of {config.table.name} move between partitions, and the "
+            'index of its keys is kept in RocksDB, which is not installed: pip install "freshet-lake[rocksdb]" here '
+            "and where tasks run, or add the partition columns to the primary key of a new table",
+        )
 
 
 def _tables(config: PipelineConfig, folder: CheckpointFolder | None = None) -> Iterator[Problem]:

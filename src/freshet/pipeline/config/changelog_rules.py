@@ -32,7 +32,14 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
         yield from former_values(given)
     if not options.has_primary_key:
         return
-    if options.has_dynamic_buckets:
+    if table.moves_rows:
+        yield (
+            "rows of this table move between partitions, since its primary key has not all partition columns: let no "
+            "other program write it while this pipeline runs, whatever the keys. Programs of Freshet refuse each "
+            "other's commits, and batches are run again; Apache Paimon does not look, and a key may be in two "
+            "partitions. Compaction jobs may run"
+        )
+    elif options.has_dynamic_buckets:
         yield (
             "bucket=-1: let no other program add keys to the table while this pipeline runs. Programs of Freshet "
             "refuse each other's commits, and batches are run again; Apache Paimon does not look, and a key may be in "

@@ -272,6 +272,12 @@ class TableConfig(_Model):
         given = {**self.options, **self.write_options}
         return CoreOptions.parse(given, has_primary_key=bool(self.primary_key), strict=False)
 
+    @property
+    def moves_rows(self) -> bool:
+        """Whether a key may be in any partition, so that an index says where: `TableSchema.keys_cross_partitions`."""
+        is_keyed = bool(self.primary_key) and not set(self.partition_by) <= set(self.primary_key)
+        return is_keyed and self.written_options.has_dynamic_buckets
+
     @cached_property
     def fields(self) -> tuple[DataField, ...]:
         """The columns with field ids as a new table gets them; key columns are NOT NULL."""

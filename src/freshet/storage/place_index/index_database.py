@@ -10,6 +10,7 @@ It is open once at a time (`LockedIndexError`). Nothing is synced: after a crash
 
 from __future__ import annotations
 
+import logging
 import os.path
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,9 @@ _STATE_KEY: Final = b""
 _BLOOM_BITS: Final = 10
 _BLOCK_CACHE_BYTES: Final = 32 * 1024 * 1024
 _WRITE_BUFFER_BYTES: Final = 8 * 1024 * 1024
+_LOCK_FILE: Final = "/LOCK: "
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class BrokenIndexError(Exception):
@@ -78,12 +82,12 @@ class IndexDatabase:
         self.folder = folder
         self._options = _options()
         self._table_files = 0
-        self._is_closed = False
+        self._database: Any = None
         try:
             # Without this the options of the file OPTIONS hold, which name no cache.
             self._database = _rocksdict.Rdict(folder, self._options, column_families={"default": self._options})
         except Exception as error:  # RocksDB has no other
-            if "lock" in str(error).lower():
+            if _LOCK_FILE in str(error):  # the word alone is in `block checksum mismatch` as well
                 raise LockedIndexError(f"{folder}: {error}") from error
             raise BrokenIndexError(f"RocksDB cannot open {folder}: {error}") from error
 
@@ -130,10 +134,21 @@ class IndexDatabase:
             raise BrokenIndexError(f"RocksDB cannot write {self.folder}: {error}") from error
 
     def close(self) -> None:
-        """Lets others open it. May be called twice."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._database.close()
+        """Lets others open it, also where the disk is full: what is missing of it then is known when it is opened. May
+        be called twice."""
+        try:
+            self._close()
+        except BrokenIndexError as error:
+            _LOG.warning("%s", error)
+
+    def _close(self) -> None:
+        database, self._database = self._database, None
+        if database is None:
+            return
+        try:
+            database.close()
+        except Exception as error:  # it is closed all the same when the object goes, with this error
+            raise BrokenIndexError(f"RocksDB has not written all that it had for {self.folder}: {error}") from error
 
     def _get(self, keys: list[bytes]) -> list[bytes | None]:
         try:

@@ -10,7 +10,9 @@ follows from the table. It never has places of rows that are not committed (`wri
 |---|---|
 | an index of an older snapshot | it is brought forward by what the commits since have changed (`changed_keys`) |
 | it is locked: another writer uses it | the next slot is taken |
-| none, or a damaged one, or of another table; snapshots since it have expired; a commit since has overwritten rows | it is built from the table (`table_keys`) |
+| none, or a damaged one, or of another table; snapshots since it have expired; a commit since has overwritten rows | it is built from the table (`index_build`) |
+| it is found to be damaged while keys are looked up | the same, at the snapshot that it stood for |
+| its disk is full | `RetryableError`, and what there was of the index is removed |
 | it is of a later snapshot | the next slot is taken: a writer that has fallen behind will be refused, nobody else shall pay |
 
 Slots that were not used for `RETENTION_MS`, of any table, are removed when one is built.
@@ -20,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -28,12 +29,19 @@ from typing import Final
 
 import numpy as np
 
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
+from freshet.storage.exceptions import (
+    InvalidRequestError,
+    MissingFileError,
+    NotFoundError,
+    RetryableError,
+    StorageError,
+)
 from freshet.storage.io.local_cache import LOCK_SUFFIX, LocalCache
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.place_index.changed_keys import GONE, ChangedKeys, changed_keys, moves_keys
+from freshet.storage.place_index.index_build import LoggedBuild, build_index
 from freshet.storage.place_index.index_database import (
     BrokenIndexError,
     IndexDatabase,
@@ -43,7 +51,6 @@ from freshet.storage.place_index.index_database import (
 )
 from freshet.storage.place_index.key_places import KeyPlaces, bucket_of, decode_places, place_value
 from freshet.storage.place_index.key_rows import ALL_KEYS, KeyShare
-from freshet.storage.place_index.table_keys import table_keys
 
 FOLDER_NAME: Final = "freshet-place-index"
 SLOTS_MAX: Final = 64
@@ -73,7 +80,10 @@ class ShareIndex:
         self._ttl_ms = store.options.cross_partition_upsert_index_ttl_ms
         self._asked: dict[bytes, bytes | None] = {}
         """What the index had for keys since it was last changed: most of them are what the next commit changes."""
-        self._database, self._state = self._opened(snapshot)
+        self._is_open = False
+        self._database: IndexDatabase
+        self._state: IndexState
+        self._open(snapshot)
 
     @property
     def counts(self) -> Mapping[BucketId, int]:
@@ -94,36 +104,50 @@ class ShareIndex:
         """The places of distinct keys."""
         if not self._state.key_count:
             return KeyPlaces.unknown(len(keys))
-        try:
-            values = self._database.find(list(keys))
-            if len(self._asked) < ASKED_MAX:
-                self._asked.update(zip(keys, values, strict=True))
-            return decode_places(values, since_s=self._since_s())
-        except BrokenIndexError as error:
-            self._remove(self._database, self._name)
-            raise RetryableError(
-                f"the index of the keys of {self._store.location} is damaged and was removed: {error}. Nothing was "
-                "committed; write the rows again, the index is built from the table then"
-            ) from error
+        values = self._values(list(keys))
+        if len(self._asked) < ASKED_MAX:
+            self._asked.update(zip(keys, values, strict=True))
+        return decode_places(values, since_s=self._since_s())
 
     def rebase(self, snapshot: Snapshot | None) -> None:
         """Goes on at another snapshot, usually the one just committed."""
         if (0 if snapshot is None else snapshot.id) == self._state.snapshot_id:
             return
-        state = None
-        with suppress(BrokenIndexError):
-            state = self._brought(self._database, self._state, snapshot)
+        state = self._brought(self._database, self._state, snapshot) if self._is_open else None
         if state is not None:
-            self._state = state
+            self._state, self._snapshot = state, snapshot
             return
         self.close()
-        self._asked = {}
-        self._database, self._state = self._opened(snapshot)
+        self._open(snapshot)
 
     def close(self) -> None:
-        """Leaves the index to others."""
-        self._database.close()
-        self._lock.close()
+        """Leaves the index to others. May be called twice."""
+        try:
+            self._database.close()
+        finally:
+            self._is_open = False
+            self._lock.close()
+
+    def _values(self, keys: list[bytes]) -> list[bytes | None]:
+        """What the index has for keys. It is built again where it turns out to be damaged: it says the same then."""
+        try:
+            return self._database.find(keys)
+        except BrokenIndexError as error:
+            self._note_broken(error)
+        if self._is_open:
+            self._remove(self._database, self._name)
+        self.close()
+        self._open(self._snapshot)
+        try:
+            return self._database.find(keys)
+        except BrokenIndexError as error:
+            raise self._no_room(error) from error
+
+    def _open(self, snapshot: Snapshot | None) -> None:
+        self._asked = {}
+        self._snapshot = snapshot
+        self._database, self._state = self._opened(snapshot)
+        self._is_open = True
 
     def _opened(self, snapshot: Snapshot | None) -> tuple[IndexDatabase, IndexState]:
         for slot in range(SLOTS_MAX):
@@ -148,26 +172,24 @@ class ShareIndex:
         try:
             database = IndexDatabase(self._cache.kept_folder(name))
         except BrokenIndexError as error:
-            _LOG.info("%s: %s", self._store.location, error)
+            self._note_broken(error)
             self._cache.remove(name)
             database = self._new(name)
         with ExitStack() as unused:
             unused.callback(lambda: database.close())
-            try:
-                state = database.state()
-                if state is not None and not self._is_of_table(state):
-                    state = None
-                if state is not None and self._is_later(state, snapshot):
-                    return None
-                if state is not None:
-                    state = self._brought(database, state, snapshot)
-                if state is None:
-                    self._remove(database, name)
-                    database = self._new(name)
-                    state = self._built(database, snapshot)
-            except BrokenIndexError as error:
+            state = self._known(database)
+            if state is not None and self._is_later(state, snapshot):
+                return None
+            if state is not None:
+                state = self._brought(database, state, snapshot)
+            if state is None:
                 self._remove(database, name)
-                raise self._no_room(error) from error
+                database = self._new(name)
+                try:
+                    state = self._built(database, snapshot)
+                except BrokenIndexError as error:
+                    self._remove(database, name)
+                    raise self._no_room(error) from error
             unused.pop_all()
         self._cache.note_use(name, self._store.env.now_ms())
         return database, state
@@ -176,7 +198,20 @@ class ShareIndex:
         try:
             return IndexDatabase(self._cache.kept_folder(name))
         except BrokenIndexError as error:
+            self._cache.remove(name)
             raise self._no_room(error) from error
+
+    def _known(self, database: IndexDatabase) -> IndexState | None:
+        """What it stands for; None where that is no state of this table, or cannot be read."""
+        try:
+            state = database.state()
+        except BrokenIndexError as error:
+            self._note_broken(error)
+            return None
+        return state if state is not None and self._is_of_table(state) else None
+
+    def _note_broken(self, error: BrokenIndexError) -> None:
+        _LOG.warning("%s: the index of its keys is built again: %s", self._store.location, error)
 
     def _no_room(self, error: BrokenIndexError) -> RetryableError:
         return RetryableError(
@@ -189,19 +224,26 @@ class ShareIndex:
         self._cache.remove(name)
 
     def _brought(self, database: IndexDatabase, state: IndexState, snapshot: Snapshot | None) -> IndexState | None:
-        """The state after the index was brought to the snapshot; None where it must be built."""
+        """The state after the index was brought to the snapshot; None where it must be built, also because what it has
+        cannot be read, or be written to its disk."""
         snapshot_id = 0 if snapshot is None else snapshot.id
         if not state.snapshot_id <= snapshot_id <= state.snapshot_id + SNAPSHOTS_MAX or not self._is_in_history(state):
             return None
         try:
             since = [self._store.snapshots.snapshot(each) for each in range(state.snapshot_id + 1, snapshot_id + 1)]
             changes = changed_keys(self._store, since, self._share, row_count_max=max(CHANGES_MAX, state.key_count))
-        except NotFoundError:
+        except (NotFoundError, MissingFileError):  # they have expired
             return None
         if changes is None:
             return None
         after = replace(state, snapshot_id=snapshot_id, snapshot_uuid=None if snapshot is None else snapshot.uuid)
-        return self._applied(database, after, changes) if any(map(moves_keys, since)) else after
+        if not any(map(moves_keys, since)):
+            return after
+        try:
+            return self._applied(database, after, changes)
+        except BrokenIndexError as error:
+            self._note_broken(error)
+            return None
 
     def _applied(self, database: IndexDatabase, state: IndexState, changes: ChangedKeys) -> IndexState:
         keys: list[bytes] = changes.keys.to_numpy(zero_copy_only=False).tolist()
@@ -230,17 +272,16 @@ class ShareIndex:
 
     def _built(self, database: IndexDatabase, snapshot: Snapshot | None) -> IndexState:
         self._sweep()
-        started = time.monotonic()
-        counts: dict[BucketId, int] = {}
-        total = 0
-        for piece in table_keys(self._store, snapshot, self._share, since_s=self._since_s()):
-            values = np.array([place_value(*place) for place in piece.places], dtype=object)
-            database.load(piece.keys.to_numpy(zero_copy_only=False).tolist(), values[piece.place_of_key].tolist())
-            for place, count in enumerate(np.bincount(piece.place_of_key, minlength=len(values)).tolist()):
-                bucket_id = piece.places[place][0]
-                counts[bucket_id] = counts.get(bucket_id, 0) + count
-            total += len(piece.keys)
-            _LOG.info("%s: %d keys are in the index that is built", self._store.location, total)
+        progress = LoggedBuild(self._store.location, self._share)
+        try:
+            counts = build_index(
+                database, self._store, snapshot, self._share, since_s=self._since_s(), progress=progress
+            )
+        except MissingFileError:
+            # A snapshot that is known here may have expired long ago; then this is a `NotFoundError`.
+            if snapshot is not None:
+                self._store.snapshots.fresh(snapshot.id)
+            raise
         state = IndexState(
             self._store.location,
             self._created_ms(),
@@ -251,10 +292,7 @@ class ShareIndex:
             counts,
         )
         database.settle(state)
-        if total:
-            _LOG.info(
-                "%s: built the index of %d keys in %.1f s", self._store.location, total, time.monotonic() - started
-            )
+        progress.ended(state.key_count)
         return state
 
     def _is_of_table(self, state: IndexState) -> bool:
