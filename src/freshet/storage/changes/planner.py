@@ -9,6 +9,9 @@
 Files of rows that wait for their bucket (`bucket=-2`) are read where there is no changelog producer, as rows that were
 written: by the stream that begins with the state too. A producer emits them when a compaction has found their buckets.
 
+Where rows move between partitions a key leaves one bucket and comes into another one in the same snapshot. So the
+splits of a snapshot come twice: first for the keys that leave a bucket, then for those that are in it at the end.
+
 A filter leaves out partitions, buckets and files in which no row can match. Rows of changes are filtered one by one,
 so that unlike in a scan each file may be left out by the statistics and indexes of any column, whatever lies over it.
 
@@ -103,7 +106,7 @@ class ChangePlanner:
                 kept = [{file.file_name for file in part.files} if part is not None else set() for part in parts]
                 if kept[0] != kept[1] or not has_same_marks:
                     found.append(ChangeSplit(new.id, *bucket_id, removed=parts[0], added=parts[1], is_compared=True))
-        return found
+        return self._leaving_first(found)
 
     def _state_splits(self, snapshot: Snapshot) -> dict[BucketId, Split]:
         """All files of each bucket that a scan of the snapshot reads, but for partitions and buckets left out."""
@@ -136,7 +139,14 @@ class ChangePlanner:
                 for group in groups
                 if group
             ]
-        return splits
+        return self._leaving_first(splits)
+
+    def _leaving_first(self, splits: list[ChangeSplit]) -> list[ChangeSplit]:
+        """The splits of one snapshot, of which a key may have changes in several: it leaves before it comes."""
+        if not self._store.moves_rows or len(splits) < 2:
+            return splits
+        leaving = [replace(split, leaving=True) for split in splits if _may_leave(split)]
+        return [*leaving, *(replace(split, leaving=False) if _may_leave(split) else split for split in splits)]
 
     def _packed(self, files: list[DataFileMeta]) -> list[list[DataFileMeta]]:
         options = self._store.options
@@ -164,7 +174,8 @@ class ChangePlanner:
                 splits.append(replace(split, added=None, total_buckets=totals[0]))
                 splits.append(replace(split, removed=None, total_buckets=totals[1]))
         came = [entry for entry in waiting if entry.kind is EntryKind.ADD]
-        return [*self._taken_away(snapshot, waiting), *_old_buckets_first(splits), *self._stored(snapshot, came)]
+        in_order = _removed_first(splits) if self._store.moves_rows else _old_buckets_first(splits)
+        return [*self._taken_away(snapshot, waiting), *in_order, *self._stored(snapshot, came)]
 
     def _taken_away(self, snapshot: Snapshot, waiting: list[ManifestEntry]) -> list[ChangeSplit]:
         """The rows that waited until an overwrite took them away, unmerged: each row of a key leaves, deletes too."""
@@ -249,6 +260,16 @@ def _old_buckets_first(splits: list[ChangeSplit]) -> list[ChangeSplit]:
     return sorted(
         splits, key=lambda each: (each.partition, each.total_buckets != first.get(each.partition, each.total_buckets))
     )
+
+
+def _removed_first(splits: list[ChangeSplit]) -> list[ChangeSplit]:
+    """Where rows move between partitions, all rows leave before any comes."""
+    gone = [replace(split, added=None) for split in splits if split.removed is not None]
+    return [*gone, *(replace(split, removed=None) for split in splits if split.added is not None)]
+
+
+def _may_leave(split: ChangeSplit) -> bool:
+    return split.removed is not None or any(not file.is_delete_free for file in split.files)
 
 
 def _part(state: Split, names: set[str]) -> Split | None:

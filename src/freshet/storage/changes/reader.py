@@ -6,7 +6,7 @@ A filter is applied to each row by itself: of an update that moves a row into or
 matches comes out (the +U without its -U, or the -U alone). Row groups without a matching row are not read.
 
 Memory: a page per column and a batch; states that are merged take what a scan takes, states that are compared are held
-whole, split by split.
+whole, split by split, and so are the keys of a split of which only those that leave, or stay, are read.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.changes.difference import difference
+from freshet.storage.changes.leaving_keys import rows_of_leaving_keys
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import data_files_ahead, read_data_file
 from freshet.storage.metadata.table_store import TableStore
@@ -73,9 +76,12 @@ class ChangeReader:
             yield from self._state(split.removed, RowKind.DELETE, split.snapshot_id, executor)
         if split.added is not None:
             yield from self._state(split.added, RowKind.INSERT, split.snapshot_id, executor)
+        wanted = None if split.leaving is None else self._wanted_rows(split, leaving=split.leaving)
         with data_files_ahead(self.store, ((split.partition, split.bucket, file) for file in split.files)):
+            start = 0
             for file in split.files:
-                yield from self._file(split, file)
+                yield from self._file(split, file, None if wanted is None else wanted[start : start + file.row_count])
+                start += file.row_count
 
     def _difference(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
         reader = SplitReader(self.store, self.store.schema.column_names)
@@ -84,6 +90,9 @@ class ChangeReader:
             for state in (split.removed, split.added)
         )
         rows, kinds = difference(old, new, self.store.schema.trimmed_primary_keys)
+        if split.leaving is not None:
+            wanted = (kinds == RowKind.DELETE) == split.leaving
+            rows, kinds = rows.filter(pa.array(wanted)), kinds[wanted]
         rows = rows.append_column(VALUE_KIND_COLUMN, pa.array(kinds))
         if self.scan_filter is not None:
             rows = rows.filter(self.scan_filter.predicate.to_arrow())
@@ -107,11 +116,29 @@ class ChangeReader:
         for batch in self._states.read(state, executor):
             yield self._finished(batch, pa.repeat(_TEXTS[int(kind)], batch.num_rows), snapshot_id)
 
-    def _file(self, split: ChangeSplit, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
-        pushed = self.scan_filter.file_part if self.scan_filter else None
+    def _wanted_rows(self, split: ChangeSplit, *, leaving: bool) -> npt.NDArray[np.bool_]:
+        """True for each row of the files whose key leaves, or for those whose key does not."""
+        keys = self.store.schema.trimmed_primary_keys
+        sources = ((self.store, split.partition, split.bucket, file) for file in split.files)
+        batches = [
+            batch.select([*keys, VALUE_KIND_COLUMN])
+            for source in sources
+            for batch in read_data_file(*source, keys, None, system_columns=True)
+        ]
+        wanted: npt.NDArray[np.bool_] = rows_of_leaving_keys(pa.Table.from_batches(batches), keys) == leaving
+        return wanted
+
+    def _file(
+        self, split: ChangeSplit, file: DataFileMeta, wanted: npt.NDArray[np.bool_] | None
+    ) -> Iterator[pa.RecordBatch]:
+        pushed = self.scan_filter.file_part if self.scan_filter and wanted is None else None
         is_keyed = self.store.schema.has_primary_key
         source = (self.store, split.partition, split.bucket, file)
+        start = 0
         for batch in read_data_file(*source, self._needed, pushed, system_columns=is_keyed):
+            if wanted is not None:
+                stop = start + batch.num_rows
+                batch, start = batch.filter(pa.array(wanted[start:stop])), stop
             if self.scan_filter is not None:
                 batch = batch.filter(self.scan_filter.predicate.to_arrow())
             if not batch.num_rows:

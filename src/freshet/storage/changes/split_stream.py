@@ -97,9 +97,11 @@ class SplitStream:
 
     def groups(self, start: StreamPosition, end: StreamPosition) -> list[tuple[ChangeSplit, ...]]:
         """The splits of `splits`, a group for each reader: those of a state one by one, the keys of each are its own;
-        later ones by bucket, in their order. What one group has of a key comes before what a later one has."""
+        later ones by bucket, in their order, or in one group where rows move between partitions. What one group has of
+        a key comes before what a later one has."""
         state_id = start.snapshot_id if start.is_state else None
-        return [tuple(group) for group in by_bucket(self.splits(start, end), state_id)]
+        groups = by_bucket(self.splits(start, end), state_id, moves_rows=self._store.moves_rows)
+        return [tuple(group) for group in groups]
 
     def read_group(self, group: tuple[ChangeSplit, ...]) -> Iterator[pa.RecordBatch]:
         """The changes of a group, in their order."""

@@ -72,6 +72,9 @@ class ChangeSplit:
     is_compared: bool = False
     total_buckets: int = 0
     """Of the partition, when the changes were made."""
+    leaving: bool | None = None
+    """Of a table whose rows move between partitions: True for the changes of keys that are gone from the bucket at the
+    end of the split, False for those of all other keys, None for both."""
 
     @property
     def row_count_max(self) -> int:

@@ -2,7 +2,7 @@
 
 Changes of one bucket stay together, as each key is in one bucket. That holds until a partition is rewritten into
 another number of buckets. From there on a key may be in another bucket, so what comes after is read after everything
-before.
+before. Where rows move between partitions a key may be in any bucket at any time, and all changes stay together.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class Piece(Protocol):
 _P = TypeVar("_P", bound="Piece")
 
 
-def by_bucket(pieces: Iterable[_P], state_id: int | None) -> list[list[_P]]:
+def by_bucket(pieces: Iterable[_P], state_id: int | None, *, moves_rows: bool = False) -> list[list[_P]]:
     """The pieces of a step, a group for each reader, in their order: those of a bucket together; those of the rows of a
     snapshot, `state_id`, one by one, as the keys of each are its own. What one group has of a key comes before what a
-    later one has."""
+    later one has. With `moves_rows` a key may be in any bucket, and all but the rows of the snapshot are one group."""
     section = 0
     counts: dict[bytes, int] = {}
     groups: dict[object, list[_P]] = {}
@@ -108,6 +108,7 @@ def by_bucket(pieces: Iterable[_P], state_id: int | None) -> list[list[_P]]:
             section += 1
             counts[piece.partition] = piece.total_buckets
         is_of_state = state_id is not None and piece.snapshot_id == state_id
-        key = index if is_of_state else (section, piece.partition, piece.bucket)
+        place = () if moves_rows else (section, piece.partition, piece.bucket)
+        key = index if is_of_state else place
         groups.setdefault(key, []).append(piece)
     return list(groups.values())
