@@ -6,10 +6,11 @@ import socket
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaError
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.kafka.cluster import KafkaCluster
-from freshet.logstore.kafka.connection import client_settings
+from freshet.logstore.kafka.connection import LastError, client_settings
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 PLAIN = {
@@ -85,3 +86,14 @@ def test_a_cluster_that_answers_names_its_topics(kafka_broker: ForeignBroker) ->
     assert answer.failure is None
     assert topic in answer.topics
     assert answer.partition_counts[topic] == 1
+
+
+@pytest.mark.parametrize(
+    "around", ["", " (after 0ms in state CONNECT)", " (after 1ms in state UP, 2 identical error(s) suppressed)"]
+)
+def test_the_reason_of_an_error_stands_without_what_the_client_puts_around_it(around: str) -> None:
+    errors = LastError({})
+    errors.keep(KafkaError(KafkaError._TRANSPORT, f"127.0.0.1:9/bootstrap: Connect to ipv4#127.0.0.1:9 failed{around}"))
+    assert errors.heard() is not None
+    assert "after" not in str(errors.heard())
+    assert str(errors.heard()).endswith("failed")
