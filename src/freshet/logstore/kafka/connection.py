@@ -27,7 +27,7 @@ _SAME: Final[tuple[str, ...]] = (
 )  # fmt: skip
 _PEM_FILES: Final[Mapping[str, str]] = {"ssl.truststore": "ssl.ca.location", "ssl.keystore": "ssl.keystore.location"}
 _NOISE: Final = re.compile(r"^\S+/\S+: | \(after .*\)$")
-"""What librdkafka puts around the reason: the name of its thread, how long it had tried, how often it said so before."""
+"""What librdkafka puts around the reason: its thread, how long it had tried, how often it said the same."""
 
 _USER_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _JAAS_VALUE: Final = r"""\b%s\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"""
