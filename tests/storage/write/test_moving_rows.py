@@ -300,6 +300,18 @@ def test_a_damaged_index_is_built_again(damage: Any, tmp_path: Path) -> None:
     assert found(table) == expected
 
 
+def test_an_index_that_is_removed_under_its_writer_is_closed_and_built_again(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    with table.writer("w") as writer:
+        for number in range(3):
+            writer.write(given_rows([(number, "a", 1, "+I")]))
+            writer.commit()
+            if number == 1:
+                damage_remove(tmp_path / "index")
+    write(table, (0, "b", 2, "+I"))
+    assert found(table) == {0: ("b", 2), 1: ("a", 1), 2: ("a", 1)}
+
+
 def test_an_index_older_than_history_is_built_again(tmp_path: Path) -> None:
     options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
     table = create(tmp_path, **options)

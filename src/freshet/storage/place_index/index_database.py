@@ -130,10 +130,14 @@ class IndexDatabase:
             raise BrokenIndexError(f"RocksDB cannot write {self.folder}: {error}") from error
 
     def close(self) -> None:
-        """Lets others open it. May be called twice."""
+        """Lets others open it. May be called twice. Raises `BrokenIndexError` where it cannot write what is left (its
+        folder is gone, the disk is full): that is missing then, as after a crash of the machine."""
         if not self._is_closed:
             self._is_closed = True
-            self._database.close()
+            try:
+                self._database.close()
+            except Exception as error:
+                raise BrokenIndexError(f"RocksDB cannot close {self.folder}: {error}") from error
 
     def _get(self, keys: list[bytes]) -> list[bytes | None]:
         try:

@@ -122,7 +122,7 @@ class ShareIndex:
 
     def close(self) -> None:
         """Leaves the index to others."""
-        self._database.close()
+        self._shut(self._database)
         self._lock.close()
 
     def _opened(self, snapshot: Snapshot | None) -> tuple[IndexDatabase, IndexState]:
@@ -152,7 +152,7 @@ class ShareIndex:
             self._cache.remove(name)
             database = self._new(name)
         with ExitStack() as unused:
-            unused.callback(lambda: database.close())
+            unused.callback(lambda: self._shut(database))
             try:
                 state = database.state()
                 if state is not None and not self._is_of_table(state):
@@ -185,8 +185,15 @@ class ShareIndex:
         )
 
     def _remove(self, database: IndexDatabase, name: str) -> None:
-        database.close()
+        self._shut(database)
         self._cache.remove(name)
+
+    def _shut(self, database: IndexDatabase) -> None:
+        """What an index that is closed has lost is found out by whoever opens it next."""
+        try:
+            database.close()
+        except BrokenIndexError as error:
+            _LOG.info("%s: %s", self._store.location, error)
 
     def _brought(self, database: IndexDatabase, state: IndexState, snapshot: Snapshot | None) -> IndexState | None:
         """The state after the index was brought to the snapshot; None where it must be built."""
