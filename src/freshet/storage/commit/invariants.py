@@ -113,9 +113,16 @@ def hints_are_not_ahead(folder: str, ids: Sequence[int], named: Mapping[str, int
 
 
 def recorded_files_are_there(
-    folder: str, snapshot_id: int, recorded: Mapping[str, int | None], found: Mapping[str, int]
+    folder: str,
+    snapshot_id: int,
+    recorded: Mapping[str, int | None],
+    found: Mapping[str, int],
+    *,
+    remedy: str | None = None,
 ) -> Iterator[Damage]:
-    """Files that a snapshot names, by path with their size, are all there and as long as recorded."""
+    """Files that a snapshot names, by path with their size, are all there and as long as recorded. Without a `remedy`
+    reads need them, and only a backup has them."""
+    remedy = remedy or f"{RESTORE.format('it')}; until then reads of snapshot {snapshot_id} in {folder} fail"
     for path, size in recorded.items():
         if path not in found:
             what = "it is not there"
@@ -123,7 +130,6 @@ def recorded_files_are_there(
             what = f"it has {found[path]} bytes where {size} are recorded: it is truncated or was overwritten"
         else:
             continue
-        remedy = f"{RESTORE.format('it')}; until then reads of snapshot {snapshot_id} in {folder} fail"
         yield Damage("recorded_files_are_there", path, f"snapshot {snapshot_id} names the file, and {what}", remedy)
 
 

@@ -36,10 +36,11 @@ from freshet.storage.commit.lost_commits import replaced_commits
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError, UnknownOutcomeError
 from freshet.storage.io.registry import needs_coordination
 from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.metadata.hash_index_store import REPAIR
 from freshet.storage.metadata.live_files import changelog_entries, data_manifests, grouped_by_bucket
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import EXPIRED_MAX, TableStore
-from freshet.storage.model.manifest import BucketId, EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import HASH_INDEX, BucketId, EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import canonical_location, packed_range
 
@@ -201,17 +202,26 @@ class _Checker:
         recorded: dict[str, int | None] = {paths.manifest(name): size for name, size in snapshot.manifest_lists}
         recorded |= {paths.manifest(meta.file_name): meta.file_size_bytes for meta in manifests}
         found = {status.path: status.size_bytes for status in file_io.entries(paths.manifest_folder)}
-        files: dict[str, int | None] = {
-            paths.index_file(entry.file.file_name)
-            if entry.file.external_path is None
-            else canonical_location(entry.file.external_path): entry.file.file_size_bytes
-            for entry in index
-        }
-        there = _sizes_of(self._store, paths.index_folder, files)
+        files: dict[str, int | None] = {}
+        hashes: dict[str, int | None] = {}
+        for entry in index:
+            external = entry.file.external_path
+            path = paths.index_file(entry.file.file_name) if external is None else canonical_location(external)
+            (hashes if entry.file.index_type == HASH_INDEX else files)[path] = entry.file.file_size_bytes
+        there = _sizes_of(self._store, paths.index_folder, {**files, **hashes})
+        location = self._store.location
         return [
-            *recorded_files_are_there(self._store.location, snapshot.id, recorded, found),
-            *recorded_files_are_there(self._store.location, snapshot.id, files, there),
+            *recorded_files_are_there(location, snapshot.id, recorded, found),
+            *recorded_files_are_there(location, snapshot.id, files, there),
+            *recorded_files_are_there(location, snapshot.id, hashes, there, remedy=self._hash_index_remedy(snapshot)),
         ]
+
+    def _hash_index_remedy(self, snapshot: Snapshot) -> str:
+        if snapshot.id == self._check.snapshot_id:
+            return f"reads do not need it, writers do: {REPAIR}"
+        return (
+            "only a rollback to this earlier snapshot would need it: nothing to do, it ends when the snapshot expires"
+        )
 
     def _portions(
         self, manifests: Iterable[ManifestFileMeta], vectors: Mapping[BucketId, object]
