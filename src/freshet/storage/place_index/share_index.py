@@ -28,7 +28,13 @@ from typing import Final
 
 import numpy as np
 
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
+from freshet.storage.exceptions import (
+    InvalidRequestError,
+    MissingFileError,
+    NotFoundError,
+    RetryableError,
+    StorageError,
+)
 from freshet.storage.io.local_cache import LOCK_SUFFIX, LocalCache
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
@@ -61,7 +67,8 @@ class ShareIndex:
     """An open index; `close` it whatever happens. Used by one thread."""
 
     def __init__(self, store: TableStore, snapshot: Snapshot | None, share: KeyShare = ALL_KEYS) -> None:
-        """Opens the index of the share, brought to the snapshot. Raises `NotFoundError` where that has expired."""
+        """Opens the index of the share, brought to the snapshot. Raises `NotFoundError` or
+        `MissingFileError` where that has expired."""
         if not is_rocksdb_installed():
             raise InvalidRequestError(
                 f"{store.location}: its rows move between partitions, and the index of its keys is kept in RocksDB, "
@@ -203,7 +210,7 @@ class ShareIndex:
         try:
             since = [self._store.snapshots.snapshot(each) for each in range(state.snapshot_id + 1, snapshot_id + 1)]
             changes = changed_keys(self._store, since, self._share, row_count_max=max(CHANGES_MAX, state.key_count))
-        except NotFoundError:
+        except (NotFoundError, MissingFileError):  # they expire while their files are read
             return None
         if changes is None:
             return None
