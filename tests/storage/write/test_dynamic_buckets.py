@@ -306,6 +306,22 @@ def test_a_lost_index_is_named_with_the_remedy(tmp_path: Path) -> None:
     assert not again.check().damage
 
 
+def test_a_check_says_who_needs_a_lost_index_and_how_to_build_it_again(tmp_path: Path) -> None:
+    """Scans do not read it, and no backup is needed."""
+    table = create(tmp_path)
+    write(table, rows(range(5)))
+    write(table, rows(range(6)))
+    for lost in index_files(table):
+        lost.unlink()
+    latest, earlier = (each.remedy for each in table.check(all_snapshots=True).damage)
+    assert "snapshot expires" in earlier
+    assert "rows are read without it" in latest
+    assert "freshet repair hash-index" in latest
+    table.repair_hash_indexes()
+    assert not table.check().damage
+    assert table.scan(snapshot_id=1).count() == 5
+
+
 def test_an_index_that_was_cut_short_is_named(tmp_path: Path) -> None:
     table = create(tmp_path)
     write(table, rows(range(5)))

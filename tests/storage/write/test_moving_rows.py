@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet import Catalog
-from freshet.storage.exceptions import InvalidRequestError, OutdatedAssignmentError
+from freshet.storage.exceptions import InvalidRequestError, OutdatedAssignmentError, RetryableError
 from freshet.storage.place_index.index_database import IndexDatabase, LockedIndexError
 from freshet.storage.place_index.key_places import bucket_of
 from freshet.storage.place_index.key_rows import KeyShare
 from freshet.storage.place_index.share_index import ShareIndex
+from freshet.storage.scan.planner import plan_scan
 from freshet.storage.table import Table
 
 COLUMNS = {"k": "BIGINT NOT NULL", "p": "STRING NOT NULL", "v": "BIGINT"}
@@ -29,6 +32,10 @@ ENGINES = {
 }
 Row = tuple[int, str, int | None, str]
 """Key, partition, value, kind."""
+
+
+PLANS = {"changed_keys": "deltas_at_once", "table_keys": "plan_scan"}
+"""What the modules of the index call before they read."""
 
 
 def create(path: Path, **options: str) -> Table:
@@ -300,6 +307,18 @@ def test_a_damaged_index_is_built_again(damage: Any, tmp_path: Path) -> None:
     assert found(table) == expected
 
 
+def test_an_index_that_is_removed_under_its_writer_is_closed_and_built_again(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    with table.writer("w") as writer:
+        for number in range(3):
+            writer.write(given_rows([(number, "a", 1, "+I")]))
+            writer.commit()
+            if number == 1:
+                damage_remove(tmp_path / "index")
+    write(table, (0, "b", 2, "+I"))
+    assert found(table) == {0: ("b", 2), 1: ("a", 1), 2: ("a", 1)}
+
+
 def test_an_index_older_than_history_is_built_again(tmp_path: Path) -> None:
     options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
     table = create(tmp_path, **options)
@@ -312,6 +331,65 @@ def test_an_index_older_than_history_is_built_again(tmp_path: Path) -> None:
     shutil.copytree(kept, tmp_path / "index")
     write(table, (1, "f", 9, "+I"), (3, "f", 9, "+I"))
     assert found(table) == {1: ("f", 9), 2: ("a", 0), 3: ("f", 9), 4: ("a", 0), 5: ("a", 0)}
+
+
+@pytest.mark.parametrize("module", ["changed_keys", "table_keys"])
+def test_snapshots_that_expire_while_the_index_is_made_are_no_damage(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program expires what the index is brought forward by, or built from, between its plan and its reads."""
+    table = create(tmp_path)
+    with opened(tmp_path).writer("late") as late:
+        late.write(given_rows([(1, "a", 1, "+I")]))
+        late.commit()
+        write(table, (2, "b", 2, "+I"), user="other")
+        read = getattr(importlib.import_module(f"freshet.storage.place_index.{module}"), PLANS[module])
+
+        def then_expires(*arguments: Any, **named: Any) -> Any:
+            planned = read(*arguments, **named)
+            monkeypatch.undo()
+            write(table, (2, "b", 3, "+I"), (3, "c", 3, "+I"), user="other")
+            table.compact(full=True)
+            table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+            return planned
+
+        monkeypatch.setattr(f"freshet.storage.place_index.{module}.{PLANS[module]}", then_expires)
+        if module == "table_keys":
+            late.close()
+            shutil.rmtree(tmp_path / "index")
+        rows = [(2, "a", 4, "+I"), (3, "a", 5, "+I")]
+        with opened(tmp_path).writer("next") if module == "table_keys" else late as writer:
+            for _ in range(2):  # the first may be refused: others have committed
+                writer.write(given_rows(rows))
+                try:
+                    writer.commit()
+                    break
+                except OutdatedAssignmentError:
+                    writer.abort()
+    assert found(table) == {1: ("a", 1), 2: ("a", 4), 3: ("a", 5)}
+
+
+def test_a_task_whose_base_expires_while_its_index_is_built_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(tmp_path)
+    write(table, (1, "a", 1, "+I"))
+    write(table, (1, "a", 2, "+I"))
+    shutil.rmtree(tmp_path / "index")
+
+    def then_expires(*arguments: Any, **named: Any) -> Any:
+        planned = plan_scan(*arguments, **named)
+        table.compact(full=True)
+        table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+        return planned
+
+    monkeypatch.setattr("freshet.storage.place_index.table_keys.plan_scan", then_expires)
+    keys = pa.table({"k": [1], "p": ["b"]})
+    with (
+        closing(table.engine.key_mover(base_snapshot_id=2, share=KeyShare(0, 1))) as mover,
+        pytest.raises(RetryableError, match="run the batch again"),
+    ):
+        mover.move(keys)
 
 
 def test_a_table_that_was_dropped_and_created_again_has_another_index(tmp_path: Path) -> None:

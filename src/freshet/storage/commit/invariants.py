@@ -57,6 +57,9 @@ class FileKind(Enum):
     HASH_INDEX = f"rows are read without it, and writers refuse the partition; {REPAIR_HASH_INDEX}"
     """Which keys a dynamic bucket has: only writers ask it."""
 
+    EARLIER_HASH_INDEX = "only a rollback to this earlier snapshot would need it; it is gone when the snapshot expires"
+    """The same of a snapshot that is not the latest."""
+
     FILE_INDEX = (
         "filters leave out less without it, no row is missing; a compaction that rewrites the data file writes it "
         "again: freshet compact WAREHOUSE TABLE --full, where all is compacted already with the table option "

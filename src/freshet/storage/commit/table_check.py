@@ -204,11 +204,12 @@ class _Checker:
         recorded |= {paths.manifest(meta.file_name): meta.file_size_bytes for meta in manifests}
         found = {status.path: status.size_bytes for status in file_io.entries(paths.manifest_folder)}
         listed = list(recorded_files_are_there(self._store.location, snapshot.id, recorded, found))
-        files: dict[FileKind, dict[str, int | None]] = {FileKind.READ: {}, FileKind.HASH_INDEX: {}}
+        hashes = FileKind.HASH_INDEX if snapshot.id == self._check.snapshot_id else FileKind.EARLIER_HASH_INDEX
+        files: dict[FileKind, dict[str, int | None]] = {FileKind.READ: {}, hashes: {}}
         for entry in index:
             other = entry.file.external_path
             path = paths.index_file(entry.file.file_name) if other is None else canonical_location(other)
-            kind = FileKind.HASH_INDEX if entry.file.index_type == HASH_INDEX else FileKind.READ
+            kind = hashes if entry.file.index_type == HASH_INDEX else FileKind.READ
             files[kind][path] = entry.file.file_size_bytes
         there = _sizes_of(self._store, paths.index_folder, [path for of_kind in files.values() for path in of_kind])
         for kind, of_kind in files.items():

@@ -220,12 +220,12 @@ class TableStore:
         """What `read` makes of the snapshot, or of the latest one where the snapshot expires meanwhile.
 
         Expiry leaves the latest snapshot alone: where nothing has followed, the file that is missing is lost, and the
-        `NotFoundError` is raised.
+        `NotFoundError` or `MissingFileError` is raised.
         """
         for _ in range(EXPIRED_MAX):
             try:
                 return read(snapshot)
-            except NotFoundError:
+            except (NotFoundError, MissingFileError):
                 latest = self.snapshots.latest()
                 if snapshot is None or latest is None or latest.id <= snapshot.id:
                     raise

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.exceptions import NotFoundError, RetryableError, UnsupportedFeatureError
+from freshet.storage.exceptions import MissingFileError, NotFoundError, RetryableError, UnsupportedFeatureError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.row_kind import RowKind
@@ -79,7 +79,7 @@ class KeyMover:
             return MovedRows(taken, rows.select(names), np.zeros(0, np.int64), kinds[:0], ignored_count)
         try:
             written, made = self._router.moved(AcceptedRows(rows, kinds[taken] if kinds.any() else None))
-        except NotFoundError as error:
+        except (NotFoundError, MissingFileError) as error:
             latest = self._store.snapshots.latest()
             if latest is None or latest.id == self._base_id:
                 raise
