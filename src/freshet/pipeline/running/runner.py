@@ -136,9 +136,11 @@ class Runner:
 
     def _watch(self) -> None:
         while not self._stop.wait(POLL_S):
+            # A query that fails behind the look is looked after in the next round, and started again if it may be.
+            were_over = all(each.is_over for each in self._pipelines)
             for each in self._pipelines:
                 self._look_after(each)
-            if all(each.is_over for each in self._pipelines):
+            if were_over and all(each.is_over for each in self._pipelines):
                 return
 
     def _look_after(self, each: RunningPipeline) -> None:
