@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import freshet.storage.lookup.lookup_cost as lookup_cost
 import freshet.storage.lookup.store_cache as store_cache
+import freshet.storage.lookup.store_room as store_room
 from freshet.storage.exceptions import MissingFileError
 from freshet.storage.files.data_file_paths import data_file_path
 from freshet.storage.io.env import Env, local_env
@@ -345,6 +346,31 @@ def test_nothing_stays_of_a_store_whose_file_was_given_up(tmp_path: Path) -> Non
     kept.abort()
     assert not table.stores
     kept.abort()
+
+
+def test_a_large_store_that_nobody_asked_for_takes_no_room_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = _Clock()
+    table, (first, second, _) = _three_files(tmp_path, env, **{"cache.store": "mapped"})
+    table.lookup().find(first, ASKED, None)
+    size, needed = table.stores[0].stat().st_size, FileCosts(1, second.file_size_bytes).store_bytes
+    env.ms += 2 * store_cache.BUSY_MS + store_room.SPARE_MS
+    limited = table.lookup(cache_max_disk_size=f"{size + needed - 1} b").stores
+    monkeypatch.setattr(store_cache, "UNASKED_BYTES_MAX", 0)
+    assert limited.begin(second.file_name, second.file_size_bytes) is None
+    monkeypatch.setattr(LocalCache, "free_bytes", lambda self: size + 2 * needed - 1)
+    assert table.lookup().stores.begin(second.file_name, second.file_size_bytes) is None
+    assert len(table.stores) == 1
+    monkeypatch.setattr(LocalCache, "free_bytes", lambda self: size + 2 * needed)
+    kept = table.lookup().stores.begin(second.file_name, second.file_size_bytes)
+    assert kept is not None
+    kept.abort()
+    monkeypatch.setattr(store_cache, "UNASKED_BYTES_MAX", 1 << 30)
+    evicting = limited.begin(second.file_name, second.file_size_bytes)  # a small one is as good as asked for
+    assert evicting is not None
+    evicting.abort()
+    assert not table.stores
 
 
 # --------------------------------------------------------------------------------------------- in the background

@@ -56,6 +56,8 @@ VERSION: Final = 2
 
 RETRY_MS: Final = 5 * 60 * 1000
 """After a store could not be written, none is tried for so long."""
+UNASKED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A compaction makes smaller stores as if they were asked for: the next batch will."""
 OPEN_MAX: Final = 512
 """Stores that a process keeps mapped."""
 FILES_MAX: Final = 10_000
@@ -160,7 +162,7 @@ class StoreCache:
     def begin(self, file_name: str, size_bytes: int) -> KeptStore | None:
         """A store for a data file that is about to be written, of about so many bytes; None: none is to be kept."""
         costs = FileCosts(1, size_bytes)
-        writer = self._begin(file_name, costs) if self.is_on else None
+        writer = self._begin(file_name, costs, is_asked=False) if self.is_on else None
         if writer is None:
             return None
 
@@ -180,13 +182,15 @@ class StoreCache:
             kept.add(rows)
             kept.finish()
 
-    def _begin(self, file_name: str, costs: FileCosts, spent_s: float = inf) -> StoreWriter | None:
+    def _begin(
+        self, file_name: str, costs: FileCosts, spent_s: float = inf, *, is_asked: bool = True
+    ) -> StoreWriter | None:
         """A store to be filled; None where there is no room, or it costs more than was spent."""
         now_ms = self.table.env.now_ms()
         if now_ms < stores_of(self.table.env).idle_until_ms.get(self._cache.root, 0):
             return None
         try:
-            kind = self._kind_with_room(costs, now_ms)
+            kind = self._kind_with_room(costs, now_ms, is_asked=is_asked)
             if kind is None or spent_s < costs.of_kind(is_packed=isinstance(kind, RocksKind)).build_s:
                 return None
             schema, keys = store_schema(self.table.schema), self.table.schema.trimmed_primary_keys
@@ -211,8 +215,9 @@ class StoreCache:
             error,
         )
 
-    def _kind_with_room(self, costs: FileCosts, now_ms: int) -> StoreKind | None:
-        """The first kind that there is room for; for the last one stores that were used longest ago are removed.
+    def _kind_with_room(self, costs: FileCosts, now_ms: int, *, is_asked: bool) -> StoreKind | None:
+        """The first kind that there is room for; for the last one stores that were used longest ago are removed, unless
+        it is a large one that nobody has asked for.
 
         Raises `RetryableError` when the disk is too full for any.
         """
@@ -220,6 +225,10 @@ class StoreCache:
         for kind in kinds:
             is_last = kind is kinds[-1]
             needed_bytes = costs.of_kind(is_packed=isinstance(kind, RocksKind)).store_bytes
+            if not is_asked and needed_bytes > UNASKED_BYTES_MAX:
+                if room.has_unasked(needed_bytes, now_ms):
+                    return kind
+                continue
             try:
                 if room.has(needed_bytes, now_ms, may_evict=is_last):
                     return kind

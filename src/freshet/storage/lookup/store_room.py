@@ -39,6 +39,14 @@ class StoreRoom:
         """
         return self._has_spare(needed_bytes, now_ms) or self._made(needed_bytes, now_ms, may_evict=may_evict)
 
+    def has_unasked(self, needed_bytes: int, now_ms: int) -> bool:
+        """The same for a large store that nobody has asked for yet: no other one goes for it, and all together take no
+        more of the disk than is left free."""
+        if self._has_spare(needed_bytes, now_ms):
+            return True
+        taken = sum(file.size_bytes for file in self.cache.files(now_ms)) + needed_bytes
+        return taken <= min(self.table.options.lookup_cache_max_disk_size_bytes, self.cache.free_bytes() - needed_bytes)
+
     def _made(self, needed_bytes: int, now_ms: int, *, may_evict: bool) -> bool:
         """Removes what is too old or too much."""
         options = self.table.options
@@ -62,7 +70,8 @@ class StoreRoom:
         free_bytes = self.cache.free_bytes()
         if free_bytes < FREE_SHARE * needed_bytes:
             raise RetryableError(f"its disk has {free_bytes} bytes left, and a store of {needed_bytes} is to be made")
-        spare_bytes = min(-excess, free_bytes // FREE_SHARE - needed_bytes) // SPARE_PARTS
+        taken_bytes = options.lookup_cache_max_disk_size_bytes + excess
+        spare_bytes = min(-excess, (free_bytes - taken_bytes) // FREE_SHARE - needed_bytes) // SPARE_PARTS
         stores_of(self.table.env).spare[self.cache.root] = SpareRoom(spare_bytes, now_ms + SPARE_MS)
         return True
 
