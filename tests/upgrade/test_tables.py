@@ -48,7 +48,11 @@ def test_a_table_is_read_and_continued(warehouses: Warehouses, archive: Path, sh
     assert _rows(shape, table.scan(tag=TAG)) == then["rows of the tag"]
     assert len(table.snapshots()) == then["snapshots"]
     if shape.has_changelog:
-        assert table.changelog().to_arrow().to_pylist() == then["changelog"]
+        emitted_then = table.changelog().to_arrow().to_pylist()
+        if table.store.moves_rows:  # changes of keys that leave a bucket come first now
+            assert _of_snapshots(emitted_then) == _of_snapshots(then["changelog"])
+        else:
+            assert emitted_then == then["changelog"]
     for user in {commit.user for commit in written}:
         last = [commit for commit in written if commit.user == user][-1]
         write(table, last)
@@ -78,6 +82,11 @@ def _rows(shape: Shape, scan: Any) -> list[Row]:
     keys = [row["k"] for row in found]
     assert shape.engine == "append" or len(keys) == len(set(keys)), f"{shape.name}: a key is there twice: {keys}"
     return found
+
+
+def _of_snapshots(changes: list[Row]) -> list[Row]:
+    """In the order of the snapshots, whatever the order of each."""
+    return sorted(changes, key=lambda row: (row["_SNAPSHOT_ID"], row["p"], row["k"], row["_ROW_KIND"], str(row)))
 
 
 def _emitted(table: Table) -> list[Row]:
