@@ -6,7 +6,7 @@ A program that reads and writes in one process needs nothing of it: `Table.scan`
 |---|---|---|
 | plan | driver | `log`, `has_committed`, `latest_schema_id`, `is_rescaled`; for readers `split_stream` |
 | write | task | `task_writer`, `renumbered`; `run_compaction`, `run_rescale`, `run_background_unit`: a driver chose |
-| commit | driver | `complete_full_compaction`, `committer`, `show_hidden_rows`; `discard` where nothing is committed |
+| commit | driver | `complete_compaction`, `committer`, `show_hidden_rows`; `discard` where nothing is committed |
 | compact | driver | `background_compaction`, between batches |
 | look | anywhere | `warnings`, `level0_counts`, `commit_rows`, `marked_rows`, … |
 
@@ -47,7 +47,7 @@ from freshet.storage.maintenance.bucket_rescale import BucketRescale, rescale_bu
 from freshet.storage.maintenance.compaction_plan import BucketCompaction
 from freshet.storage.maintenance.hidden_rows import show_hidden_rows
 from freshet.storage.maintenance.postponed_compaction import PostponedPartition, compact_postponed
-from freshet.storage.maintenance.table_compaction import compact_bucket, complete_full_compaction
+from freshet.storage.maintenance.table_compaction import compact_bucket, complete_compaction
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
 from freshet.storage.model.manifest import ManifestEntry
@@ -270,11 +270,11 @@ class TableEngine:
     ) -> Sequence[CommitMessage]:
         return self.renumbered(identifier, messages, base_snapshot_id=base_id, headroom=headroom)
 
-    def complete_full_compaction(self, identifier: int, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+    def complete_compaction(self, identifier: int, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
         """Messages to commit with those of task writers, where `full-compaction.delta-commits` has this commit compact
         the whole table: the buckets that none of them wrote are compacted here and now. None where nothing is due.
         """
-        return complete_full_compaction(self._store, identifier, messages)
+        return complete_compaction(self._store, identifier, messages)
 
     def show_hidden_rows(self, committer: Committer, identifier: int, result: CommitResult) -> CommitResult:
         """What a driver calls after its commit: compacts rows of it that readers do not see yet, where level 0 is

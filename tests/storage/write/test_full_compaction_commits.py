@@ -58,7 +58,7 @@ def test_writers_that_share_a_commit_leave_the_other_buckets_to_the_committer(tm
         messages = list(task.prepare_commit(identifier))
         task.close()
         assert len(messages) == 1
-        rest = table.engine.complete_full_compaction(identifier, messages)
+        rest = table.engine.complete_compaction(identifier, messages)
         assert len(rest) == (3 if identifier == 3 else 0)
         committer.commit(identifier, [*messages, *rest])
     assert levels(table) == {5}

@@ -118,7 +118,7 @@ class TableCommit:
     ) -> TableReport:
         """Commits what the tasks wrote; `carried` is what the history is to carry."""
         number, committer = batch.micro_batch_id, self._committer(batch.query_id)
-        rest = self.table.engine.complete_full_compaction(number, messages)
+        rest = self.table.engine.complete_compaction(number, messages)
         committed = committer.commit(number, (*messages, *rest), digest=batch.digest, carried=carried)
         committed = self.table.engine.show_hidden_rows(committer, number, committed)
         if self._log is not None and committed.snapshots:

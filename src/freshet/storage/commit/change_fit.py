@@ -38,7 +38,8 @@ class ChangeFit:
         """The part of the change that fits on the snapshot of these manifests, and what keeps the rest from fitting.
 
         Of a compaction, buckets in conflict are left out, and those `outnumbered`: others have committed rows there as
-        new as its own. Rows that waited for their buckets go to all buckets of a partition or to none. A conflict of
+        new as its own. Rows that waited for their buckets go to all buckets of a partition or to none, and changes of
+        keys that move between partitions are emitted of all buckets or of none (`compact.joint_changes`). A conflict of
         any other change raises.
         """
         counts = self._bucket_counts(change, latest, manifests)
@@ -60,6 +61,11 @@ class ChangeFit:
         self._refuse_damaged(conflicts)
         if change.kind is CommitKind.COMPACT:
             losers = frozenset(conflict.bucket_id for conflict in conflicts)
+            if self._store.moves_rows and change.changelog_entries:
+                conflicts += [
+                    Conflict(*bucket, "another bucket has a conflict, and keys move between the two")
+                    for bucket in sorted(change.buckets - losers)
+                ]
             for bucket in sorted(_with_their_partition(change, losers) - losers):
                 conflicts.append(Conflict(*bucket, "another bucket of the partition has a conflict"))
             return change.without(frozenset(conflict.bucket_id for conflict in conflicts)), tuple(conflicts)

@@ -44,6 +44,11 @@ from weakref import WeakValueDictionary
 from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.compact.bucket_plan import pick_rules, plan_append
+from freshet.storage.compact.joint_changes import (
+    below_highest,
+    emits_jointly_by_lookup,
+    emits_jointly_in_full,
+)
 from freshet.storage.compact.picker import CompactionUnit, pick_upper
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.maintenance.compaction_plan import due_unit, levels_of
@@ -218,9 +223,11 @@ class BackgroundCompaction:
             return CompactionUnit(0, units[0]) if units else None
         levels = levels_of(self._store, files)
         now_ms = self._store.env.creation_time_ms()
-        if options.commits_empty_level_0 and not _has_left_behind(files, now_ms):
+        is_emptied = options.commits_empty_level_0 and not _has_left_behind(files, now_ms)
+        if is_emptied or emits_jointly_by_lookup(self._store):
             return pick_upper(levels, pick_rules(options, now_ms))
-        return due_unit(self._store, levels)
+        due = due_unit(self._store, levels)
+        return below_highest(due, levels.max_level) if emits_jointly_in_full(self._store) else due
 
 
 def run_background_unit(store: TableStore, unit: BackgroundUnit) -> list[CommitMessage]:

@@ -6,9 +6,10 @@ Source: MERGING.md §8.1, §8.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_append, plan_due, plan_full
+from freshet.storage.compact.joint_changes import emits_jointly_by_lookup, emits_jointly_in_full, waiting_buckets
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.record_expiry import expired_files
 from freshet.storage.exceptions import InvalidRequestError
@@ -34,6 +35,8 @@ class BucketCompaction:
     bucket: int
     full: bool
     inputs: tuple[DataFileMeta, ...]
+    joint_upon: int | None = None
+    """Id of the snapshot upon which all of the plan is compacted, for one commit (`compact.joint_changes`)."""
 
     @property
     def bucket_id(self) -> BucketId:
@@ -51,10 +54,40 @@ def plan_compaction(
 ) -> list[BucketCompaction]:
     """What there is to do at the latest snapshot, the largest inputs first.
 
-    Raises `InvalidRequestError` for a partition that names other columns than the partition keys.
+    Raises `InvalidRequestError` for a partition that names other columns than the partition keys, and for one whose
+    changes belong with those of others.
     """
     is_chosen = partition_test(store, partition)
-    return store.at_latest(lambda snapshot: _planned(store, snapshot, is_chosen, full=full))
+
+    def planned(snapshot: Snapshot | None) -> list[BucketCompaction]:
+        works = _planned(store, snapshot, is_chosen, full=full)
+        if snapshot is None or not _emit_jointly(store, snapshot, works):
+            return works
+        if not full and emits_jointly_in_full(store):
+            works = _planned(store, snapshot, is_chosen, full=True)
+        _refuse_part(store, works, waiting_buckets(store, snapshot))
+        return [replace(work, joint_upon=snapshot.id) for work in works]
+
+    return store.at_latest(planned)
+
+
+def _emit_jointly(store: TableStore, snapshot: Snapshot, works: Sequence[BucketCompaction]) -> bool:
+    """Whether these emit changes that belong with those of other buckets, or would with what comes to level 0 yet."""
+    if emits_jointly_in_full(store):
+        live = store.live.at(snapshot).by_bucket
+        return any(len(work.inputs) == len(live[work.bucket_id]) for work in works)  # all runs: the highest level
+    return emits_jointly_by_lookup(store)
+
+
+def _refuse_part(store: TableStore, works: Sequence[BucketCompaction], waiting: Collection[BucketId]) -> None:
+    left_out = sorted(set(waiting) - {work.bucket_id for work in works})
+    if left_out:
+        name = store.partition_path(left_out[0][0])
+        raise InvalidRequestError(
+            f"table {store.location}: its rows move between partitions, and the changes of a key in two of them are "
+            f"emitted together; partition {name} has some that wait. Compact all partitions at once",
+            path=store.location,
+        )
 
 
 def _planned(

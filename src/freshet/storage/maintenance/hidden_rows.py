@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.compact.joint_changes import waiting_buckets
 from freshet.storage.exceptions import StorageError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
@@ -87,7 +88,9 @@ def _still_hidden(store: TableStore, waiting: dict[BucketId, frozenset[str]]) ->
 def _compact(
     store: TableStore, committer: Committer, identifier: int, buckets: Collection[BucketId]
 ) -> Sequence[Snapshot]:
-    with closing(TaskWriter(store, base_snapshot=store.snapshots.latest())) as writer:
-        writer.compact_buckets(sorted(buckets), full=False)
+    latest = store.snapshots.latest()
+    chosen = {*buckets, *waiting_buckets(store, latest)}
+    with closing(TaskWriter(store, base_snapshot=latest)) as writer:
+        writer.compact_buckets(sorted(chosen), full=False)
         messages: list[CommitMessage] = writer.take_messages()
         return committer.commit(identifier, messages, force_empty=False).snapshots

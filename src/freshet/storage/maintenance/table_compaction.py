@@ -2,7 +2,8 @@
 
     first  rows that wait for their bucket go into buckets, a partition at a time (`postponed_compaction`)
     plan   latest snapshot -> one `BucketCompaction` for each bucket that has something to do (`compaction_plan`)
-    run    compacts them, several at a time; a commit when their inputs reach `COMMIT_BYTES` or `COMMIT_BUCKETS`
+    run    compacts them, several at a time; a commit when their inputs reach `COMMIT_BYTES` or `COMMIT_BUCKETS`, and
+           one for all where their changes belong together (`compact.joint_changes`)
 
 What was committed stays when the rest fails, is interrupted or exceeds the budget. Commits are made under a user of
 their own, never under a stream's. If another writer has compacted files of a bucket meanwhile, the commit drops the
@@ -25,6 +26,7 @@ from typing import Final, Protocol, TypeVar
 from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import Committer, discard_messages
 from freshet.storage.commit.conflict import Conflict
+from freshet.storage.compact.joint_changes import emits_jointly, emits_jointly_by_lookup, waiting_buckets
 from freshet.storage.exceptions import ConflictError
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.maintenance.bucket_rescale import BucketRescale
@@ -220,23 +222,43 @@ def run_compaction(
     progress: ProgressCallback | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> CompactionResult:
-    """Compacts within the budget, here or elsewhere, and commits."""
+    """Compacts within the budget, here or elsewhere, and commits. Work that is committed together is begun, and then
+    finished, where anything of the budget is left."""
     if not works:
         return CompactionResult()
+    upon = works[0].joint_upon
+    if upon is not None and not (budget is not None and budget.is_spent):
+        budget = None
     account = CompactionAccount(store, works, budget or CompactionBudget(), progress)
-    batches = _batches(works)
+    batches = _batches(works) if upon is None else [works]
     if elsewhere is not None:
         send, handle, parallelism = elsewhere.compact_buckets, store.handle, elsewhere.parallelism
         return account.committed(batches, lambda batch: _done_elsewhere(handle, batch, send, parallelism, account))
     with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)) as writer:
 
         def compact(batch: Sequence[BucketCompaction]) -> list[CommitMessage]:
-            writer.rebase(store.snapshots.latest())
+            writer.rebase(_base(store, batch[0]))
             buckets = [work.bucket_id for work in batch]
             writer.compact_buckets(buckets, full=batch[0].full, may_start=account.may_start, on_end=account.on_end)
+            _check_base(store, batch[0], writer)
             return writer.take_messages()
 
         return account.committed(batches, compact)
+
+
+def _base(store: TableStore, work: BucketCompaction) -> Snapshot | None:
+    """What a bucket is compacted upon."""
+    return store.snapshots.latest() if work.joint_upon is None else store.snapshots.snapshot(work.joint_upon)
+
+
+def _check_base(store: TableStore, work: BucketCompaction, writer: TaskWriter) -> None:
+    """A writer goes on upon the latest snapshot where its own has expired."""
+    if work.joint_upon not in (None, writer.base_snapshot_id):
+        raise ConflictError(
+            f"table {store.location}: snapshot {work.joint_upon}, upon which all buckets were to be compacted, expired "
+            "meanwhile; nothing was committed. Keep snapshots for longer (snapshot.time-retained), and compact again",
+            path=store.location,
+        )
 
 
 def _done_elsewhere(
@@ -278,31 +300,41 @@ def repair_levels(
 def compact_bucket(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
     """Compacts one bucket here; the messages are for the committer of the compaction.
 
-    The bucket is planned again on the latest snapshot: files that another writer has compacted since are left out.
+    The bucket is planned again on the latest snapshot, unless all of the plan is compacted upon one: files that another
+    writer has compacted since are left out.
     """
-    with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)) as writer:
+    with closing(TaskWriter(store, base_snapshot=_base(store, work), parallelism=1)) as writer:
         writer.compact_buckets([work.bucket_id], full=work.full)
+        _check_base(store, work, writer)
         return writer.take_messages()
 
 
-def complete_full_compaction(
+def complete_compaction(
     store: TableStore, identifier: int, messages: Sequence[CommitMessage], *, parallelism: int = 2
 ) -> list[CommitMessage]:
-    """What a commit of several writers lacks where `full-compaction.delta-commits` has it compact the table in full.
+    """What a commit of several writers lacks where it compacts more than they write.
 
-    Writers that share a commit compact the buckets that they write; here the others follow that were written since
-    their last full compaction. The messages belong to the same commit; none where nothing is due.
+    Writers that share a commit compact the buckets that they write. Here the others follow that were written since
+    their last full compaction, where `full-compaction.delta-commits` has this commit compact the table in full, and
+    those whose changes belong with its own (`compact.joint_changes`). The messages belong to the same commit; none
+    where nothing is due.
     """
-    if not is_full_compaction_due(store.options, identifier):
+    is_full = is_full_compaction_due(store.options, identifier)
+    if is_full:
+        behind = store.at_latest(lambda snapshot: behind_full_compaction(store, snapshot))
+    elif emits_jointly_by_lookup(store) and not store.options.compacts_elsewhere:
+        behind = store.at_latest(lambda snapshot: waiting_buckets(store, snapshot))
+    else:
         return []
-    touched = {message.bucket_id for message in messages}
-    others = sorted(store.at_latest(lambda snapshot: behind_full_compaction(store, snapshot)) - touched)
+    others = sorted(behind - {message.bucket_id for message in messages})
     if not others:
         return []
     with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=parallelism)) as writer:
         try:
-            writer.compact_buckets(others, full=True)
+            writer.compact_buckets(others, full=is_full)
         except ConflictError:
+            if emits_jointly(store):
+                raise
             return []  # the table was altered meanwhile: a commit in the new schema compacts it
         return writer.take_messages()
 

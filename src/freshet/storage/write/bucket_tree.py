@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 import pyarrow as pa
 
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_due, plan_full
+from freshet.storage.compact.joint_changes import below_highest, emits_jointly, emits_jointly_in_full
 from freshet.storage.compact.picker import CompactionUnit, pick_level_0_alone
 from freshet.storage.compact.record_expiry import expired_files
 from freshet.storage.compact.rewriter import Rewriter
@@ -95,11 +96,12 @@ class BucketTree:
         return CompactionUnit(level, tuple(file for file in self.levels.files if file.level == level), is_full=False)
 
     def due(self, *, takes_level_0: bool) -> CompactionUnit | None:
-        """What the picking rule asks for."""
+        """What the picking rule asks for, less what emits changes that belong with those of other buckets."""
         options, memory = self._store.options, self._memory
         times = [at for at in (last_full_ms(self.levels), memory.last_full_ms) if at is not None]
-        is_gentle = takes_level_0 and options.lookup_compact is LookupCompact.GENTLE
-        return plan_due(
+        is_patient = options.lookup_compact is LookupCompact.GENTLE and not emits_jointly(self._store)
+        is_gentle = takes_level_0 and is_patient
+        unit = plan_due(
             self.levels,
             options,
             takes_level_0=takes_level_0,
@@ -107,6 +109,7 @@ class BucketTree:
             last_full_ms=max(times, default=None),
             is_due=memory.patience_of(options.lookup_compact_max_interval).is_over if is_gentle else lambda: True,
         )
+        return below_highest(unit, self.levels.max_level) if emits_jointly_in_full(self._store) else unit
 
     def due_in(self, time: CompactionTime, *, takes_level_0: bool) -> CompactionUnit | None:
         """What the rule asks for where it is done in time, else what is required."""

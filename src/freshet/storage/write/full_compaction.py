@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from freshet.storage.compact.joint_changes import buckets_below
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
@@ -23,10 +24,4 @@ def behind_full_compaction(store: TableStore, snapshot: Snapshot | None) -> set[
     """
     if snapshot is None or not store.schema.has_primary_key:
         return set()
-    highest = store.options.num_levels - 1
-    live = store.live.at(snapshot).by_bucket
-    return {
-        bucket
-        for bucket, files in live.items()
-        if bucket[1] >= 0 and any(entry.file.level < highest for entry in files.values())
-    }
+    return buckets_below(store, snapshot, store.options.num_levels - 1)

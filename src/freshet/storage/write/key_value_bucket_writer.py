@@ -37,6 +37,7 @@ import pyarrow.compute as pc
 
 from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.input import input_rows
+from freshet.storage.compact.joint_changes import emits_jointly_by_lookup
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import CorruptDataError
@@ -268,7 +269,7 @@ class KeyValueBucketWriter(BucketWriter):
         options = self._store.options
         if options.compacts_elsewhere or self.has_newer_schema:
             return
-        takes_level_0 = options.commits_empty_level_0
+        takes_level_0 = options.commits_empty_level_0 or emits_jointly_by_lookup(self._store)
         if time is not None and not self.must_wait:
             self._run(self._tree.due_in(time, takes_level_0=takes_level_0), executor)
             return

@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet.storage.compact.joint_changes import emits_jointly, emits_jointly_by_lookup, waiting_buckets
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import Scratch
@@ -211,9 +212,15 @@ class TaskWriter:
 
     def compact(self, *, full: bool) -> None:
         """Flushes and compacts now, also in write-only tables, the buckets that this writer ever wrote to; the results
-        go into the next commit messages. Not `full`: one round, where the picking rule asks for it.
+        go into the next commit messages. Not `full`: one round, where the picking rule asks for it. Where changes of
+        all buckets belong together (`compact.joint_changes`), those that wait for theirs are compacted too.
         """
-        self.compact_buckets(sorted(self._buckets.touched), full=full)
+        self.compact_buckets(sorted(self._buckets.touched | self._waiting()), full=full)
+
+    def _waiting(self) -> set[BucketId]:
+        if not emits_jointly(self._store):
+            return set()
+        return self._buckets.at_base(lambda: waiting_buckets(self._store, self._buckets.snapshot))
 
     def compact_buckets(
         self,
@@ -263,7 +270,8 @@ class TaskWriter:
 
         `full-compaction.delta-commits` = n compacts every bucket that this writer wrote since the last time in full
         when the identifier is a multiple of n, or is not given; with `covers_table` every bucket that anybody has
-        written since its last full compaction, which is not for writers that share the buckets of one commit.
+        written since its last full compaction, which is not for writers that share the buckets of one commit. Likewise
+        buckets whose changes belong with those of this commit (`compact.joint_changes`).
         A `limit` leaves to others what is not required and would take too long (`compaction_limit`).
         """
         self._check_process()
@@ -287,6 +295,8 @@ class TaskWriter:
             chosen = chosen | self._due_for_full
             if covers_table:
                 chosen |= self._buckets.at_base(lambda: behind_full_compaction(self._store, self._buckets.snapshot))
+        elif covers_table and emits_jointly_by_lookup(self._store):
+            chosen = chosen | self._waiting()
         with self._unbroken():
             writers, executor = self._buckets.opened(sorted(chosen)), self._executor()
             with made_beside(executor, self._router.prepare_commit, self._discard) as prepared:
