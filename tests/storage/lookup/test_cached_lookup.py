@@ -180,6 +180,24 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptu
     _assert_reads_with_one_warning(table, caplog)
 
 
+def test_a_rocksdb_store_in_a_folder_that_cannot_be_written_is_not_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The binding of RocksDB writes a file whenever it opens a database, also one that is only read."""
+    table = LookupTable(tmp_path, **{"cache.store": "rocksdb"})
+    _check(table, by_store=1, stores_built=1)
+    table.restart()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("Read-only file system (os error 30)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rocksdict.Rdict", refused)
+        _check(table, by_reading=1)
+    table.restart()
+    _check(table, by_store=1)
+
+
 @contextmanager
 def _file_size_limit(size: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

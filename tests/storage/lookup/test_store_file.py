@@ -84,6 +84,8 @@ def test_a_store_is_used_where_it_is_mapped(tmp_path: Path) -> None:
 TABLE = pa.table({"k": list(range(0, 60, 2)), "v": [f"text {n}" for n in range(30)]})
 KEYS = pa.table({"k": [4, 5, 58]})
 INTACT = _written(TABLE, piece_bytes=100, batch_rows=4)
+DESCRIBED_BYTES = 200
+"""In front of the rows of a stream."""
 
 
 def _asked(content: bytes) -> list[Any]:
@@ -121,6 +123,25 @@ def test_a_large_store_is_not_checked_while_the_machine_runs_that_has_written_it
             store.find(KEYS, ["v"])
     else:
         assert store.find(KEYS, ["v"]).is_found.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"\xff" * 8, b"\0" * 64])
+def test_a_store_that_is_not_checked_is_known_as_broken_where_arrow_cannot_read_it(
+    monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    """It has an answer, or is broken: no other error, which each lookup would meet again."""
+    monkeypatch.setattr(store_file, "CHECKED_BYTES_MAX", 100)
+    content = _written(TABLE, start="this")
+    [piece] = StoreFile.open(pa.py_buffer(content), IDENTITY, "this").pieces
+    broken = 0
+    for start in (piece.streams["k"].start, piece.streams["v"].start):
+        for at in range(start, start + DESCRIBED_BYTES):
+            changed = content[:at] + damage + content[at + len(damage) :]
+            try:
+                StoreFile.open(pa.py_buffer(changed), IDENTITY, "this").find(KEYS, ["v"])
+            except BrokenStoreError:
+                broken += 1
+    assert broken
 
 
 @settings(max_examples=examples(60))

@@ -107,6 +107,8 @@ class RocksKind:
             families = {"default": options}
             database = _rocksdict.Rdict(folder, options, column_families=families, access_type=read_only)
             found = database.get(_IDENTITY_KEY)
+        except OSError as error:  # of the binding, which writes a file of its own at each opening; RocksDB has no such
+            raise RetryableError(f"cannot open the RocksDB database {folder}: {error}") from error
         except Exception as error:
             raise BrokenStoreError(f"RocksDB cannot open it: {error}") from error
         if found != _identity_bytes(identity):

@@ -14,7 +14,8 @@ the piece that the first rows lead to.
 
 A stream is checked when it is used first, since a machine that crashed may have lost what was not synced. Only a store
 of more than `CHECKED_BYTES_MAX` that was written since the machine was started is not: to check those of 100 M rows,
-13 GB, took 8 s of processor time in the first batch of each process.
+13 GB, took 8 s of processor time in the first batch of each process. What Arrow cannot read of it is known as damaged
+all the same.
 """
 
 from __future__ import annotations
@@ -206,6 +207,7 @@ class _Stream:
 class _Piece:
     """Rows that follow each other; its columns and keys once they were used."""
 
+    row_count: int
     streams: Mapping[str, _Stream]
     columns: dict[str, pa.Array[Any]] = field(default_factory=dict)
     batches: dict[tuple[str, ...], pa.RecordBatch] = field(default_factory=dict)
@@ -243,7 +245,7 @@ class StoreFile:
             streams: dict[str, _Stream] = {}
             for names, stream in zip(footer["groups"], piece["streams"], strict=True):
                 streams |= dict.fromkeys(names, _Stream(*stream))
-            pieces.append(_Piece(streams))
+            pieces.append(_Piece(piece["rows"], streams))
         starts = np.cumsum([0, *(piece["rows"] for piece in footer["pieces"])], dtype=np.int64)
         first_rows = _read(content, _Stream(*footer["first rows"]), "of first rows")
         is_of_this_start = bool(machine_start) and footer["machine start"] == machine_start
@@ -310,7 +312,11 @@ class StoreFile:
 
     def _column(self, piece: _Piece, name: str) -> pa.Array[Any]:
         if name not in piece.columns:
-            table = _read(self.content, piece.streams[name], f"of column {name!r}", is_checked=self.is_checked)
+            stream, what = piece.streams[name], f"of column {name!r}"
+            table = _read(self.content, stream, what, is_checked=self.is_checked)
+            fields = [self.first_rows.schema.field(other) for other, at in piece.streams.items() if at is stream]
+            if table.num_rows != piece.row_count or table.schema != pa.schema(fields):
+                raise BrokenStoreError(f"its stream {what} is damaged: it has other columns or rows")
             piece.columns.update((other, _array(table.column(other))) for other in table.column_names)
         return piece.columns[name]
 
@@ -319,8 +325,13 @@ def _read(content: pa.Buffer, stream: _Stream, what: str, *, is_checked: bool = 
     part = content.slice(stream.start, stream.length)
     if is_checked and zlib.crc32(part) != stream.crc:
         raise BrokenStoreError(f"its stream {what} is damaged")
-    with ipc.open_stream(pa.BufferReader(part)) as reader:
-        return reader.read_all()
+    try:
+        with ipc.open_stream(pa.BufferReader(part)) as reader:
+            table = reader.read_all()
+        table.validate()
+    except (pa.ArrowException, OSError) as error:  # only of what is not checked
+        raise BrokenStoreError(f"its stream {what} is damaged: {error}") from error
+    return table
 
 
 def _array(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
