@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.kafka.cluster import KafkaCluster
-from freshet.logstore.kafka.connection import LastError, client_settings
+from freshet.logstore.kafka.connection import LastError
+from freshet.logstore.kafka.java_options import client_settings
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 PLAIN = {

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
-from freshet.logstore.kafka.connection import ClientSettings
+from freshet.logstore.kafka.java_options import ClientSettings
 from freshet.logstore.kafka.look import LOOK_S, PLACES, look_at_records, places_of
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.logstore.protocol.client import OffsetBounds, TopicPartition

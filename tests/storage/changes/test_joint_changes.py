@@ -117,7 +117,12 @@ class World:
     def compact_behind(self) -> None:
         """In the background of a stream, where the table may be compacted there."""
         store = self.opened().store
-        if self.depth > 1 or store.options.write_only or store.options.deletion_vectors_enabled or "gentle" in str(self.path):
+        if (
+            self.depth > 1
+            or store.options.write_only
+            or store.options.deletion_vectors_enabled
+            or "gentle" in str(self.path)
+        ):
             return
         behind = BackgroundCompaction(store, "behind")
         while (unit := behind.next_unit()) is not None:

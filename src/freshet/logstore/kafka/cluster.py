@@ -10,7 +10,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from freshet.logstore.kafka.connection import ClientSettings, LastError, error_text
+from freshet.logstore.kafka.connection import LastError, error_text
+from freshet.logstore.kafka.java_options import ClientSettings
 from freshet.logstore.kafka.partition_offsets import offset_bounds, offsets_at
 from freshet.logstore.protocol.client import OffsetBounds
 

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from freshet.logstore.kafka.connection import ClientSettings
+from freshet.logstore.kafka.java_options import ClientSettings
 from freshet.logstore.kafka.partition_offsets import offset_bounds
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.logstore.protocol.client import OffsetBounds, TopicPartition

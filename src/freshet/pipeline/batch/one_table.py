@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from freshet.pipeline.batch.assigner_task import AssignerTask
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.direct_reads import DirectReads
 from freshet.pipeline.batch.mover_task import MoverTask
 from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
@@ -36,6 +37,7 @@ def one_table_run(
     compaction: CompactionConfig | None = None,
     writes_all_batches: bool = False,
     follows_polls: bool = False,
+    direct: DirectReads | None = None,
 ) -> QueryRun:
     """A query whose rows all go into `table`; arguments as those of `TableCommit`, `OneTableJob` and `QueryRun`."""
     commit = TableCommit(table, commit_user, decoded=decoded, options=options, compaction=compaction)
@@ -49,6 +51,7 @@ def one_table_run(
         max_dead_letters=max_dead_letters,
         writes_all_batches=writes_all_batches,
         follows_polls=follows_polls,
+        direct=direct,
     )
 
 

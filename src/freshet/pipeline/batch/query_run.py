@@ -3,7 +3,8 @@
     1. ask each table whether it holds the batch: if all do, nothing is run. What it is written upon is pinned by the
        same look
     2. one Spark job: route, shuffle, write files (`bucket_task`), collect commit messages by table. The queries of
-       `runner` have it in their plan (`with_tasks`); for frames of users it is planned here, batch by batch
+       `runner` have it in their plan (`with_tasks`); for frames of users it is planned here, batch by batch, and for
+       records of Kafka that the workers read themselves (`direct_reads`)
     3. check: records that entered (`read_count`) = applied + dead letters + skipped, and not too many are dead letters
     4. commit the dead letters under the identity of the batch, unless an earlier attempt did
     5. commit the rows of each table (`table_commit`) that does not hold the batch yet. A table that is alone is
@@ -38,6 +39,7 @@ from freshet.pipeline.batch.batch_pin import BatchPin, hand_over
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
 from freshet.pipeline.batch.dead_letters import DeadLetterCommit
+from freshet.pipeline.batch.direct_reads import DirectReads, Ranges, planned_ranges, refuse_unread
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.table_commit import TableCommit
@@ -52,7 +54,7 @@ from freshet.pipeline.identity.first_tables import FirstTables, after_batch, car
 from freshet.pipeline.identity.missing_batches import refuse_missing_batches
 from freshet.pipeline.identity.open_checkpoint import open_checkpoint
 from freshet.pipeline.identity.read_digest import ReadDigests
-from freshet.pipeline.spark.active_query import ActiveQuery
+from freshet.pipeline.spark.active_query import ActiveQuery, collected_binary
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitTrace, CompactionLimit
@@ -103,10 +105,12 @@ class QueryRun:
         max_dead_letters: MaxDeadLetters | None = None,
         writes_all_batches: bool = False,
         follows_polls: bool = False,
+        direct: DirectReads | None = None,
     ) -> None:
         """`pipeline` is the name that dead letters carry, by default the commit user. `writes_all_batches` says that
         every batch of the query comes here, so that one which the table does not hold is an error; only a table that
         is alone holds all. `follows_polls` says that the polls of its Kafka sources follow the sizes of their records.
+        `direct` reads the records of its Kafka sources for Spark, batch by batch, where it takes them.
         """
         if writes_all_batches and len(tables) > 1:
             raise ValueError("a batch is committed to the tables that it has rows for: no table of several holds all")
@@ -118,6 +122,7 @@ class QueryRun:
         self._max_dead_letters = max_dead_letters or MaxDeadLetters()
         self._writes_all_batches = writes_all_batches
         self._follows_polls = follows_polls
+        self._direct = direct
         self._planned_tasks: int | None = None
         self.arrow = ArrowBatches()
         """What bounds the Arrow batches of the query."""
@@ -196,13 +201,14 @@ class QueryRun:
             index: table.pin(micro_batch_id, limit, context, check)
             for index, (table, limit, check) in enumerate(zip(self._tables, limits, checks, strict=True))
         }
+        ranges = self._direct_ranges(run)
         collected, task_count = run_whole_job(  # 2
-            lambda: self._collect(frame, pins, run), table=self.table_name, micro_batch_id=micro_batch_id
+            lambda: self._collect(frame, pins, run, ranges), table=self.table_name, micro_batch_id=micro_batch_id
         )
         result = sum_results(collected)
         self._follow_sizes(frame, result, run)
         clock.lap("job")
-        carried = self._check(result, micro_batch_id, last)  # 3
+        carried = self._check(result, micro_batch_id, last, ranges)  # 3
         if self._dead_letters is not None:
             self._dead_letters.commit(batch, result.dead_letter_messages)  # 4
         reports = [
@@ -220,10 +226,20 @@ class QueryRun:
             times_ms=clock.times_ms,
         )
 
+    def _direct_ranges(self, run: _ActiveRun | None) -> Ranges | None:
+        """What the workers read themselves; None where Spark does."""
+        if self._direct is None or run is None or self._planned_tasks is None:
+            return None
+        ranges = planned_ranges(run.query)
+        return ranges if ranges and self._direct.takes(ranges) else None
+
     def _collect(
-        self, frame: DataFrame, pins: Mapping[int, BatchPin], run: _ActiveRun | None
+        self, frame: DataFrame, pins: Mapping[int, BatchPin], run: _ActiveRun | None, ranges: Ranges | None
     ) -> tuple[list[bytes], int]:
         """The results of the tasks, and how many tasks there are at most."""
+        if ranges is not None and self._direct is not None:
+            rows, task_count = self._job.tasks(self._direct.frame(frame.sparkSession, ranges), pins)
+            return collected_binary(rows), task_count
         if self._planned_tasks is not None:
             if run is None:
                 raise InvalidRequestError("a frame of with_tasks runs in a streaming query; this batch belongs to none")
@@ -253,8 +269,12 @@ class QueryRun:
             self._run = (identity, None if query is None else _ActiveRun.of(frame.sparkSession, query))
         return self._run[1]
 
-    def _check(self, result: TaskResult, micro_batch_id: int, last: CommitTrace | None) -> str | None:
+    def _check(
+        self, result: TaskResult, micro_batch_id: int, last: CommitTrace | None, ranges: Ranges | None
+    ) -> str | None:
         """Raises where the batch must not be committed; gives what the history is to carry."""
+        if ranges is not None:
+            refuse_unread(result, ranges, pipeline=self._commit_user, micro_batch_id=micro_batch_id)
         broken = result.read.broken_partitions()
         if broken or result.read_count != result.record_count:
             where = f"; rows of Spark partitions {broken} are missing or there twice" if broken else ""

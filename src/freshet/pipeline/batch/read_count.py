@@ -60,11 +60,14 @@ class ReadCount:
     """How large these were."""
     sums: dict[int, PositionSums] = field(default_factory=dict)
     """Of frames without tallies: what was seen of each Spark partition."""
+    reached: dict[str, int] = field(default_factory=dict)
+    """Offsets to which ranges were read, by their names, where workers read them."""
 
     def add_tally(self, tally: Tally) -> None:
         """Takes what a decoder read."""
         self.tallied += tally.read
         self.sizes = self.sizes.joined(tally.sizes)
+        self.reached |= tally.reached
 
     def add_positions(self, positions: Any) -> None:
         """Takes the positions (`monotonically_increasing_id`) of rows of a frame that has no tallies."""
@@ -80,6 +83,7 @@ class ReadCount:
         """Takes what another task saw."""
         self.tallied += other.tallied
         self.sizes = self.sizes.joined(other.sizes)
+        self.reached |= other.reached
         for partition, sums in other.sums.items():
             self._add_sums(partition, sums)
 
@@ -94,13 +98,14 @@ class ReadCount:
     def to_document(self) -> dict[str, Any]:
         """As JSON takes it."""
         sums = {str(partition): list(sums) for partition, sums in self.sums.items()}
-        return {"tallied": self.tallied, "sizes": [self.sizes.mean, self.sizes.largest], "sums": sums}
+        sizes = [self.sizes.mean, self.sizes.largest]
+        return {"tallied": self.tallied, "sizes": sizes, "sums": sums, "reached": self.reached}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ReadCount:
         """The inverse of `to_document`."""
         sums = {int(partition): PositionSums(*numbers) for partition, numbers in document["sums"].items()}
-        return cls(document["tallied"], RecordSizes(*document["sizes"]), sums)
+        return cls(document["tallied"], RecordSizes(*document["sizes"]), sums, dict(document["reached"]))
 
     def _add_sums(self, partition: int, sums: PositionSums) -> None:
         known = self.sums.get(partition)

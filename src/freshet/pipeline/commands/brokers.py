@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from freshet.logstore.exceptions import LogConfigError
 from freshet.logstore.kafka.cluster import ClusterAnswer
-from freshet.logstore.kafka.connection import ClientSettings, log_client_settings
+from freshet.logstore.kafka.connection import log_client_settings
+from freshet.logstore.kafka.java_options import ClientSettings
 from freshet.logstore.kafka.log_client import KafkaLogClient
 from freshet.logstore.protocol.client import TopicFacts
 from freshet.logstore.protocol.control import CONTROL_SUFFIX, ControlKind

@@ -203,6 +203,8 @@ class SourceConfig(_Model):
     files: FilesConfig | None = None
     format: Format | None = None
     """Required for records; a table says itself what its rows are."""
+    read: Literal["auto", "spark", "python"] = "auto"
+    """Who reads the records of Kafka: Spark's source, the Python workers themselves, or whichever takes less time."""
     payload_types: Texts = Field(default_factory=dict, alias="schema")
     """Types of payload fields; default: the table column of the same name, else STRING."""
     select: Texts = Field(default_factory=dict)

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from freshet.logstore.kafka.java_options import java_client_option
 from freshet.pipeline.config.catalog_rules import wrong_catalog_options, wrong_places
 from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.folder_rules import entangled_folders
@@ -308,7 +309,10 @@ def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> 
         yield Problem((*key_path, "format"), "is missing")
     if source.kafka is not None:
         yield from _kafka(revealed(source.kafka), (*key_path, "kafka"))
+        yield from _read(source, revealed(source.kafka), (*key_path, "read"))
     if source.files is not None:
+        if "read" in source.model_fields_set:
+            yield Problem((*key_path, "read"), "belongs to Kafka; files are read by Spark")
         yield from _location(source.files.path, (*key_path, "files", "path"))
         yield from wrong_file_values(source.files.options, (*key_path, "files"))
     for name, text in source.payload_types.items():
@@ -345,6 +349,21 @@ def _location(text: str, key_path: KeyPath) -> Iterator[Problem]:
             yield Problem(key_path, f"{text!r} has no absolute path; write file:///data/…")
     elif not text.startswith("/"):
         yield Problem(key_path, f"{text!r} is no folder; write a path or a URI, such as file:///data/…")
+
+
+def _read(source: SourceConfig, options: Mapping[str, str], key_path: KeyPath) -> Iterator[Problem]:
+    """What keeps the workers from reading the records themselves, where they are to."""
+    reason = why_spark_reads(source.select, options)
+    if source.read == "python" and reason is not None:
+        yield Problem(key_path, f"read: python cannot be: {reason}; write read: auto, with which Spark reads them")
+
+
+def why_spark_reads(select: Mapping[str, str], options: Mapping[str, str]) -> str | None:
+    """Why records of Kafka cannot be read without the JVM; None where they can."""
+    if any("_headers" in text for text in select.values()):
+        return "select reads _headers"
+    option = java_client_option(options)
+    return None if option is None else f"{option} is an option of the Java client"
 
 
 def _kafka(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Problem]:

@@ -23,7 +23,7 @@ from freshet.storage.options import CoreOptions, MergeEngine
 
 _OF_RECORDS: Final = (
     "format", "payload_types", "on_unknown_field", "on_truncate", "decimal_handling_mode", "time_precision_mode",
-    "binary_handling_mode", "unavailable_value_placeholder", "only",
+    "binary_handling_mode", "unavailable_value_placeholder", "only", "read",
 )  # fmt: skip
 _WRITTEN: Final = {"payload_types": "schema"}
 

@@ -87,6 +87,10 @@ class RecordDecoder:
             tally = Tally(counts.read, counts.skipped, counts.notes, tables=counts.named(self.plan), sizes=counts.sizes)
             yield state.writer.tally(tally)
 
+    def tally(self, tally: Tally) -> pa.RecordBatch:
+        """What whoever reads the records has to say besides, as a batch of `outcomes`."""
+        return _state_of(self.plan, self.is_careful).writer.tally(tally)
+
 
 @dataclass(slots=True)
 class _Counts:

@@ -122,12 +122,16 @@ class Tally:
     """The tables of the records, if the source may have only one."""
     sizes: RecordSizes = NOTHING_SEEN
     """Sizes of the records that it read."""
+    reached: Mapping[str, int] = field(default_factory=dict)
+    """Offsets to which ranges were read, where a worker reads them itself (`sources.direct_frame`)."""
 
     def encode(self) -> bytes:
         """The value of a tally row."""
         document: dict[str, Any] = {"read": self.read, "skipped": dict(self.skipped), "notes": dict(self.notes)}
         if self.sizes.largest:
             document["sizes"] = [self.sizes.mean, self.sizes.largest]
+        if self.reached:
+            document["reached"] = dict(self.reached)
         if self.tables:
             document["tables"] = [[each.source_index, list(each.table), each.where] for each in self.tables]
         if self.error is not None:
@@ -140,4 +144,5 @@ class Tally:
         document = orjson.loads(value)
         tables = tuple(SeenTable.of(each) for each in document.get("tables", ()))
         sizes = RecordSizes(*document.get("sizes", ()))
-        return cls(document["read"], document["skipped"], document["notes"], document.get("error"), tables, sizes)
+        counts = document["read"], document["skipped"], document["notes"]
+        return cls(*counts, document.get("error"), tables, sizes, document.get("reached", {}))

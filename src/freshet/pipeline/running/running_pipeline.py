@@ -37,6 +37,7 @@ from freshet.pipeline.identity.checkpoint_topics import claim_topics
 from freshet.pipeline.identity.open_checkpoint import open_checkpoint
 from freshet.pipeline.running.progress import ProgressHub
 from freshet.pipeline.running.restarts import Restart, RestartRule
+from freshet.pipeline.sources.direct_frame import taken_directly
 from freshet.pipeline.sources.outcome_frame import outcome_frame
 from freshet.pipeline.sources.raw_frame import sets_poll_records
 from freshet.pipeline.sources.table_frame import followed_frame
@@ -124,6 +125,7 @@ class RunningPipeline:
             compaction=config.compaction,
             writes_all_batches=True,
             follows_polls=not any(sets_poll_records(source) for source in config.sources),
+            direct=None if config.follows_tables else taken_directly(config),
         )
         for unread in self._unread:
             writer.arrow.saw(unread.sizes)

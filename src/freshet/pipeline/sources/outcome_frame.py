@@ -59,6 +59,11 @@ def outcome_frame(
 def decoded_frame(records: DataFrame, config: PipelineConfig, source_index: int) -> DataFrame:
     """The outcomes of a frame of `sources`, streaming or not."""
     rows, plan = _decoded_rows(records, config, source_index)
+    return selected_rows(rows, plan, config)
+
+
+def selected_rows(rows: DataFrame, plan: DecodePlan, config: PipelineConfig) -> DataFrame:
+    """What a decoder gave, with the columns that `select` computes."""
     if not plan.expressions:
         return rows
     selected = select_columns(rows, plan)

@@ -52,6 +52,29 @@ class ActiveQuery:
                 found.append(field.get(stream))
         return found
 
+    def kafka_ranges(self) -> list[tuple[int, list[tuple[str, int, int, int]]]] | None:
+        """What the plan of the batch reads: of each source with records, by its number, the ranges of its tasks as
+        (topic, partition, first offset, offset behind the last). None where a source is not Kafka."""
+        sources = self._query.sources()
+        leaves = self._query.lastExecution().executedPlan().collectLeaves()
+        found = []
+        for leaf in (leaves.apply(index) for index in range(leaves.size())):
+            if leaf.getClass().getSimpleName() != "MicroBatchScanExec":
+                continue  # a source that has nothing
+            stream = leaf.stream()
+            if stream.getClass().getSimpleName() != "KafkaMicroBatchStream":
+                return None
+            number = next(index for index in range(sources.size()) if sources.apply(index).equals(stream))
+            parts = leaf.inputPartitions()
+            ranges = []
+            for part in (parts.apply(index).offsetRange() for index in range(parts.size())):
+                place = part.topicPartition()
+                ranges.append(
+                    (str(place.topic()), int(place.partition()), int(part.fromOffset()), int(part.untilOffset()))
+                )
+            found.append((number, ranges))
+        return found
+
     def checkpoint(self) -> str:
         """The folder of the checkpoint, as a URI."""
         return str(self._query.resolvedCheckpointRoot())
@@ -61,4 +84,14 @@ class ActiveQuery:
 
         `collect` of the frame of a batch would analyse, optimise and plan all of it again: 50 ms more of a small batch.
         """
-        return [bytes(row.getBinary(0)) for row in self._query.lastExecution().executedPlan().executeCollect()]
+        return _binary(self._query.lastExecution().executedPlan())
+
+
+def collected_binary(frame: DataFrame) -> list[bytes]:
+    """Runs a frame of its own and gives the only column of its rows."""
+    classic: Any = frame
+    return _binary(classic._jdf.queryExecution().executedPlan())
+
+
+def _binary(plan: Any) -> list[bytes]:
+    return [bytes(row.getBinary(0)) for row in plan.executeCollect()]

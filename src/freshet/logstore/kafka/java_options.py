@@ -1,0 +1,81 @@
+"""Options of the Java client, which Spark's Kafka source takes, as settings of librdkafka.
+
+Those that say how to connect (`kafka.security.protocol`, `kafka.sasl.jaas.config`, …) are translated, as far as
+librdkafka has a word for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+PREFIX: Final = "kafka."
+"""Options of Spark's source that begin so belong to the client."""
+
+_SAME: Final[tuple[str, ...]] = (
+    "bootstrap.servers", "security.protocol", "client.id", "client.dns.lookup", "ssl.cipher.suites",
+    "sasl.kerberos.service.name",
+)  # fmt: skip
+_PEM_FILES: Final[Mapping[str, str]] = {"ssl.truststore": "ssl.ca.location", "ssl.keystore": "ssl.keystore.location"}
+
+_USER_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_JAAS_VALUE: Final = r"""\b%s\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"""
+
+_TRANSLATED: Final = frozenset({
+    *_SAME, "sasl.mechanism", "sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.type",
+    "ssl.endpoint.identification.algorithm", "isolation.level", "group.id",
+})  # fmt: skip
+_PACE: Final = re.compile(
+    r"(fetch|retry|reconnect|metadata|connections|request|default\.api|max\.(poll|partition\.fetch)|socket)\..*"
+    r"|(receive|send)\.buffer\.bytes|check\.crcs|client\.rack|(session|heartbeat)\..*"
+)
+"""Options of the Java client that say how often, how much and how long: another client has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Settings of a librdkafka client, or why there are none."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    untranslated: str | None = None
+    """The option of the Java client that librdkafka has no word for; a client without it would be refused."""
+
+
+def client_settings(options: Mapping[str, str]) -> ClientSettings:
+    """Options of Spark's Kafka source as settings of librdkafka; what does not concern the connection is left out."""
+    given = {key.removeprefix(PREFIX): value for key, value in options.items() if key.startswith(PREFIX)}
+    values = {key: given[key] for key in _SAME if key in given}
+    mechanism = given.get("sasl.mechanism", "GSSAPI").upper()
+    if given.get("security.protocol", "").upper().startswith("SASL"):
+        user, password = (_jaas(given.get("sasl.jaas.config", ""), name) for name in ("username", "password"))
+        if mechanism not in _USER_MECHANISMS or user is None or password is None:
+            return ClientSettings(untranslated=f"{PREFIX}sasl.mechanism = {mechanism}")
+        values |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+    for store, setting in _PEM_FILES.items():
+        if f"{store}.location" in given:
+            if given.get(f"{store}.type", "JKS").upper() != "PEM" or store == "ssl.keystore":
+                return ClientSettings(untranslated=f"{PREFIX}{store}.location")
+            values[setting] = given[f"{store}.location"]
+    if "ssl.endpoint.identification.algorithm" in given:
+        values["ssl.endpoint.identification.algorithm"] = given["ssl.endpoint.identification.algorithm"] or "none"
+    return ClientSettings(values)
+
+
+def java_client_option(options: Mapping[str, str]) -> str | None:
+    """The first option of Spark's Kafka source that only the Java client can follow; None where there is none."""
+    untranslated = client_settings(options).untranslated
+    if untranslated is not None:
+        return untranslated
+    given = [key.removeprefix(PREFIX) for key in options if key.startswith(PREFIX)]
+    return next((f"{PREFIX}{key}" for key in given if key not in _TRANSLATED and not _PACE.fullmatch(key)), None)
+
+
+def _jaas(config: str, name: str) -> str | None:
+    """A value of a JAAS line such as `… PlainLoginModule required username="u" password="p";`."""
+    match = re.search(_JAAS_VALUE % name, config)
+    if match is None:
+        return None
+    quoted = match[1] if match[1] is not None else match[2]
+    return match[3] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)

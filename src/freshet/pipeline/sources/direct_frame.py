@@ -1,0 +1,156 @@
+"""Kafka sources whose records the Python workers read themselves: no record goes through the JVM.
+
+    Spark plans a batch (offsets, limits, checkpoint) ─ ranges of its plan ─ a task for each ─ RangeReader ─ decoder
+
+Spark's own frame of the batch is not run then; what follows the decoder is the same. Each task says how far it came
+with the rows that it gives (`Tally.reached`), and the driver compares that with the ranges (`batch.direct_reads`).
+
+Measured, 646-byte Debezium records: see docs/benchmarks.md, W9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+
+from freshet.logstore.kafka.java_options import client_settings
+from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress, RangeReader
+from freshet.pipeline.batch.direct_reads import Ranges, range_name
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
+from freshet.pipeline.config.rules import why_spark_reads
+from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode.decoder import RecordDecoder
+from freshet.pipeline.decode.outcomes import Tally
+from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.planning import plan_decoding, spark_expressions
+from freshet.pipeline.errors.repeating_errors import error_document
+from freshet.pipeline.sources.outcome_frame import outcome_struct, selected_rows
+from freshet.pipeline.sources.select.projection import read_references
+from freshet.pipeline.spark.arrow_map import KeptColumns
+from freshet.storage.exceptions import NotFoundError
+
+RECORDS_MIN: Final = 20_000
+"""Batches with fewer records are left to Spark, whose plan is made once: another one takes 0.1 s."""
+
+PASSED_OVER: Final = "offsets that were not in Kafka any more (failOnDataLoss is false)"
+_TIMEOUT_MS: Final = 120_000
+"""Spark's own, `kafkaConsumer.pollTimeoutMs`, where nothing else is said (`spark.network.timeout`)."""
+_ISOLATION: Final = "isolation.level"
+_JAVA_ISOLATION: Final = "read_uncommitted"
+"""The default of the Java client; that of librdkafka is the other one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectClient:
+    """How the workers reach the brokers of one source."""
+
+    settings: tuple[tuple[str, str], ...]
+    timeout_s: float
+    takes_losses: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DirectSources:
+    """The sources of a pipeline as the workers read them."""
+
+    config: PipelineConfig
+    clients: tuple[DirectClient, ...]
+
+    def takes(self, ranges: Ranges) -> bool:
+        """Whether the workers read a batch of these ranges."""
+        if all(source.read == "python" for source in self.config.sources):
+            return True
+        return sum(max(0, each.end - each.start) for of in ranges.values() for each in of) >= RECORDS_MIN
+
+    def frame(self, spark: SparkSession, ranges: Ranges) -> DataFrame:
+        """The outcomes of the records of these ranges: those of `outcome_frame`, but for how they are read."""
+        frames = [self._of_source(spark, index, of) for index, of in sorted(ranges.items()) if of]
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionByName(frame)
+        return whole
+
+    def _of_source(self, spark: SparkSession, index: int, ranges: Sequence[OffsetRange]) -> DataFrame:
+        references = read_references(spark, spark_expressions(self.config.sources[index]))
+        plan = plan_decoding(self.config, index, references)
+        numbers = spark.range(0, len(ranges), 1, len(ranges))
+        reader = RangeDecoder(self.clients[index], tuple(ranges), plan)
+        rows = KeptColumns([F.col("id")]).map_in_arrow(numbers, reader, outcome_struct(plan))
+        return selected_rows(rows, plan, self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDecoder:
+    """Takes numbers of ranges, gives outcomes of their records; a value that travels to the workers."""
+
+    client: DirectClient
+    ranges: tuple[OffsetRange, ...]
+    plan: DecodePlan
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """As `ArrowFunction`."""
+        decoder = RecordDecoder(self.plan)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                wanted = self.ranges[number]
+                progress = RangeProgress(wanted.start)
+                try:
+                    yield from decoder(_raw(wanted, _reader(self.client).read(wanted, progress)))
+                except NotFoundError as error:  # another attempt would not find it either
+                    yield decoder.tally(Tally(error=error_document(error)))
+                    return
+                notes = {PASSED_OVER: progress.passed_over} if progress.passed_over else {}
+                reached = {range_name(self.plan.source_index, number): progress.reached}
+                yield decoder.tally(Tally(notes=notes, reached=reached))
+
+
+def taken_directly(config: PipelineConfig) -> DirectSources | None:
+    """The sources as the workers read them; None where Spark has to read one of them."""
+    if any(map(_is_read_by_spark, config.sources)):
+        return None
+    return DirectSources(config, tuple(_client(source) for source in config.sources))
+
+
+def _is_read_by_spark(source: SourceConfig) -> bool:
+    if source.kafka is None or source.read == "spark":
+        return True
+    return why_spark_reads(source.select, revealed(source.kafka)) is not None
+
+
+def _client(source: SourceConfig) -> DirectClient:
+    options = revealed(source.kafka or {})
+    lowered = {key.lower(): value for key, value in options.items()}
+    isolation = lowered.get(f"kafka.{_ISOLATION}", _JAVA_ISOLATION).lower()
+    settings = {**client_settings(options).values, _ISOLATION: isolation}
+    timeout_ms = float(lowered.get("kafkaconsumer.polltimeoutms", _TIMEOUT_MS))
+    takes_losses = lowered.get("failondataloss", "true").lower() == "false"
+    return DirectClient(tuple(sorted(settings.items())), timeout_ms / 1000, takes_losses)
+
+
+@lru_cache(8)
+def _reader(client: DirectClient) -> RangeReader:
+    """The one of this process: workers live for many batches."""
+    return RangeReader(dict(client.settings), timeout_s=client.timeout_s, takes_losses=client.takes_losses)
+
+
+def _raw(wanted: OffsetRange, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The records in the columns of `raw_records`."""
+    for batch in batches:
+        count = batch.num_rows
+        columns: dict[str, Any] = {
+            raw_records.KEY: batch.column("key"),
+            raw_records.VALUE: batch.column("value"),
+            raw_records.TOPIC: pa.repeat(pa.scalar(wanted.topic), count),
+            raw_records.KAFKA_PARTITION: pa.array(np.full(count, wanted.partition, np.int32)),
+            raw_records.OFFSET: batch.column("offset"),
+            raw_records.TIMESTAMP: batch.column("timestamp"),
+            raw_records.RANK: pa.array(np.zeros(count, np.int64)),
+        }
+        yield pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,264 @@
+"""Records that the Python workers read themselves, of a real broker: the same tables as with Spark's source.
+
+Run by `test_direct_reads` in a process of its own: the session has the jars of Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from freshet import Catalog
+from freshet.jobs.demo.kafka_broker import ForeignBroker
+from freshet.pipeline.batch import query_run
+from freshet.pipeline.batch.direct_reads import Ranges
+from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.running.progress import Progress
+from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.sources.direct_frame import PASSED_OVER, DirectSources
+from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.spark.session import SHORT_LIVED, create_session
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+_NUMBERS = itertools.count()
+Rows = dict[int, str]
+
+
+class Topic:
+    """A topic with two partitions, and what was sent to it."""
+
+    def __init__(self, broker: ForeignBroker, **config: str) -> None:
+        self.broker, self.name = broker, f"direct-{os.getpid()}-{next(_NUMBERS)}"
+        broker.create_topic(
+            self.name, kafka_partitions=2, config={name.replace("_", "."): config[name] for name in config}
+        )
+        self.settings = {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5}
+
+    def send(self, *records: tuple[int, str], producer: Producer | None = None) -> None:
+        own = producer or Producer(self.settings)
+        for key, text in records:
+            value = json.dumps({"id": key, "v": text}).encode()
+            own.produce(self.name, value, key=str(key).encode(), partition=key % 2)
+        assert own.flush(60) == 0
+
+    def transaction(self, name: str) -> Producer:
+        producer = Producer({**self.settings, "transactional.id": f"{self.name}-{name}"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        return producer
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        admin = AdminClient(self.settings)
+        place = TopicPartition(self.name, partition, offset)
+        admin.delete_records([place])[place].result(60)
+
+
+def run(
+    spark: SparkSession, folder: Path, topic: Topic, read: str, trigger: str = "{available_now: true}", **options: Any
+) -> list[Progress]:
+    """One run of a pipeline to the end of the topic."""
+    kafka = {"kafka.bootstrap.servers": topic.broker.bootstrap_servers, "subscribe": topic.name, **options}
+    kafka.setdefault("startingOffsets", "earliest")
+    file = folder / f"{read}.yaml"
+    file.write_text(
+        f"""
+name: {read}
+sources:
+  - kafka: {json.dumps(kafka)}
+    format: json
+    read: {read}
+table:
+  warehouse: "{folder}/lake"
+  name: db.{read}
+  columns: {{id: BIGINT, v: STRING}}
+  primary_key: [id]
+  options: {{bucket: 2}}
+trigger: {trigger}
+checkpoint: "{folder}/checkpoint-{read}"
+"""
+    )
+    reported: list[Progress] = []
+    Runner(spark, load_pipelines([file]), on_progress=reported.append).run()
+    return reported
+
+
+def rows(folder: Path, read: str) -> Rows:
+    found = Catalog(f"{folder}/lake").table(f"db.{read}").scan().to_arrow().to_pylist()
+    return {row["id"]: row["v"] for row in found}
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = create_session("direct", settings=SHORT_LIVED, master="local[2]", jars=ensure_jars(SPARK_GROUP))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(autouse=True)
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[Ranges]:
+    """The ranges that were read without Spark: a batch that was not would prove nothing."""
+    found: list[Ranges] = []
+    frame = DirectSources.frame
+
+    def noted(self: DirectSources, spark: SparkSession, ranges: Ranges) -> Any:
+        found.append(ranges)
+        return frame(self, spark, ranges)
+
+    monkeypatch.setattr(DirectSources, "frame", noted)
+    return found
+
+
+def both(spark: SparkSession, folder: Path, topic: Topic, taken: list[Ranges], **options: Any) -> Rows:
+    """What both readers make of the topic, which must be the same."""
+    run(spark, folder, topic, "spark", **options)
+    assert not taken
+    run(spark, folder, topic, "python", **options)
+    assert taken
+    found = rows(folder, "python")
+    assert found == rows(folder, "spark")
+    return found
+
+
+def test_batches_with_limits_and_a_second_run(
+    spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, taken: list[Ranges]
+) -> None:
+    topic = Topic(kafka_broker)
+    topic.send(*((key, f"a{key}") for key in range(300)))
+    both(spark, tmp_path, topic, taken, maxOffsetsPerTrigger="70", minPartitions="5")
+    assert len(taken) >= 5, "batches"
+    assert max(len(each) for ranges in taken for each in ranges.values()) > 2, "a partition in several tasks"
+    topic.send(*((key, f"b{key}") for key in range(0, 300, 3)))
+    taken.clear()
+    found = both(spark, tmp_path, topic, taken)
+    assert found == {key: f"{'a' if key % 3 else 'b'}{key}" for key in range(300)}
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_transactions(
+    spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, taken: list[Ranges], isolation: str
+) -> None:
+    """Markers end the partitions, some of aborted transactions; one transaction is open."""
+    topic = Topic(kafka_broker)
+    topic.send((0, "plain"), (1, "plain"))
+    committed = topic.transaction("committed")
+    topic.send((2, "committed"), (3, "committed"), producer=committed)
+    committed.commit_transaction(60)
+    aborted = topic.transaction("aborted")
+    topic.send((4, "aborted"), (5, "aborted"), (0, "aborted"), producer=aborted)
+    aborted.abort_transaction(60)
+    found = both(spark, tmp_path, topic, taken, **{"kafka.isolation.level": isolation})
+    sees_all = isolation == "read_uncommitted"
+    assert found.get(4) == ("aborted" if sees_all else None)
+    assert found[0] == ("aborted" if sees_all else "plain") and found[3] == "committed"
+    is_open = topic.transaction("open")
+    topic.send((6, "open"), (7, "open"), producer=is_open)
+    topic.send((8, "behind"), (9, "behind"))
+    taken.clear()
+    run(spark, tmp_path, topic, "spark", **{"kafka.isolation.level": isolation})
+    run(spark, tmp_path, topic, "python", **{"kafka.isolation.level": isolation})
+    assert rows(tmp_path, "python") == rows(tmp_path, "spark")
+    assert (6 in rows(tmp_path, "python")) is sees_all
+    is_open.abort_transaction(60)
+    run(spark, tmp_path, topic, "spark", **{"kafka.isolation.level": isolation})
+    run(spark, tmp_path, topic, "python", **{"kafka.isolation.level": isolation})
+    found = rows(tmp_path, "python")
+    assert found == rows(tmp_path, "spark") and found[8] == "behind"
+
+
+def test_a_compacted_topic(
+    spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, taken: list[Ranges]
+) -> None:
+    """Offsets have gaps, and the last ones of the older segments are gone."""
+    config = {"cleanup_policy": "compact", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.001"}
+    topic = Topic(kafka_broker, **config, max_compaction_lag_ms="100")
+    for number in range(4):
+        topic.send(*((key, f"{number}-{key}") for key in range(40)))
+        time.sleep(0.3)
+    topic.send((1000, "last"), (1001, "last"))
+    found = both(spark, tmp_path, topic, taken, maxOffsetsPerTrigger="33")
+    assert found == {key: f"3-{key}" for key in range(40)} | {1000: "last", 1001: "last"}
+
+
+def test_large_records(spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, taken: list[Ranges]) -> None:
+    topic, chance = Topic(kafka_broker), random.Random(3)
+    topic.send(*((key, chance.randbytes(50_000).hex()) for key in range(60)))
+    assert len(both(spark, tmp_path, topic, taken)) == 60
+
+
+def test_records_that_are_deleted_while_a_query_stands_still(
+    spark: SparkSession,
+    kafka_broker: ForeignBroker,
+    tmp_path: Path,
+    taken: list[Ranges],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark finds them there when it plans; when the tasks read they are gone."""
+    topic = Topic(kafka_broker)
+    topic.send(*((key, "a") for key in range(100)))
+
+    def after_planning(do: Callable[[], None]) -> None:
+        planned = query_run.planned_ranges
+
+        def late(query: Any) -> Ranges | None:
+            ranges = planned(query)
+            do()
+            return ranges
+
+        monkeypatch.setattr(query_run, "planned_ranges", late)
+
+    after_planning(lambda: topic.delete_before(0, 20))
+    with pytest.raises(
+        PipelineFailedError, match="partition 0 offsets 0 to 50: offset 0 is not in Kafka, which has 20"
+    ):
+        run(spark, tmp_path, topic, "python")
+    assert rows(tmp_path, "python") == {}
+    monkeypatch.undo()
+    topic.send((200, "b"), (201, "b"))
+    lost = Topic(kafka_broker)
+    lost.send(*((key, "a") for key in range(100)))
+    after_planning(lambda: lost.delete_before(0, 20))
+    (tmp_path / "lossy").mkdir()
+    reported = run(spark, tmp_path / "lossy", lost, "python", failOnDataLoss="false")
+    assert set(rows(tmp_path / "lossy", "python")) == {key for key in range(100) if key % 2 or key >= 40}
+    assert sum(each.report.result.notes.get(PASSED_OVER, 0) for each in reported) == 20
+
+
+def test_a_task_that_stops_too_early_commits_nothing(
+    spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic(kafka_broker)
+    topic.send(*((key, "a") for key in range(10)))
+    frame = DirectSources.frame
+
+    def half(self: DirectSources, session: SparkSession, ranges: Ranges) -> Any:
+        return frame(self, session, {index: of[:1] for index, of in ranges.items()})
+
+    monkeypatch.setattr(DirectSources, "frame", half)
+    with pytest.raises(PipelineFailedError, match="the task that read them came to offset 0; nothing was committed"):
+        run(spark, tmp_path, topic, "python")
+    assert rows(tmp_path, "python") == {}
+
+
+def test_small_batches_are_left_to_spark(
+    spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, taken: list[Ranges]
+) -> None:
+    topic = Topic(kafka_broker)
+    topic.send((1, "a"))
+    run(spark, tmp_path, topic, "auto")
+    assert not taken and rows(tmp_path, "auto") == {1: "a"}
+    topic.send(*((key, "b") for key in range(20_000)))
+    run(spark, tmp_path, topic, "auto")
+    assert taken and len(rows(tmp_path, "auto")) == 20_000
