@@ -40,12 +40,13 @@ class Part:
     marks: str
     words: tuple[str, ...] = ()
     """Markers of which a file names at least one, or it has none of these tests and is not even read."""
+    module: str = "pytest"
 
 
 PARTS = (
     Part("without Spark, Kafka and Paimon", "not (spark or kafka or judge)"),
     Part("with Paimon", "judge and not (spark or kafka)", ("judge",)),
-    Part("with Spark or Kafka", "spark or kafka", ("spark", "kafka")),
+    Part("with Spark or Kafka", "spark or kafka", ("spark", "kafka"), "tests.kit.abrupt_end"),
 )
 
 
@@ -57,12 +58,13 @@ def command(part: Part, arguments: Sequence[str]) -> list[str]:
     marks = f"({own.m}) and ({part.marks})" if own.m else part.marks
     cache = f"cache_dir=.pytest_cache/{PARTS.index(part)}"
     kept = "tmp_path_retention_policy=failed"
-    return [sys.executable, "-m", "pytest", "-m", marks, "-o", cache, "-o", kept, *others]
+    return [sys.executable, "-m", part.module, "-m", marks, "-o", cache, "-o", kept, *others]
 
 
 def environment(given: Mapping[str, str], folder: Path | None) -> dict[str, str]:
     """What the processes get, and the hundreds that they start: each of those would compile its imports again."""
     kept = {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kept.setdefault("PYTHONFAULTHANDLER", "1")  # a process that crashes says where
     return kept if folder is None else {**kept, "TMPDIR": str(folder)}
 
 

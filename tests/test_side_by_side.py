@@ -75,8 +75,9 @@ def test_files_without_the_markers_of_a_part_are_not_read(tmp_path: Path) -> Non
 
 def test_bytecode_is_kept_whoever_asks_for_none(tmp_path: Path) -> None:
     given = {"PYTHONDONTWRITEBYTECODE": "1", "HOME": "x"}
-    assert environment(given, None) == {"HOME": "x"}
-    assert environment(given, tmp_path) == {"HOME": "x", "TMPDIR": str(tmp_path)}
+    kept = {"HOME": "x", "PYTHONFAULTHANDLER": "1"}
+    assert environment(given, None) == kept
+    assert environment(given, tmp_path) == {**kept, "TMPDIR": str(tmp_path)}
 
 
 def test_files_lie_in_memory_only_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
