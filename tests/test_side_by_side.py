@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from tests.__main__ import FOLDER_PREFIX, PARTS, command, environment, exit_code
 from tests.kit.hypothesis_profile import ALL_EXAMPLES, examples
 from tests.kit.marked_files import names_any
 
+REPOSITORY = Path(__file__).parents[1]
 TESTS = """
 import pytest
 
@@ -41,7 +43,14 @@ def test_each_test_runs_in_one_part(tmp_path: Path) -> None:
     asked = ["-m", "slow or judge", "--collect-only", "-q", "-c", "/dev/null", "."]
     found = []
     for part in PARTS:
-        listed = subprocess.run(command(part, asked), cwd=tmp_path, capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            command(part, asked),
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         found.append([line.split("::test_")[1] for line in listed.stdout.splitlines() if "::" in line])
     assert found == [["slow"], ["judge"], ["slow_spark", "two"]]
 
