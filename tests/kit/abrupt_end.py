@@ -2,7 +2,7 @@
 
 For tests with Spark and Kafka. Tests of fatal errors and killed brokers leave clients of librdkafka behind, as
 confluent-kafka loses an exception there, and what its traceback holds; their threads and those of py4j go on while
-Python ends. A request of such a client that is answered then ends the process with SIGSEGV, after all tests have passed.
+Python ends. A request of such a client that is answered then ends the process with SIGSEGV after all tests have passed.
 How programs of users end is tested where they are started as programs.
 """
 
