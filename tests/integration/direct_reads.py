@@ -35,6 +35,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 _NUMBERS = itertools.count()
 Rows = dict[int, str]
+KEYED = "primary_key: [id], options: {bucket: 2}"
+KINDS = {
+    "partitions": "primary_key: [v, id], partition_by: [v], options: {bucket: 2}",
+    "dynamic": "primary_key: [id], options: {bucket: -1}",
+    "dynamic, partitions": "primary_key: [v, id], partition_by: [v], options: {bucket: -1}",
+    "moving": "primary_key: [id], partition_by: [v], options: {bucket: -1}",
+    "postponed": "primary_key: [id], options: {bucket: -2}",
+    "append": "options: {bucket: -1}",
+    "append, buckets": "options: {bucket: 3, bucket-key: id}",
+}
 
 
 class Topic:
@@ -67,9 +77,9 @@ class Topic:
 
 
 def run(
-    spark: SparkSession, folder: Path, topic: Topic, read: str, trigger: str = "{available_now: true}", **options: Any
+    spark: SparkSession, folder: Path, topic: Topic, read: str, table: str = KEYED, select: str = "{}", **options: Any
 ) -> list[Progress]:
-    """One run of a pipeline to the end of the topic."""
+    """One run of a pipeline to the end of the topic; `options` are those of the source."""
     kafka = {"kafka.bootstrap.servers": topic.broker.bootstrap_servers, "subscribe": topic.name, **options}
     kafka.setdefault("startingOffsets", "earliest")
     file = folder / f"{read}.yaml"
@@ -80,13 +90,10 @@ sources:
   - kafka: {json.dumps(kafka)}
     format: json
     read: {read}
-table:
-  warehouse: "{folder}/lake"
-  name: db.{read}
-  columns: {{id: BIGINT, v: STRING}}
-  primary_key: [id]
-  options: {{bucket: 2}}
-trigger: {trigger}
+    select: {select}
+table: {{warehouse: "{folder}/lake", name: db.{read}, columns: {{id: BIGINT, v: STRING}}, {table}}}
+dead_letters: db.{read}_dead
+trigger: {{available_now: true}}
 checkpoint: "{folder}/checkpoint-{read}"
 """
     )
@@ -113,9 +120,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Ranges]:
     found: list[Ranges] = []
     frame = DirectSources.frame
 
-    def noted(self: DirectSources, spark: SparkSession, ranges: Ranges) -> Any:
+    def noted(self: DirectSources, spark: SparkSession, ranges: Ranges, rule: Any) -> Any:
         found.append(ranges)
-        return frame(self, spark, ranges)
+        return frame(self, spark, ranges, rule)
 
     monkeypatch.setattr(DirectSources, "frame", noted)
     return found
@@ -243,8 +250,8 @@ def test_a_task_that_stops_too_early_commits_nothing(
     topic.send(*((key, "a") for key in range(10)))
     frame = DirectSources.frame
 
-    def half(self: DirectSources, session: SparkSession, ranges: Ranges) -> Any:
-        return frame(self, session, {index: of[:1] for index, of in ranges.items()})
+    def half(self: DirectSources, session: SparkSession, ranges: Ranges, rule: Any) -> Any:
+        return frame(self, session, {index: of[:1] for index, of in ranges.items()}, rule)
 
     monkeypatch.setattr(DirectSources, "frame", half)
     with pytest.raises(PipelineFailedError, match="the task that read them came to offset 0; nothing was committed"):
@@ -262,3 +269,39 @@ def test_small_batches_are_left_to_spark(
     topic.send(*((key, "b") for key in range(20_000)))
     run(spark, tmp_path, topic, "auto")
     assert taken and len(rows(tmp_path, "auto")) == 20_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_table(
+    spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, taken: list[Ranges], kind: str
+) -> None:
+    """Two batches each, some records of which are dead letters."""
+    topic = Topic(kafka_broker)
+    for _ in range(2):
+        topic.send(*((key, "abc"[key % 3]) for key in range(40)))
+        producer = Producer(topic.settings)
+        for text in (b"no JSON", b'{"id": "x", "v": "a"}'):
+            producer.produce(topic.name, text, partition=0)
+        assert producer.flush(60) == 0
+        for read in ("spark", "python"):
+            reported = run(spark, tmp_path, topic, read, KINDS[kind])
+            assert sum(each.report.result.dead_count for each in reported) == 2
+    assert taken
+    tables = {read: Catalog(f"{tmp_path}/lake").table(f"db.{read}") for read in ("spark", "python")}
+    for table in tables.values():
+        table.compact(full=True)
+    found = {read: sorted(map(repr, table.scan().to_arrow().to_pylist())) for read, table in tables.items()}
+    assert found["python"] == found["spark"] and len(found["spark"]) == (80 if "append" in kind else 40)
+    counts = [Catalog(f"{tmp_path}/lake").table(f"db.{read}_dead").scan().count() for read in tables]
+    assert counts == [4, 4]
+
+
+def test_columns_that_spark_computes(
+    spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, taken: list[Ranges]
+) -> None:
+    topic = Topic(kafka_broker)
+    topic.send(*((key, "a") for key in range(40)))
+    for read in ("spark", "python"):
+        run(spark, tmp_path, topic, read, select='{id: id + 1000, v: "concat(v, _topic)"}')
+    assert taken and rows(tmp_path, "python") == rows(tmp_path, "spark")
+    assert rows(tmp_path, "python")[1000] == f"a{topic.name}"

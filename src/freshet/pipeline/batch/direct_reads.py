@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from freshet.logstore.kafka.range_reader import OffsetRange
+from freshet.pipeline.batch.packed_rows import PackRule
 from freshet.pipeline.batch.task_result import TaskResult
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.spark.active_query import ActiveQuery
@@ -26,8 +28,12 @@ class DirectReads(Protocol):
     def takes(self, ranges: Ranges) -> bool:
         """Whether a batch of these ranges is read so."""
 
-    def frame(self, spark: SparkSession, ranges: Ranges) -> DataFrame:
-        """The outcomes of the records of these ranges; each task says in a tally how far it came (`range_name`)."""
+    def packed_schema(self) -> pa.Schema | None:
+        """The columns of the outcomes, where they need nothing of Spark and may be packed."""
+
+    def frame(self, spark: SparkSession, ranges: Ranges, rule: PackRule | None) -> DataFrame:
+        """The outcomes of the records of these ranges, packed where there is a rule; each task says in a tally how far
+        it came (`range_name`)."""
 
 
 def planned_ranges(query: ActiveQuery) -> Ranges | None:

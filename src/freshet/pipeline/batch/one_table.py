@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.batch.assigner_task import AssignerTask
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.direct_reads import DirectReads
 from freshet.pipeline.batch.mover_task import MoverTask
+from freshet.pipeline.batch.packed_rows import PackedTasks, PackRule
 from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
+from freshet.pipeline.decode.outcomes import DATA_PREFIX
 from freshet.pipeline.spark.arrow_map import schema_text
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.table import Table, TableHandle
@@ -77,6 +80,17 @@ class OneTableJob:
         rows = routing.crossing.map_in_arrow(distributed, task, RESULT_SPARK_SCHEMA)
         return rows, routing.task_count
 
+    def packed(self, spark: SparkSession, schema: pa.Schema) -> PackedTasks | None:
+        """As `BatchJob` says."""
+        routing = self._outcomes(spark, schema.names)
+        if routing.task is None or routing.assigners is not None or self._decoded_options.has_postponed_buckets:
+            return None
+        decoded = self._commit.decoded
+        indexes = {name: index for index, name in enumerate(decoded.column_names)}
+        partition_columns = tuple(f"{DATA_PREFIX}{indexes[name]}" for name in decoded.partition_keys)
+        rule = PackRule(partition_columns, routing.bucket_count is not None, routing.task_count)
+        return PackedTasks(rule, lambda pins: self._task(routing, pins[0]), schema)
+
     def _plan(self, frame: DataFrame) -> Routing:
         """The routing of this frame, planned once per schema of table and frame."""
         identity = (self._commit.table.schema.id, schema_text(frame))
@@ -86,13 +100,21 @@ class OneTableJob:
 
     def _route(self, frame: DataFrame) -> Routing:
         spark, table = frame.sparkSession, self._commit.table
-        tasks = TaskPlan(
+        if is_outcomes(frame.columns):
+            return self._outcomes(spark, frame.columns)
+        is_rescaled = table.engine.is_rescaled()
+        return route_rows(frame, table.schema, table.options, self._task_plan(spark), is_rescaled=is_rescaled)
+
+    def _task_plan(self, spark: SparkSession) -> TaskPlan:
+        return TaskPlan(
             shuffle_partitions=self._tasks_max or int(spark.conf.get(_SHUFFLE_PARTITIONS) or "200"),
             parallelism=spark.sparkContext.defaultParallelism,
         )
-        names, is_rescaled = frame.columns, table.engine.is_rescaled()
-        if not is_outcomes(names):
-            return route_rows(frame, table.schema, table.options, tasks, is_rescaled=is_rescaled)
+
+    def _outcomes(self, spark: SparkSession, names: Sequence[str]) -> Routing:
+        """The routing of a frame of outcomes with these columns."""
+        table, tasks = self._commit.table, self._task_plan(spark)
+        is_rescaled = table.engine.is_rescaled()
         self._commit.refuse_other_columns()
         is_rescaled = is_rescaled or self._decoded_options.bucket != table.options.bucket
         return route_outcomes(names, self._commit.decoded, self._decoded_options, tasks, is_rescaled=is_rescaled)

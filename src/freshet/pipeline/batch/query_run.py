@@ -31,9 +31,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from freshet.pipeline.batch.arrow_batches import ArrowBatches
+from freshet.pipeline.batch.arrow_batches import BATCH_BYTES, ArrowBatches
 from freshet.pipeline.batch.background_rounds import joined_report
 from freshet.pipeline.batch.batch_pin import BatchPin, hand_over
 from freshet.pipeline.batch.batch_report import BatchReport
@@ -42,6 +43,7 @@ from freshet.pipeline.batch.dead_letters import DeadLetterCommit
 from freshet.pipeline.batch.direct_reads import DirectReads, Ranges, planned_ranges, refuse_unread
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.lap_clock import LapClock
+from freshet.pipeline.batch.packed_rows import PackedTasks
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import TaskResult, sum_results
 from freshet.pipeline.batch.whole_job import run_whole_job
@@ -55,6 +57,7 @@ from freshet.pipeline.identity.missing_batches import refuse_missing_batches
 from freshet.pipeline.identity.open_checkpoint import open_checkpoint
 from freshet.pipeline.identity.read_digest import ReadDigests
 from freshet.pipeline.spark.active_query import ActiveQuery, collected_binary
+from freshet.pipeline.spark.batch_settings import batch_settings
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitTrace, CompactionLimit
@@ -72,6 +75,9 @@ class BatchJob(Protocol):
         `pins` are those of the batch by the index of the table; None for the plan of a query, whose tasks find those
         of each batch (`pin_of_this_task`).
         """
+
+    def packed(self, spark: SparkSession, schema: pa.Schema) -> PackedTasks | None:
+        """The tasks for outcomes of this schema that come packed; None where they have to cross as rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +244,7 @@ class QueryRun:
     ) -> tuple[list[bytes], int]:
         """The results of the tasks, and how many tasks there are at most."""
         if ranges is not None and self._direct is not None:
-            rows, task_count = self._job.tasks(self._direct.frame(frame.sparkSession, ranges), pins)
-            return collected_binary(rows), task_count
+            return self._collect_direct(self._direct, frame.sparkSession, ranges, pins)
         if self._planned_tasks is not None:
             if run is None:
                 raise InvalidRequestError("a frame of with_tasks runs in a streaming query; this batch belongs to none")
@@ -248,6 +253,19 @@ class QueryRun:
         with self.arrow.in_force(frame.sparkSession):
             rows, task_count = self._job.tasks(frame, pins)
             return [row[0] for row in rows.collect()], task_count
+
+    def _collect_direct(
+        self, direct: DirectReads, spark: SparkSession, ranges: Ranges, pins: Mapping[int, BatchPin]
+    ) -> tuple[list[bytes], int]:
+        """The same of records that the workers read."""
+        schema = direct.packed_schema()
+        with batch_settings(spark, size_bytes=BATCH_BYTES):
+            packed = None if schema is None else self._job.packed(spark, schema)
+            if packed is None:
+                rows, task_count = self._job.tasks(direct.frame(spark, ranges, None), pins)
+            else:
+                rows, task_count = packed.tasks(direct.frame(spark, ranges, packed.rule), pins)
+            return collected_binary(rows), task_count
 
     def _follow_sizes(self, frame: DataFrame, result: TaskResult, run: _ActiveRun | None) -> None:
         """The Arrow batches and polls of the batch that comes next follow the records of this one."""

@@ -23,10 +23,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from freshet.logstore.kafka.java_options import client_settings
 from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress, RangeReader
 from freshet.pipeline.batch.direct_reads import Ranges, range_name
+from freshet.pipeline.batch.packed_rows import PACKED_SPARK_SCHEMA, Packing, PackRule
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import why_spark_reads
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.decoder import RecordDecoder
+from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.planning import plan_decoding, spark_expressions
@@ -69,20 +71,30 @@ class DirectSources:
             return True
         return sum(max(0, each.end - each.start) for of in ranges.values() for each in of) >= RECORDS_MIN
 
-    def frame(self, spark: SparkSession, ranges: Ranges) -> DataFrame:
+    def packed_schema(self) -> pa.Schema | None:
+        """As `DirectReads` says."""
+        if any(source.select for source in self.config.sources):
+            return None
+        return outcome_schema(plan_decoding(self.config, 0))
+
+    def frame(self, spark: SparkSession, ranges: Ranges, rule: PackRule | None) -> DataFrame:
         """The outcomes of the records of these ranges: those of `outcome_frame`, but for how they are read."""
-        frames = [self._of_source(spark, index, of) for index, of in sorted(ranges.items()) if of]
+        frames = [self._of_source(spark, index, of, rule) for index, of in sorted(ranges.items()) if of]
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame)
         return whole
 
-    def _of_source(self, spark: SparkSession, index: int, ranges: Sequence[OffsetRange]) -> DataFrame:
+    def _of_source(
+        self, spark: SparkSession, index: int, ranges: Sequence[OffsetRange], rule: PackRule | None
+    ) -> DataFrame:
         references = read_references(spark, spark_expressions(self.config.sources[index]))
         plan = plan_decoding(self.config, index, references)
         numbers = spark.range(0, len(ranges), 1, len(ranges))
-        reader = RangeDecoder(self.clients[index], tuple(ranges), plan)
-        rows = KeptColumns([F.col("id")]).map_in_arrow(numbers, reader, outcome_struct(plan))
+        reader, columns = RangeDecoder(self.clients[index], tuple(ranges), plan), KeptColumns([F.col("id")])
+        if rule is not None:
+            return columns.map_in_arrow(numbers, Packing(reader, rule), PACKED_SPARK_SCHEMA)
+        rows = columns.map_in_arrow(numbers, reader, outcome_struct(plan))
         return selected_rows(rows, plan, self.config)
 
 

@@ -1,0 +1,136 @@
+"""Outcomes that cross the shuffle as one value for each block and task: Arrow's own bytes, which Spark only moves.
+
+A row that crosses column by column is built by Spark from Arrow, written, read and put into Arrow again: its cost grows
+with the columns. A packed value costs by bytes. It can be sent where the sender can say the task of each row without
+Spark (`PackRule`): no assigners in between, no columns that Spark computes.
+
+The task of a row is a function of (table partition, bucket) here too, but not the one of `routing`: all rows of a batch
+cross in one way or the other. Dead letters and tallies are spread as there.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc as ipc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql import types as spark
+
+from freshet.pipeline.batch.batch_pin import BatchPin
+from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
+from freshet.pipeline.decode.outcomes import BUCKET, OFFSET, TAG, TAG_DATA
+from freshet.pipeline.spark.arrow_map import ArrowFunction, KeptColumns
+
+TASK: Final = "task"
+PACKED: Final = "packed"
+PACKED_SPARK_SCHEMA: Final = spark.StructType(
+    [spark.StructField(TASK, spark.IntegerType()), spark.StructField(PACKED, spark.BinaryType())]
+)
+_ARROW_SCHEMA: Final = pa.schema([pa.field(TASK, pa.int32()), pa.field(PACKED, pa.binary())])
+_OTHERS_BITS: Final = 10
+_STEP: Final = 31
+
+
+@dataclass(frozen=True, slots=True)
+class PackRule:
+    """The task of each outcome. `partition_columns` are names of outcomes; `has_bucket` is False where one task gets
+    all rows of a partition."""
+
+    partition_columns: tuple[str, ...]
+    has_bucket: bool
+    task_count: int
+
+    def tasks(self, outcomes: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """The task of each row, 0 up to `task_count` exclusive."""
+        numbers = np.zeros(outcomes.num_rows, np.int64)
+        if self.has_bucket:
+            numbers += _int64(outcomes.column(BUCKET))
+        for name in self.partition_columns:
+            numbers = numbers * _STEP + _value_numbers(outcomes.column(name))
+        others = _int64(outcomes.column(OFFSET)) >> _OTHERS_BITS
+        is_data = np.asarray(pc.equal(outcomes.column(TAG), TAG_DATA))
+        return np.where(is_data, numbers, others) % self.task_count
+
+    def parts(self, outcomes: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of each task, in their order."""
+        tasks = self.tasks(outcomes)
+        present: Sequence[int] = np.unique(tasks).tolist()
+        for task in present:
+            part = outcomes if len(present) == 1 else outcomes.take(pa.array(np.flatnonzero(tasks == task)))
+            yield task, part
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """What gives outcomes, and packs them; a value that travels to the workers."""
+
+    outcomes: ArrowFunction
+    rule: PackRule
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """As `ArrowFunction`: rows of `PACKED_SPARK_SCHEMA`."""
+        for outcomes in self.outcomes(batches):
+            for task, part in self.rule.parts(outcomes):
+                columns = [pa.array([task], pa.int32()), pa.array([part.serialize().to_pybytes()], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacking:
+    """A task that takes outcomes of a schema, for rows that were packed; a value that travels to the workers."""
+
+    task: ArrowFunction
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """As `ArrowFunction`."""
+        return self.task(self._unpacked(batches))
+
+    def _unpacked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for value in batch.column(PACKED):
+                yield ipc.read_record_batch(value.as_buffer(), self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTasks:
+    """Where packed outcomes of a schema go: the rule for who packs them, and the task that takes them, by the pins of a
+    batch."""
+
+    rule: PackRule
+    task: Callable[[Mapping[int, BatchPin]], ArrowFunction]
+    schema: pa.Schema
+
+    def tasks(self, frame: DataFrame, pins: Mapping[int, BatchPin]) -> tuple[DataFrame, int]:
+        """A frame of `PACKED_SPARK_SCHEMA` followed by the work of its tasks, and how many there are at most."""
+        distributed = frame.repartitionById(self.rule.task_count, F.col(TASK))
+        crossing = KeptColumns([F.col(TASK), F.col(PACKED)])
+        taken = Unpacking(self.task(pins), self.schema)
+        return crossing.map_in_arrow(distributed, taken, RESULT_SPARK_SCHEMA), self.rule.task_count
+
+
+def _int64(column: Any) -> npt.NDArray[np.int64]:
+    filled: Any = pc.fill_null(column, 0)
+    numbers: npt.NDArray[np.int64] = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def _value_numbers(column: Any) -> npt.NDArray[np.int64]:
+    """A number for each value, the same in every process."""
+    encoded = column.dictionary_encode()
+    numbers = [zlib.crc32(repr(value).encode()) for value in encoded.dictionary.to_pylist()]
+    return np.array([*numbers, 0], np.int64)[_codes(encoded.indices, len(numbers))]
+
+
+def _codes(indices: Any, of_null: int) -> npt.NDArray[np.int64]:
+    filled: Any = pc.fill_null(indices, of_null)
+    codes: npt.NDArray[np.int64] = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
