@@ -47,8 +47,10 @@ from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import CoreOptions, is_secret, shown_options, without_secrets
 
-Format = Literal["debezium-json", "debezium-unwrapped", "json", "row-kind"]
+Format = Literal["debezium-json", "debezium-unwrapped", "canal-json", "maxwell-json", "json", "row-kind"]
 DEBEZIUM_FORMATS: Final = frozenset({"debezium-json", "debezium-unwrapped"})
+BINLOG_FORMATS: Final = frozenset({"canal-json", "maxwell-json"})
+"""Change captures of MySQL's binary log, whose updates carry the old values of the columns that changed."""
 
 ROW_KIND_OPTION: Final = CoreOptions.rowkind_field.key
 SEQUENCE_OPTION: Final = CoreOptions.sequence_field.key
@@ -210,7 +212,7 @@ class SourceConfig(_Model):
     on_unknown_field: Literal["ignore", "fail"] = "ignore"
     on_truncate: Literal["fail", "skip"] = "fail"
     only: OnlyTables | None = None
-    """Debezium's records of which tables are read; without it a second table stops the run."""
+    """Records of which tables are read, where they name it; without it a second table stops the run."""
     decimal_handling_mode: Literal["precise", "string", "double"] = "precise"
     """Debezium's; decides only what a text of digits alone means where a record brings no schema."""
     time_precision_mode: (
@@ -241,6 +243,16 @@ class SourceConfig(_Model):
     def is_debezium(self) -> bool:
         """True when the records come from Debezium, wrapped or not."""
         return self.format in DEBEZIUM_FORMATS
+
+    @property
+    def is_binlog(self) -> bool:
+        """True when the records come from Canal or Maxwell."""
+        return self.format in BINLOG_FORMATS
+
+    @property
+    def captures_changes(self) -> bool:
+        """True when the records are the changes of a table, which they name."""
+        return self.is_debezium or self.is_binlog
 
     @property
     def numeric_times(self) -> str:

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, images_of, shown_name
-from freshet.pipeline.decode.change import Change, Dead, Skipped, Truncate
+from freshet.pipeline.decode.change import Change, Dead, Several, Skipped, Truncate
 from freshet.pipeline.decode.fast.learned_readers import LearnedReaders
 from freshet.pipeline.decode.fast.structs import can_be_member
 from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
@@ -222,7 +222,7 @@ class _State:
         found: dict[FactsKey, dict[int, Rows]] = {}
         for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
             reading: Any = self._tables.judged(self._careful.read(record), index, findings)
-            if isinstance(reading, Change):
+            if isinstance(reading, Change | Several):
                 reading = self._careful.rows(reading)
             match reading:
                 case Rows(facts=facts):
