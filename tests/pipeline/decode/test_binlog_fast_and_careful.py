@@ -16,12 +16,13 @@ from tests.pipeline.records import decoder_of, octets, pipeline_of, run
 
 COLUMNS = {
     "id": "BIGINT", "b": "BOOLEAN", "tiny": "TINYINT", "i": "INT", "f": "FLOAT", "d": "DOUBLE",
-    "total": "DECIMAL(14,4)", "s": "STRING", "v": "VARCHAR(3)", "x": "BYTES", "day": "DATE", "t": "TIME(3)", "at": "TIMESTAMP(6)",
-    "z": "TIMESTAMP_LTZ(3)",
+    "total": "DECIMAL(14,4)", "s": "STRING", "v": "VARCHAR(3)", "x": "BYTES", "day": "DATE", "t": "TIME(3)",
+    "at": "TIMESTAMP(6)", "z": "TIMESTAMP_LTZ(3)",
 }  # fmt: skip
 _PLAIN: dict[str, Any] = {
     "id": "1", "b": "1", "tiny": "7", "i": "5", "f": "0.5", "d": "1.5", "total": "12.5", "s": "text",
-    "v": "abc", "x": "q80=", "day": "2024-02-29", "t": "10:00:00", "at": "2024-02-29 10:00:00.123456", "z": "2024-02-29 10:00:00",
+    "v": "abc", "x": "q80=", "day": "2024-02-29", "t": "10:00:00", "at": "2024-02-29 10:00:00.123456",
+    "z": "2024-02-29 10:00:00",
 }  # fmt: skip
 _TYPED = {**_PLAIN, "id": 1, "b": 1, "tiny": 7, "i": 5, "f": 0.5, "d": 1.5}
 _TEXTS = st.sampled_from(

@@ -158,24 +158,27 @@ class ChangeReader:
     def _of_lists(self, structs: list[Any], indexes: RowIndexes) -> Changes:
         """Messages of some rows each; those that are no change in full are left out."""
         ops, lists, old_lists = self._members(structs)
-        counts = np.fromiter((len(rows) if rows else 0 for rows in lists), np.int64, len(lists))
         kinds = np.fromiter(map(CANAL_KINDS.get, ops, repeat(_NO_KIND)), np.int8, len(ops))
-        has_olds = np.fromiter((olds is not None for olds in old_lists), bool, len(lists))
-        has_olds &= kinds == UPDATE_AFTER
+        counts = np.fromiter((len(rows) if rows else 0 for rows in lists), np.int64, len(lists))
+        starts = np.cumsum(counts) - counts
+        olds: list[Any] = [None] * int(counts.sum())
         fits = counts > 0
-        for index in np.flatnonzero(has_olds & fits).tolist():
-            fits[index] = len(old_lists[index]) == counts[index]
-        chosen = np.flatnonzero(fits).tolist()
-        per_record = counts[chosen].tolist()
-        olds = [old_lists[index] if has_olds[index] else [None] * counts[index] for index in chosen]
-        return Changes(
-            np.repeat(indexes[chosen], per_record),
-            np.repeat(kinds[chosen], per_record),
-            list(chain.from_iterable(lists[index] for index in chosen)),
-            list(chain.from_iterable(olds)),
-            _repeated([ops[index] for index in chosen], per_record),
-            _repeated([structs[index] for index in chosen], per_record),
-        )
+        for index in np.flatnonzero(kinds == UPDATE_AFTER).tolist():
+            old = old_lists[index]
+            if old is None:
+                continue
+            if len(old) == counts[index]:
+                olds[starts[index] : starts[index] + len(old)] = old
+            else:
+                fits[index] = False
+        if not fits.all():
+            kept = np.flatnonzero(fits)
+            return self._of_lists([structs[index] for index in kept.tolist()], indexes[kept])
+        rows = list(chain.from_iterable(lists))
+        if len(rows) == len(lists):
+            return Changes(indexes, kinds, rows, olds, ops, structs)
+        all_ops, envelopes = (list(chain.from_iterable(map(repeat, each, counts.tolist()))) for each in (ops, structs))
+        return Changes(np.repeat(indexes, counts), np.repeat(kinds, counts), rows, olds, all_ops, envelopes)
 
     def _members(self, structs: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
         """`type`, `data` and `old` of messages."""
@@ -210,10 +213,6 @@ def _decode_all(decode: Callable[[Any], Any], values: Sequence[Any]) -> tuple[li
 def is_missing(value: Any) -> bool:
     """True for what a struct has where the record has no such member."""
     return value is msgspec.UNSET or (type(value) is msgspec.Raw and not len(value))
-
-
-def _repeated(values: list[Any], counts: list[int]) -> list[Any]:
-    return list(chain.from_iterable(map(repeat, values, counts)))
 
 
 def _getter(names: Sequence[str]) -> Callable[[Any], Any]:
