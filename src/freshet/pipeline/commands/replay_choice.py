@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from freshet.pipeline.config.model import Format, PipelineConfig, SourceConfig
+from freshet.pipeline.config.formats import Format
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.decode.change import RawRecord, Skipped

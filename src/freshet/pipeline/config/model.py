@@ -36,6 +36,7 @@ from pydantic import (
     model_validator,
 )
 
+from freshet.pipeline.config.formats import BINLOG_FORMATS, DEBEZIUM_FORMATS, Format
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
@@ -46,11 +47,6 @@ from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import CoreOptions, is_secret, shown_options, without_secrets
-
-Format = Literal["debezium-json", "debezium-unwrapped", "canal-json", "maxwell-json", "json", "row-kind"]
-DEBEZIUM_FORMATS: Final = frozenset({"debezium-json", "debezium-unwrapped"})
-BINLOG_FORMATS: Final = frozenset({"canal-json", "maxwell-json"})
-"""Change captures of MySQL's binary log, whose updates carry the old values of the columns that changed."""
 
 ROW_KIND_OPTION: Final = CoreOptions.rowkind_field.key
 SEQUENCE_OPTION: Final = CoreOptions.sequence_field.key

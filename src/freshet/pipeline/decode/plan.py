@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.pipeline.config.model import BINLOG_FORMATS, Format
+from freshet.pipeline.config.formats import BINLOG_FORMATS, Format
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import METADATA_COLUMNS
 from freshet.pipeline.decode.dialect import Dialect

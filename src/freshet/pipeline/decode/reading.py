@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from freshet.pipeline.config.model import Format
+from freshet.pipeline.config.formats import Format
 from freshet.pipeline.decode.canal import read_canal
 from freshet.pipeline.decode.change import RawRecord, Reading
 from freshet.pipeline.decode.debezium import read_envelope

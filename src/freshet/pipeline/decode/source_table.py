@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from freshet.pipeline.config.model import BINLOG_FORMATS
+from freshet.pipeline.config.formats import BINLOG_FORMATS
 from freshet.pipeline.decode.canal import KINDS as CANAL_KINDS
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.json_value import JsonValue, encodable, text_of

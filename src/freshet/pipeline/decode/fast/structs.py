@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from freshet.pipeline.config.model import Format
+from freshet.pipeline.config.formats import Format
 from freshet.pipeline.decode.canal import KINDS as CANAL_KINDS
 from freshet.pipeline.decode.convert.converter import NO_RAW, FieldConversion
 from freshet.pipeline.decode.flat import ADDED_PREFIX
