@@ -18,8 +18,8 @@ The rows of a message are applied together, or the message is one dead letter. `
 row before is not known. `_source.x` is the member x of the message, `_op` its `type`, `_ts_ms` its `ts`.
 
 Measured (`bench.decode_bench`, 200,000 rows of ten columns, one core that was not quiet): 3.5 to 4 µs of CPU a message
-of one row, 270,000 records a second; 2.0 to 2.3 µs a row in messages of eight, 460,000 rows a second. The same changes in
-debezium-json: 1.7 to 2.4 µs, 500,000 a second.
+of one row, 270,000 records a second; 2.0 to 2.3 µs a row in messages of eight, 460,000 rows a second. The same changes
+in debezium-json: 1.7 to 2.4 µs, 500,000 a second.
 
 Source: alibaba/canal, FlatMessage and EntryProtocol; TiCDC's documentation of the same format.
 """

@@ -14,8 +14,8 @@
 `old` left out: the row before is not known. `_source.x` is the member x of the message, `_op` its `type`, `_ts_ms` its
 `ts` in milliseconds. Maxwell does not tell of TRUNCATE.
 
-Measured (`bench.decode_bench`, 200,000 rows of ten columns, one core that was not quiet): 1.5 to 2.3 µs of CPU a message,
-530,000 a second; the same changes in debezium-json 1.7 to 2.4 µs, 500,000 a second.
+Measured (`bench.decode_bench`, 200,000 rows of ten columns, one core that was not quiet): 1.5 to 2.3 µs of CPU a
+message, 530,000 a second; the same changes in debezium-json 1.7 to 2.4 µs, 500,000 a second.
 
 Source: zendesk/maxwell, docs/docs/dataformat.md and bootstrapping.md.
 """
