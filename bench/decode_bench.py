@@ -7,6 +7,7 @@
 | plain, wide, schema | as in `cdc_records`: ten columns, a hundred, ten with the schema next to each payload |
 | input | plain into a table with `changelog-producer: input`, whose updates are two rows |
 | any | plain, and `only: any`: the table of a record is not checked |
+| canal, canal-N, maxwell | the same changes as messages of Canal (of up to N rows) and Maxwell; costs are per row |
 | tables-N | plain, N % of them of another table with other fields, and `only` says which one is read |
 | misfit-N | N % hold a text in an INT column (it fits no form) |
 | large-N | N % hold a number beyond INT |
@@ -25,18 +26,20 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pyarrow as pa
 
+from bench.binlog_records import canal_records, maxwell_records
 from bench.cdc_records import columns_of, records
 from freshet.pipeline.decode.decoder import RecordDecoder
 from tests.pipeline.records import RAW_SCHEMA, decoder_of, pipeline_of
 
 VARIANTS: Final = (
-    "plain", "any", "wide", "schema", "input", "tables-0", "tables-1", "tables-50", "misfit-1", "misfit-10",
-    "large-10", "decimal-1", "decimal-10", "null-10", "cut-1", "cut-10", "break-10", "utf8-1", "utf8-10",
+    "plain", "any", "wide", "schema", "input", "canal", "canal-8", "maxwell", "tables-0", "tables-1", "tables-50",
+    "misfit-1", "misfit-10", "large-10", "decimal-1", "decimal-10", "null-10", "cut-1", "cut-10", "break-10",
+    "utf8-1", "utf8-10",
 )  # fmt: skip
 _BATCH: Final = 20_000
 _ONLY: Final[dict[str, dict[str, object]]] = {"any": {"only": "any"}, "tables": {"only": {"table": "orders"}}}
@@ -80,22 +83,31 @@ def _cpu_seconds(decoder: RecordDecoder, batches: list[pa.RecordBatch]) -> float
 
 def _decoder(variant: str) -> RecordDecoder:
     options = {"bucket": 2, **({"changelog-producer": "input"} if variant == "input" else {})}
-    only = _ONLY.get(variant.partition("-")[0], {})
-    return decoder_of(pipeline_of(columns_of(variant), options=options, **only))
+    kind = variant.partition("-")[0]
+    keys = {"format": f"{kind}-json"} if kind in ("canal", "maxwell") else _ONLY.get(kind, {})
+    return decoder_of(pipeline_of(columns_of(variant), options=options, **keys))
 
 
 def _batches(variant: str, count: int) -> tuple[list[pa.RecordBatch], int]:
     kind, _, percent = variant.partition("-")
     spoil = _BREAKS.get(kind)
     rows = []
-    for number, (key, value) in enumerate(records(count, kind if kind in ("wide", "schema") else "plain")):
+    for number, (key, value) in enumerate(_records(kind, percent, count)):
         if spoil is not None and number * 7919 % 100 < int(percent):
             value = spoil(value)
         rows.append((b'{"id":%d}' % key, value, "t", key % 2, number, 0, 0))
     size_bytes = sum(len(row[1]) for row in rows)
     columns = [pa.array(column, each.type) for column, each in zip(zip(*rows, strict=True), RAW_SCHEMA, strict=True)]
     whole = pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
-    return [whole.slice(start, _BATCH) for start in range(0, count, _BATCH)], size_bytes
+    return [whole.slice(start, _BATCH) for start in range(0, len(rows), _BATCH)], size_bytes
+
+
+def _records(kind: str, number: str, count: int) -> Iterator[tuple[int, bytes]]:
+    if kind == "canal":
+        return canal_records(count, int(number or 1))
+    if kind == "maxwell":
+        return maxwell_records(count)
+    return records(count, kind if kind in ("wide", "schema") else "plain")
 
 
 if __name__ == "__main__":

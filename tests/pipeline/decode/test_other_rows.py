@@ -47,3 +47,9 @@ def test_each_row_of_a_pair_has_the_fields_of_the_other_and_single_rows_have_non
 def test_nothing_is_carried_where_no_record_has_two_rows() -> None:
     assert other_columns(plan_of(format="json")) == {}
     assert other_columns(plan_of(options={"ignore-delete": "true"})) == {}
+
+
+def test_nothing_is_carried_where_a_record_may_have_any_number_of_rows() -> None:
+    options = {"changelog-producer": "input"}
+    assert other_columns(plan_of(format="canal-json", options=options)) == {}
+    assert other_columns(plan_of(format="maxwell-json", options=options))

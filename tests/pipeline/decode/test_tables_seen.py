@@ -127,7 +127,7 @@ def test_a_truncate_of_the_table_itself_still_stops() -> None:
         ("format: debezium-json, only: {}", "wants any, or one or more of db, schema and table"),
         ("format: debezium-json, only: {tabel: orders}", "unknown key (did you mean 'table'?)"),
         ('format: debezium-json, only: {table: "orders["}', "wants a name, or a regular expression"),
-        ("format: json, only: any", "belongs to the Debezium formats"),
+        ("format: json, only: any", "belongs to the Debezium formats, canal-json and maxwell-json, not to json"),
     ],
 )
 def test_what_only_may_be(source: str, wanted: str) -> None:

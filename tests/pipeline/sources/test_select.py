@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -10,6 +12,7 @@ from freshet.pipeline.decode.row_rules import SEQUENCE_NULL
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.sources.record_frame import failures_of_select
 from freshet.storage.codec.bucket_function import bucket_ids
+from tests.pipeline.binlog_records import canal
 from tests.pipeline.records import TOAST, Record, change, pipeline_of, shown
 from tests.pipeline.spark_records import outcome_rows, outcomes
 
@@ -328,3 +331,24 @@ def test_what_expressions_make_of_sequence_groups(spark: SparkSession) -> None:
         "+I(1, None, None)",
         "dead lsn: NULL in the ordering of the sequence group (lsn): the deletion would change nothing",
     ]
+
+
+def test_expressions_over_messages_of_several_rows(spark: SparkSession) -> None:
+    """What cannot fail is computed for each row; what might make one of them a dead letter is refused by name."""
+    columns = {"id": "BIGINT", "name": "STRING", "n": "INT", "es": "STRING"}
+    select = {"id": "id", "name": "upper(name)", "n": "try_cast(amount AS INT)", "es": "concat('at ', _source.es)"}
+    given: dict[str, Any] = {"format": "canal-json", "schema": {"amount": "STRING"}}
+    rows = [{"id": "1", "name": "a", "amount": "5"}, {"id": "2", "name": "b", "amount": "x"}]
+    update = canal("UPDATE", rows, [{"id": "3"}, {"name": "c"}])
+    at = "at 1700000000000"
+    config = pipeline_of(columns, select=select, **given)
+    assert outcomes(spark, config, [canal("INSERT", rows), update]) == [
+        f"+I(1, A, 5, {at}); +I(2, B, None, {at})",
+        f"-D(3, None, None, {at}); +I(1, A, 5, {at}); +U(2, B, None, {at})",
+    ]
+    for column, text in (("n", "CAST(amount AS INT)"), ("n", "amount / 2"), ("id", "id + 1")):
+        doubtful = pipeline_of(columns, select={**select, column: text}, **given)
+        with pytest.raises(ConfigurationError, match=f"select.{column}: .* may fail, or fills a column that needs"):
+            failures_of_select(spark, doubtful, 0)
+        maxwell = pipeline_of(columns, select={**select, column: text}, format="maxwell-json")
+        assert failures_of_select(spark, maxwell, 0) is not None

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from freshet.pipeline.config.formats import Format
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.decode.change import RawRecord, Skipped
-from freshet.pipeline.decode.debezium import read_envelope
-from freshet.pipeline.decode.flat import read_unwrapped
-from freshet.pipeline.decode.source_table import SourceTable, table_of
+from freshet.pipeline.decode.reading import read_record
+from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SharedTopic:
     """The sources that read one topic: their indexes, formats and tables, in the order of the file."""
 
     indexes: tuple[int, ...]
-    formats: tuple[str | None, ...]
+    formats: tuple[Format | None, ...]
     only: tuple[OnlyTables | None, ...]
 
     def taken_by(self, index: int, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -60,6 +60,7 @@ def shared_topics(config: PipelineConfig) -> dict[str, SharedTopic]:
     }
 
 
-def _table(format_name: str | None, record: RawRecord) -> SourceTable | None:
-    reading = read_envelope(record) if format_name == "debezium-json" else read_unwrapped(record)
-    return None if isinstance(reading, Skipped) else table_of(reading.source)
+def _table(format_name: Format | None, record: RawRecord) -> SourceTable | None:
+    assert format_name is not None, "only `only` asks, which goes with some formats alone"
+    reading = read_record(format_name, record)
+    return None if isinstance(reading, Skipped) else table_of(reading.source, part_names(format_name))

@@ -3,7 +3,7 @@
 | `changelog-producer` | fed by | its readers get |
 |---|---|---|
 | input | json, debezium-unwrapped | rows as they were written: no -U, each update looks like another insert or +U |
-| input | debezium-json, row-kind | what the records say |
+| input | debezium-json, canal-json, maxwell-json, row-kind | what the records say |
 | lookup, full-compaction | any, with write-only | nothing until another process compacts |
 
 `storage.options.risky` knows what a table's options lead to by themselves.

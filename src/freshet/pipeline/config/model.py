@@ -36,6 +36,7 @@ from pydantic import (
     model_validator,
 )
 
+from freshet.pipeline.config.formats import BINLOG_FORMATS, DEBEZIUM_FORMATS, Format
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
@@ -46,9 +47,6 @@ from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import CoreOptions, is_secret, shown_options, without_secrets
-
-Format = Literal["debezium-json", "debezium-unwrapped", "json", "row-kind"]
-DEBEZIUM_FORMATS: Final = frozenset({"debezium-json", "debezium-unwrapped"})
 
 ROW_KIND_OPTION: Final = CoreOptions.rowkind_field.key
 SEQUENCE_OPTION: Final = CoreOptions.sequence_field.key
@@ -212,7 +210,7 @@ class SourceConfig(_Model):
     on_unknown_field: Literal["ignore", "fail"] = "ignore"
     on_truncate: Literal["fail", "skip"] = "fail"
     only: OnlyTables | None = None
-    """Debezium's records of which tables are read; without it a second table stops the run."""
+    """Records of which tables are read, where they name it; without it a second table stops the run."""
     decimal_handling_mode: Literal["precise", "string", "double"] = "precise"
     """Debezium's; decides only what a text of digits alone means where a record brings no schema."""
     time_precision_mode: (
@@ -243,6 +241,16 @@ class SourceConfig(_Model):
     def is_debezium(self) -> bool:
         """True when the records come from Debezium, wrapped or not."""
         return self.format in DEBEZIUM_FORMATS
+
+    @property
+    def is_binlog(self) -> bool:
+        """True when the records come from Canal or Maxwell."""
+        return self.format in BINLOG_FORMATS
+
+    @property
+    def captures_changes(self) -> bool:
+        """True when the records are the changes of a table, which they name."""
+        return self.is_debezium or self.is_binlog
 
     @property
     def numeric_times(self) -> str:

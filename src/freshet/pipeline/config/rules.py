@@ -134,7 +134,7 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
                     f"letters without it; select it from the envelope, for example {column}: _source.lsn"
                 )
     yield from _retract_warnings(config, rules)
-    if not config.table.primary_key and any(source.is_debezium for source in config.sources):
+    if not config.table.primary_key and any(source.captures_changes for source in config.sources):
         yield "the table has no primary key: updates are appended as rows and deletes become dead letters"
 
 
@@ -321,10 +321,23 @@ def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> 
             yield Problem(
                 (*key_path, "schema", name), f"{name} is the name of a metadata column; it has a type already"
             )
+    yield from _keys_of_formats(source, key_path)
+
+
+def _keys_of_formats(source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
+    """Keys that have no meaning for the records of this format."""
+    other: dict[str, str] = {}
     if not source.is_debezium:
-        for key in ("on_truncate", "only", "decimal_handling_mode", "unavailable_value_placeholder"):
-            if key in source.model_fields_set:
-                yield Problem((*key_path, key), f"belongs to the Debezium formats, not to {source.format}")
+        other |= dict.fromkeys(("decimal_handling_mode", "unavailable_value_placeholder"), "the Debezium formats")
+    if not source.captures_changes:
+        other["only"] = "the Debezium formats, canal-json and maxwell-json"
+    if not source.is_debezium and source.format != "canal-json":
+        other["on_truncate"] = "the Debezium formats and canal-json"
+    if source.is_binlog:
+        other |= dict.fromkeys(("time_precision_mode", "binary_handling_mode"), "the Debezium formats and json")
+    for key, formats in other.items():
+        if key in source.model_fields_set:
+            yield Problem((*key_path, key), f"belongs to {formats}, not to {source.format}")
 
 
 def _selected(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:

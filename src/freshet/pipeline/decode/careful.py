@@ -11,6 +11,7 @@
 | a value that does not fit its type | dead letter naming the column; in a deletion only where a vital column needs it |
 | another key in `before` | -D of the old key, +I of the new |
 | `before` is complete and the changelog wants it | -U of `before`, +U |
+| one of several changes of a record is none of these rows | the record is none of them: the first such change decides |
 
 It costs some 40 µs a record; what can take the fast path does (`fast`), with the same outcomes.
 """
@@ -18,8 +19,9 @@ It costs some 40 µs a record; what can take the fast path does (`fast`), with t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, assert_never
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,15 +35,16 @@ from freshet.pipeline.decode.change import (
     Dead,
     RawRecord,
     Reading,
+    Several,
     Skipped,
 )
 from freshet.pipeline.decode.convert.converter import LOST, Converter
-from freshet.pipeline.decode.debezium import read_envelope
-from freshet.pipeline.decode.flat import ADDED_PREFIX, read_row, read_unwrapped
+from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.images import Images, Note
 from freshet.pipeline.decode.inputs import FactsKey, Input, Inputs, facts_key, inputs_of
 from freshet.pipeline.decode.json_value import JsonValue, text_of
 from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.toast import is_really_there, placeholder_forms
 
 INCOMPLETE: Final = "the update does not carry the whole row before it, so its value would count twice"
@@ -115,15 +118,7 @@ class CarefulReader:
 
     def read(self, record: RawRecord) -> Reading:
         """What the record says."""
-        match self._plan.format:
-            case "debezium-json":
-                return read_envelope(record)
-            case "debezium-unwrapped":
-                return read_unwrapped(record)
-            case "json" | "row-kind":
-                return read_row(record, self._plan.kind_field)
-            case unknown:
-                assert_never(unknown)
+        return read_record(self._plan.format, record, self._plan.kind_field)
 
     def inputs(self, key: FactsKey) -> Inputs:
         """The inputs under these facts."""
@@ -139,8 +134,22 @@ class CarefulReader:
             return [name for name in names if not name.startswith(ADDED_PREFIX)]
         return names
 
-    def rows(self, change: Change) -> Rows | Skipped | Dead | UnknownFields:
-        """What becomes of a change; see the table of the module."""
+    def rows(self, reading: Change | Several) -> Rows | Skipped | Dead | UnknownFields:
+        """What becomes of a change, or of several of one record together; see the table of the module."""
+        if isinstance(reading, Change):
+            return self._rows(reading)
+        parts = []
+        for change in reading.changes:
+            found = self._rows(change)
+            if not isinstance(found, Rows):
+                return found
+            parts.append(found)
+        rows = chain.from_iterable(part.rows for part in parts)
+        notes = dict.fromkeys(chain.from_iterable(part.notes for part in parts))
+        numbered = tuple(replace(row, sub=sub) for sub, row in enumerate(rows))
+        return Rows(reading.changes[0], numbered, tuple(notes), parts[0].facts)
+
+    def _rows(self, change: Change) -> Rows | Skipped | Dead | UnknownFields:
         plan, kind = self._plan, change.kind
         is_retract = kind in (UPDATE_BEFORE, DELETE)
         if plan.ignores_deletes and is_retract:
@@ -152,7 +161,7 @@ class CarefulReader:
         toast = self._resolved(change)
         before = change.before
         is_complete = before is not None and not toast.missing and not (change.image.keys() - before.keys())
-        if plan.added_up and plan.takes_before and plan.is_debezium and kind == UPDATE_AFTER and not is_complete:
+        if plan.added_up and plan.takes_before and plan.captures_changes and kind == UPDATE_AFTER and not is_complete:
             return Dead(INCOMPLETE, plan.added_up[0])
         unknown = self.unknown(change.image)
         if unknown and plan.fails_on_unknown:

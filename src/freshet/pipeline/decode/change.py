@@ -1,6 +1,6 @@
 """What a record says, as the careful path reads it: a change, or why it is none.
 
-`read_…` of `debezium` and `flat` give one of these for every record. A record that must stop the run raises.
+`read_record` of `reading` gives one of these for every record. A record that must stop the run raises.
 """
 
 from __future__ import annotations
@@ -63,7 +63,19 @@ class Truncate:
     source: JsonValue = None
 
 
-Reading = Change | Skipped | Dead | Truncate
+@dataclass(frozen=True, slots=True)
+class Several:
+    """The changes of a record that has several rows, at least two, in their order; all of one kind and source."""
+
+    changes: tuple[Change, ...]
+
+    @property
+    def source(self) -> JsonValue:
+        """Of the record."""
+        return self.changes[0].source
+
+
+Reading = Change | Several | Skipped | Dead | Truncate
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,30 @@ class RawRecord:
     key: bytes | None
     value: bytes | None
     is_line: bool = False
+
+
+def changes_of(reading: Reading) -> tuple[Change, ...]:
+    """The changes of a record; none where it is none."""
+    match reading:
+        case Change():
+            return (reading,)
+        case Several(changes):
+            return changes
+    return ()
+
+
+def message_of(record: RawRecord) -> dict[str, JsonValue] | Skipped | Dead:
+    """The JSON object that the value of a record is, or what becomes of a record whose value is none."""
+    value = record.value
+    if value is None or value == b"null":
+        return Skipped(TOMBSTONE)
+    if not value.strip():
+        return Skipped(BLANK_LINE) if record.is_line else Dead("the value is empty")
+    try:
+        found = parsed(value)
+    except ValueError:
+        return Dead(NO_ENVELOPE)
+    return found if isinstance(found, dict) else Dead(NO_ENVELOPE)
 
 
 def parsed(octets: bytes) -> JsonValue:

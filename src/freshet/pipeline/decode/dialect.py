@@ -14,7 +14,7 @@ class Dialect:
 
     `coded_decimals`: decimals may be base64 of the unscaled number; `digits_are_coded`: so are texts that are numbers
     too. `numeric_times`: Debezium's time.precision.mode, `isostring` refuses numbers. `binary_mode`: base64,
-    base64-url-safe or hex.
+    base64-url-safe, hex, or `latin1`: a character is a byte.
     """
 
     coded_decimals: bool
@@ -39,9 +39,10 @@ class Fact:
 
 def dialect_of(source: SourceConfig) -> Dialect:
     """The dialect that a source's configuration describes."""
+    binary_mode = "base64" if source.binary_handling_mode == "bytes" else source.binary_handling_mode
     return Dialect(
         coded_decimals=source.is_debezium,
         digits_are_coded=source.is_debezium and source.decimal_handling_mode == "precise",
         numeric_times=source.numeric_times,
-        binary_mode="base64" if source.binary_handling_mode == "bytes" else source.binary_handling_mode,
+        binary_mode="latin1" if source.format == "canal-json" else binary_mode,
     )

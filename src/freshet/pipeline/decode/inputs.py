@@ -18,7 +18,7 @@ from freshet.pipeline.decode.change import Facts
 from freshet.pipeline.decode.convert.by_type import converter_for
 from freshet.pipeline.decode.convert.converter import Converter, FieldConversion
 from freshet.pipeline.decode.convert.scalars import IntegerConverter, TextConverter
-from freshet.pipeline.decode.dialect import PLAIN_TEXT, Dialect, Fact
+from freshet.pipeline.decode.dialect import PLAIN_TEXT, Fact
 from freshet.pipeline.decode.json_value import INT, STRING, JsonValue, text_of
 from freshet.pipeline.decode.plan import STRING as STRING_TYPE
 from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, PayloadField
@@ -85,7 +85,7 @@ def facts_key(plan: DecodePlan, facts: Facts) -> FactsKey:
 def inputs_of(plan: DecodePlan, key: FactsKey) -> Inputs:
     """All inputs under these facts."""
     facts = None if key is None else dict(key)
-    fields = [_field_input(field, plan.dialect, facts) for field in plan.fields]
+    fields = [_field_input(field, plan, facts) for field in plan.fields]
     direct = [_member_input(column, index) for index, column in enumerate(plan.columns) if column.member is not None]
     read = [
         Input(each.name, MemberConverter(STRING_TYPE), each.name, False, "", is_member=True)
@@ -95,14 +95,14 @@ def inputs_of(plan: DecodePlan, key: FactsKey) -> Inputs:
     return Inputs((*fields, *direct, *read), len(fields))
 
 
-def _field_input(field: PayloadField, dialect: Dialect, facts: dict[str, Fact] | None) -> Input:
+def _field_input(field: PayloadField, plan: DecodePlan, facts: dict[str, Fact] | None) -> Input:
     fact = facts[field.name] if facts is not None and field.wants_fact else None
     return Input(
         name=field.name,
-        converter=converter_for(field.type, dialect, fact),
+        converter=converter_for(field.type, plan.dialect, fact),
         column=field.column,
         is_vital=field.is_vital,
-        reason=f"the value of field {field.name} does not fit {field.type}{_hint(field.type, dialect)}",
+        reason=f"the value of field {field.name} does not fit {field.type}{_hint(field.type, plan)}",
         may_be_toast=field.may_be_toast,
     )
 
@@ -121,9 +121,10 @@ def _member_input(column: ColumnPlan, index: int) -> Input:
     )
 
 
-def _hint(data_type: DataType, dialect: Dialect) -> str:
+def _hint(data_type: DataType, plan: DecodePlan) -> str:
     if not isinstance(data_type, ScalarType):
         return ""
     if data_type.root in _TIMES:
-        return " (numbers need time_precision_mode)" if dialect.numeric_times == "isostring" else ""
+        takes_mode = plan.dialect.numeric_times == "isostring" and not plan.is_binlog
+        return " (numbers need time_precision_mode)" if takes_mode else ""
     return " (exactly)" if data_type.root is TypeRoot.DECIMAL else ""

@@ -47,7 +47,8 @@ OTHER_PREFIX: Final = "_other"
 """Begins the names of the columns that hold what the other row of the same record has; NULL where it is alone.
 
 An expression may fail for one of the two rows of an update. Spark sees one row at a time, so each of the two carries
-the inputs of the other one: then both become the same dead letter.
+the inputs of the other one: then both become the same dead letter. Records of more
+rows are not computed by expressions that may fail (`sources.select`).
 """
 
 _HEAD_ONLY: Final = frozenset({"_topic", "_partition", "_offset", "_timestamp"})
@@ -64,7 +65,7 @@ def scope_columns(plan: DecodePlan) -> dict[str, ScopeColumn]:
 
 def other_columns(plan: DecodePlan) -> dict[str, str]:
     """The columns appended to say what the other row of a record has: their names, and of which column of that row."""
-    if not plan.expressions or not plan.splits_updates:
+    if not plan.expressions or not plan.splits_updates or plan.has_several_rows:
         return {}
     names = {f"{OTHER_PREFIX}{name}": name for name in (KIND, UNAVAILABLE)}
     grouped = {name for group in plan.groups for name in (*group.ordering, *group.protected)}
@@ -153,7 +154,7 @@ class BlockWriter:
             broken |= each.rows
         records = np.unique(images.records[broken])
         if dead is not None:
-            for wanted_sub in (np.max(images.subs, initial=0), 0):
+            for wanted_sub in np.unique(images.subs[broken])[::-1]:
                 for each in found:
                     for record in images.records[each.rows & (images.subs == wanted_sub)].tolist():
                         dead.setdefault(record, (each.reason, each.column))

@@ -10,7 +10,7 @@
 | `_topic` | string | topic, or path of the file | the same | NULL |
 | `_kafka_partition` | int32 | partition; NULL for files | the same | NULL |
 | `_offset` | int64 | offset; files: position of the line | the same | NULL |
-| `_sub` | int32 | 0 for the first row of a record, 1 for the second | 0 | NULL |
+| `_sub` | int32 | number of the row in its record, from 0 | 0 | NULL |
 | `_timestamp` | timestamp[us, UTC] | of the record | of the record | NULL |
 | `_reason` | string | NULL | why, counted by this text | NULL |
 | `_column` | string | NULL | the table column that the reason is about, if there is one | NULL |

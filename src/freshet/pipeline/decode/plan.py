@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.pipeline.config.model import Format
+from freshet.pipeline.config.formats import BINLOG_FORMATS, Format
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import METADATA_COLUMNS
 from freshet.pipeline.decode.dialect import Dialect
@@ -135,7 +135,7 @@ class DecodePlan:
     @property
     def names_tables(self) -> bool:
         """True where it matters which table a record is of: others are skipped, or refused."""
-        return self.is_debezium and not (self.only is not None and self.only.is_any)
+        return self.captures_changes and not (self.only is not None and self.only.is_any)
 
     @property
     def bucket(self) -> BucketPlan | None:
@@ -150,9 +150,25 @@ class DecodePlan:
         return self.placeholder is not None
 
     @property
+    def is_binlog(self) -> bool:
+        """True for the formats of Canal and Maxwell."""
+        return self.format in BINLOG_FORMATS
+
+    @property
+    def captures_changes(self) -> bool:
+        """True for the formats whose records are the changes of a table that they name."""
+        return self.is_debezium or self.is_binlog
+
+    @property
+    def has_several_rows(self) -> bool:
+        """True when a record may be several changes."""
+        return self.format == "canal-json"
+
+    @property
     def splits_updates(self) -> bool:
         """True when an update may be two rows."""
-        return self.format == "debezium-json" and self.has_key and not self.ignores_deletes
+        has_before = self.format == "debezium-json" or self.is_binlog
+        return has_before and self.has_key and not self.ignores_deletes
 
     @property
     def key_fields(self) -> frozenset[str]:

@@ -45,6 +45,12 @@ _INT: Final = ScalarType(TypeRoot.INT)
 _PLAIN_METADATA: Final[Mapping[str, DataType]] = {
     "_op": STRING, "_topic": STRING, "_ts_ms": _BIGINT, "_offset": _BIGINT, "_partition": _INT,
 }  # fmt: skip
+_NO_MEMBERS: Final[Mapping[str | None, str]] = {
+    "type": "use _op", "ts": "use _ts_ms",
+    "data": "its members are the payload fields", "old": "the values before a change are not payload fields",
+}  # fmt: skip
+"""Members of messages of Canal and Maxwell that are read otherwise."""
+
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|`[^`]+`")
 _MEMBER: Final = re.compile(r"_source\s*(?:[.]\s*([A-Za-z_][A-Za-z0-9_]*|`[^`]+`)|\[\s*'([^'\\]+)'\s*\])")
 _CONSTANTS: Final = frozenset(
@@ -102,6 +108,8 @@ def plan_decoding(
             read[column] = frozenset({plain})
     types = _types(source, schema, read)
     columns = _columns(source, schema, rules, groups, types, read)
+    if source.is_binlog:
+        _check_members(columns)
     fields = tuple(_payload_field(field, data_type, columns) for field, data_type in types.items())
     core = rules.core
     added_up = tuple(name for name in rules.needs_before if source.fills(name))
@@ -190,6 +198,19 @@ def _check_source_use(columns: Sequence[ColumnPlan]) -> None:
     parts += [column.member for column in columns if column.member is not None]
     if whole and parts:
         raise ConfigurationError(f"select: _source is used as a whole and as _source.{parts[0]}; use one of the two")
+
+
+def _check_members(columns: Sequence[ColumnPlan]) -> None:
+    """Refuses what the messages of Canal and Maxwell do not have under `_source`, which are the messages themselves."""
+    for column in columns:
+        given = f"select.{column.field.name}"
+        members = {column.member} | {
+            parts[1] for parts in column.references if parts[0] == "_source" and len(parts) > 1
+        }
+        if ("_source",) in column.references:
+            raise ConfigurationError(f"{given}: _source is read member by member here, such as _source.database")
+        for name in sorted(members & _NO_MEMBERS.keys() - {None}):  # type: ignore[type-var]
+            raise ConfigurationError(f"{given}: _source.{name} cannot be read; {_NO_MEMBERS[name]}")
 
 
 def _types(source: SourceConfig, schema: TableSchema, read: Mapping[str, References]) -> dict[str, DataType]:

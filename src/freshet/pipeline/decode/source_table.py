@@ -1,9 +1,10 @@
-"""Which table a record of Debezium is of, as the record names it.
+"""Which table a record of a change capture is of, as the record names it.
 
 | format | db, schema, table |
 |---|---|
 | debezium-json | members of `source` |
 | debezium-unwrapped | `__source_db`, else `__db`, and so on, where the transformation adds them (`add.fields`) |
+| canal-json, maxwell-json | `database`, none, `table` of the message |
 
 MySQL and MariaDB have no schema: it is empty. A record that names no table (a heartbeat, an unwrapped row or tombstone
 without added fields) has none.
@@ -21,12 +22,23 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from freshet.pipeline.config.formats import BINLOG_FORMATS
+from freshet.pipeline.decode.canal import KINDS as CANAL_KINDS
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.json_value import JsonValue, encodable, text_of
+from freshet.pipeline.decode.maxwell import KINDS as MAXWELL_KINDS
 
-PARTS: Final = ("db", "schema", "table")
+PARTS: Final[tuple[str, str, str]] = ("db", "schema", "table")
 ADDED_NAMES: Final = tuple(f"{ADDED_PREFIX}{mark}{part}" for part in PARTS for mark in ("source_", ""))
 """The fields of an unwrapped row that name its table."""
+
+
+_PARTS_OF_BINLOG: Final = ("database", "", "table")
+
+
+def part_names(format_name: str) -> tuple[str, str, str]:
+    """The members that name the table, in the order of `PARTS`; empty for what the format does not have."""
+    return _PARTS_OF_BINLOG if format_name in BINLOG_FORMATS else PARTS
 
 
 class SourceTable(NamedTuple):
@@ -50,11 +62,12 @@ UNREAD: Final = SourceTable("", "", "")
 """In place of the table of a record that has to take the careful path."""
 
 
-def table_of(source: JsonValue) -> SourceTable | None:
-    """The table that `source` (or the added fields of an unwrapped row) names; None where it names none."""
+def table_of(source: JsonValue, names: tuple[str, str, str] = PARTS) -> SourceTable | None:
+    """The table that `source` (the added fields of an unwrapped row, the members of a message) names by the members of
+    these names; None where it names none."""
     if not isinstance(source, dict):
         return None
-    db, schema, table = (encodable(text_of(source.get(part)) or "") for part in PARTS)
+    db, schema, table = (encodable(text_of(source.get(name)) or "") if name else "" for name in names)
     return SourceTable(db, schema, table) if table else None
 
 
@@ -70,6 +83,11 @@ class TableSorter:
             op = Literal["r", "c", "u", "d"]
             shape = msgspec.defstruct("Envelope", [("op", op), ("source", source | None, None)], gc=False)
             self._parts = _parts_of_envelope
+        elif format_name in BINLOG_FORMATS:
+            kinds: Any = Literal[tuple(CANAL_KINDS if format_name == "canal-json" else MAXWELL_KINDS)]
+            members: list[Any] = [("type", kinds), ("database", text, None), ("table", text, None)]
+            shape = msgspec.defstruct("Message", members, gc=False)
+            self._parts = _parts_of_message
         else:
             names = {f"m{index}": name for index, name in enumerate((*ADDED_NAMES, "__op"))}
             shape = msgspec.defstruct("Row", [(each, text, None) for each in names], rename=names, gc=False)
@@ -94,6 +112,10 @@ class TableSorter:
 def _parts_of_envelope(envelope: Any) -> Any:
     source = envelope.source
     return None if source is None else (source.db, source.schema, source.table)
+
+
+def _parts_of_message(message: Any) -> Any:
+    return message.database, None, message.table
 
 
 def _table(parts: Any) -> SourceTable | None:

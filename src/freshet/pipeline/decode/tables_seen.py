@@ -20,13 +20,13 @@ from typing import Final
 
 import numpy as np
 
-from freshet.pipeline.decode.change import Change, Dead, Reading, Skipped, Truncate
+from freshet.pipeline.decode.change import Change, Dead, Reading, Several, Skipped, Truncate
 from freshet.pipeline.decode.fast.schemas_seen import Group
 from freshet.pipeline.decode.fast.structs import Slot, can_refuse_tables
 from freshet.pipeline.decode.images import Findings, RowIndexes
 from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.plan import DecodePlan
-from freshet.pipeline.decode.source_table import PARTS, UNREAD, SourceTable, TableSorter, table_of
+from freshet.pipeline.decode.source_table import PARTS, UNREAD, SourceTable, TableSorter, part_names, table_of
 
 OTHER_TABLE: Final = "another table: "
 _NO_TABLE: Final = "the record does not say which table it is of, and `only` of its source asks for it"
@@ -43,6 +43,7 @@ class TablesSeen:
         self._plan = plan
         self._only = plan.only
         self._sorter = TableSorter(plan.format)
+        self._parts = part_names(plan.format)
         self._one: tuple[SourceTable | None] | None = None
         self._is_mixed = False
         self._seen: set[SourceTable | None] = set()
@@ -53,7 +54,7 @@ class TablesSeen:
         """What a record of the careful path is, once its table is taken into account."""
         if not self._plan.names_tables or isinstance(reading, Skipped):
             return reading
-        table = table_of(reading.source)
+        table = table_of(reading.source, self._parts)
         if table is None:
             is_lost = self._only is not None and not isinstance(reading, Dead)
             return Dead(self._no_table) if is_lost else reading
@@ -107,9 +108,9 @@ class TablesSeen:
 
     def is_other(self, reading: Reading) -> bool:
         """True for a record that the structs refuse because of its table."""
-        if self._one is None or not isinstance(reading, Change | Truncate):
+        if self._one is None or not isinstance(reading, Change | Several | Truncate):
             return False
-        return table_of(reading.source) != self._one[0]
+        return table_of(reading.source, self._parts) != self._one[0]
 
     def mix(self) -> None:
         """Many records are of other tables: all are sorted from now on."""

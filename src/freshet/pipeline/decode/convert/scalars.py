@@ -6,7 +6,7 @@
 | TINYINT … BIGINT | whole numbers in range, as number or text; 5.0 is 5 | fractions, out of range |
 | FLOAT, DOUBLE | numbers, NaN, Infinity by any of their usual names | text; finite numbers that overflow |
 | CHAR, VARCHAR(n) | everything; objects and arrays as JSON text | longer than n characters; lone surrogates |
-| BINARY, VARBINARY(n) | base64, url-safe base64 or hex, as configured | other text, longer than n bytes |
+| BINARY, VARBINARY(n) | base64, url-safe base64, hex, or a byte per character | other text, longer than n bytes |
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from freshet.pipeline.decode.convert.converter import (
     Converter,
     FieldConversion,
     null_mask,
+    partly,
     whole_array,
 )
 from freshet.pipeline.decode.dialect import Dialect
@@ -39,12 +40,16 @@ _BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, Ty
 _BOOLEANS: Final = {
     "true": True, "1": True, "TRUE": True, "True": True, "false": False, "0": False, "FALSE": False, "False": False,
 }  # fmt: skip
+_BOOLEAN_TEXTS: Final = pa.array(list(_BOOLEANS))
+_TRUE_TEXTS: Final = pa.array([text for text, is_true in _BOOLEANS.items() if is_true])
 _WHOLE: Final = re.compile(r"\s*([+-]?[0-9]{1,40})(?:[.]0+)?\s*")
 _FLOAT: Final = re.compile(r"\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*")
 _SPECIAL: Final = {
     "NaN": math.nan, "NAN": math.nan, "Infinity": math.inf, "+Infinity": math.inf, "POSITIVE_INFINITY": math.inf,
     "-Infinity": -math.inf, "NEGATIVE_INFINITY": -math.inf,
 }  # fmt: skip
+_PLAIN_FLOAT: Final = "^(?:0|-?[1-9][0-9]{0,14}|-?[0-9]{1,15}[.][0-9]{1,15})$"
+"""Texts of numbers that Arrow reads as `one` does: without exponent, and no -0."""
 _URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
 _LOST_BITS: Final = 29
 """Bits of a double's fraction that a float does not have."""
@@ -62,7 +67,15 @@ class BooleanConverter(Converter):
         if kinds == {INT}:
             bit = Annotated[int, msgspec.Meta(ge=0, le=1)]
             return FieldConversion(bit | None, lambda values: (pa.array(values, pa.int8()).cast(pa.bool_()), None))
+        if kinds == {STRING}:
+            return FieldConversion(str | None, self._convert_texts)
         return self.raw_conversion
+
+    def _convert_texts(self, values: Sequence[Any]) -> Converted:
+        texts = pa.array(values, pa.string())
+        bad = pc.and_(texts.is_valid(), pc.invert(pc.is_in(texts, _BOOLEAN_TEXTS))).to_numpy(zero_copy_only=False)
+        found = pc.if_else(pc.is_in(texts, _BOOLEAN_TEXTS), pc.is_in(texts, _TRUE_TEXTS), pa.scalar(None, pa.bool_()))
+        return found, bad if bad.any() else None
 
 
 class IntegerConverter(Converter):
@@ -81,7 +94,17 @@ class IntegerConverter(Converter):
         if kinds <= {INT}:
             whole = Annotated[int, msgspec.Meta(ge=self._low, le=self._high)]
             return FieldConversion(whole | None, lambda values: (whole_array(values, self.arrow), None))
+        if kinds == {STRING}:
+            return FieldConversion(str | None, self._convert_texts)
         return self.raw_conversion
+
+    def _convert_texts(self, values: Sequence[Any]) -> Converted:
+        """Texts that have a digit less than the largest number, by Arrow."""
+        pattern = f"^-?[0-9]{{1,{len(str(self._high)) - 1}}}$"
+        return partly(values, pa.array(values, pa.string()), pattern, self._cast, self.one_by_one)
+
+    def _cast(self, texts: Any) -> Any:
+        return texts.cast(self.arrow)
 
 
 def whole_number(value: JsonValue) -> int | None:
@@ -114,7 +137,15 @@ class FloatConverter(Converter):
         return number if math.isfinite(number) else LOST
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
+        if kinds == {STRING}:
+            return FieldConversion(str | None, self._convert_texts)
         return FieldConversion(float | None, self._convert) if kinds <= {INT, NUMBER} else self.raw_conversion
+
+    def _convert_texts(self, values: Sequence[Any]) -> Converted:
+        return partly(values, pa.array(values, pa.string()), _PLAIN_FLOAT, self._cast, self.one_by_one)
+
+    def _cast(self, texts: Any) -> Any:
+        return texts.cast(self.arrow)
 
     def _convert(self, values: Sequence[Any]) -> Converted:
         doubles = pa.array(values, pa.float64())
@@ -199,6 +230,8 @@ class BytesConverter(Converter):
 
     def _octets(self, text: str) -> bytes:
         match self._mode:
+            case "latin1":
+                return text.encode("latin-1")
             case "hex":
                 return binascii.unhexlify(text)
             case "base64-url-safe":

@@ -222,7 +222,7 @@ class TimestampConverter(_CountConverter):
         if not self._is_nanos:
             self._low, self._high = _MICRO_MIN, _MICRO_MAX
         year = _NANO_YEAR if self._is_nanos else _YEAR
-        self._plain = f"^{year}-{_MONTH_DAY}T{_CLOCK}(?:[.][0-9]{{1,{self._digits}}})?Z?$"
+        self._plain = f"^{year}-{_MONTH_DAY}[T ]{_CLOCK}(?:[.][0-9]{{1,{self._digits}}})?Z?$"
 
     def _text(self, text: str) -> int | None:
         found = _ISO_STAMP.fullmatch(text)

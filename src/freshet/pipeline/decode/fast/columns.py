@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.pipeline.decode.convert.converter import Mask
-from freshet.pipeline.decode.fast.changes import Changes
+from freshet.pipeline.decode.fast.changes import Changes, is_missing
 from freshet.pipeline.decode.fast.misfits import Cells
 from freshet.pipeline.decode.fast.structs import Structs
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.json_value import parse_json, text_of
+from freshet.pipeline.decode.maxwell import SECOND_MS
 from freshet.pipeline.decode.plan import DecodePlan
 
 Columns = list[Sequence[Any]]
@@ -45,6 +46,8 @@ class ColumnReader:
         for each, conversion in zip(self._inputs.all, self._structs.conversions, strict=True):
             if not each.is_member:
                 columns.append(by_attribute[each.name])
+            elif self._plan.is_binlog:
+                columns.append(list(map(attrgetter(self._structs.source_names[each.name]), changes.envelopes)))
             elif self._plan.format == "debezium-json":
                 columns.append(sources[each.name])
             elif self._plan.format == "debezium-unwrapped":
@@ -53,6 +56,22 @@ class ColumnReader:
             else:
                 columns.append([conversion.default] * len(changes.rows))
         return columns
+
+    def read_before(self, changes: Changes, chosen: RowIndexes, columns: Columns) -> Columns:
+        """The columns of the rows before the chosen updates; `columns` are those of the rows after all changes."""
+        if not self._plan.is_binlog:
+            return without_unset(self.read(changes.rows_before(chosen)))
+        assert changes.befores is not None
+        rows = chosen.tolist()
+        olds = _transposed([changes.befores[row] for row in rows], self._structs.row_names)
+        found: Columns = []
+        for each, values in zip(self._inputs.all, columns, strict=True):
+            after = [values[row] for row in rows]
+            if not each.is_member:
+                pairs = zip(olds[each.name], after, strict=True)
+                after = [new if is_missing(old) else old for old, new in pairs]
+            found.append(after)
+        return found
 
     def converted(self, columns: Columns) -> tuple[list[Any], list[Cells]]:
         """The array of each input, and the cells that did not convert."""
@@ -81,10 +100,12 @@ class ColumnReader:
         befores, rows = changes.befores, changes.rows
         assert befores is not None
         found: list[int] = []
+        if self._plan.is_binlog:
+            return found  # What is not there has not changed.
         for name in self._structs.row_names.values():
             get = attrgetter(name)
             for index in chosen.tolist():
-                if _is_missing(get(befores[index])) and not _is_missing(get(rows[index])):
+                if is_missing(get(befores[index])) and not is_missing(get(rows[index])):
                     found.append(index)
         return found
 
@@ -106,6 +127,11 @@ class ColumnReader:
         match self._plan.format:
             case "debezium-json":
                 return [each.ts_ms for each in changes.envelopes]
+            case "canal-json":
+                return list(map(attrgetter(self._structs.source_names["ts"]), changes.envelopes))
+            case "maxwell-json":
+                seconds = map(attrgetter(self._structs.source_names["ts"]), changes.envelopes)
+                return [None if ts is None else ts * SECOND_MS for ts in seconds]
             case "debezium-unwrapped":
                 names = self._structs.row_names
                 pairs = map(attrgetter(names["__ts_ms"], names["__source_ts_ms"]), changes.rows)
@@ -129,10 +155,6 @@ def _transposed(structs: Sequence[Any], names: Mapping[str, str]) -> dict[str, S
         return dict.fromkeys(names, ())
     columns = zip(*map(msgspec.structs.astuple, structs), strict=True)
     return dict(zip(names, columns, strict=True))
-
-
-def _is_missing(value: Any) -> bool:
-    return value is msgspec.UNSET or (type(value) is msgspec.Raw and not len(value))
 
 
 def _is_null(value: Any) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Final
 
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.careful import CarefulReader, UnknownFields
-from freshet.pipeline.decode.change import Change, Dead
+from freshet.pipeline.decode.change import Change, Dead, Several, changes_of
 from freshet.pipeline.decode.fast.reader import FastReader
 from freshet.pipeline.decode.fast.schemas_seen import Group, SchemasSeen, schema_prefix
 from freshet.pipeline.decode.fast.structs import Slot, can_be_member
@@ -86,13 +87,17 @@ class LearnedReaders:
                 others += 1
                 continue
             # What becomes a dead letter takes the careful path in any case.
-            if not isinstance(reading, Change) or isinstance(self._careful.rows(reading), Dead | UnknownFields):
+            if not isinstance(reading, Change | Several) or isinstance(
+                self._careful.rows(reading), Dead | UnknownFields
+            ):
                 continue
-            kinds.update(self._kinds_in(reading))
-            unknown.update(self._unknown_in(reading))
-            prefix = schema_prefix(record.value) if record.value is not None and reading.facts is not None else None
+            changes = changes_of(reading)
+            kinds.update(set().union(*map(self._kinds_in, changes)))
+            unknown.update(list(dict.fromkeys(chain.from_iterable(map(self._unknown_in, changes)))))
+            facts = changes[0].facts
+            prefix = schema_prefix(record.value) if record.value is not None and facts is not None else None
             if prefix is not None:
-                prefixes[prefix, facts_key(self._plan, reading.facts)] += 1
+                prefixes[prefix, facts_key(self._plan, facts)] += 1
         least = count * share * len(sample) / len(careful)
         if others and others >= least:
             self._tables.mix()

@@ -56,9 +56,8 @@ def causes_of(inputs: Inputs, found: Sequence[Cells], among: Mask) -> dict[int, 
     return causes
 
 
-def paths_of(slots: Sequence[Slot], *, is_flat: bool) -> Mapping[str, Slot]:
-    """The slots of the row by the path that msgspec names when it refuses a value."""
-    prefixes = ("$",) if is_flat else ("$.after", "$.before")
+def paths_of(slots: Sequence[Slot], prefixes: Sequence[str]) -> Mapping[str, Slot]:
+    """The slots of the row by the path that msgspec names when it refuses a value of rows at these paths."""
     return {f"{prefix}.{slot[1]}`": slot for slot in slots if not slot[0] for prefix in prefixes}
 
 

@@ -24,7 +24,8 @@ from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.fast.changes import ChangeReader, Changes
 from freshet.pipeline.decode.fast.columns import ColumnReader, Columns, without_unset
 from freshet.pipeline.decode.fast.misfits import Cells, causes_of, paths_of
-from freshet.pipeline.decode.fast.structs import Slot, build_structs, slots_of
+from freshet.pipeline.decode.fast.places import is_alone, of_whole_records, places_of, ranks_of
+from freshet.pipeline.decode.fast.structs import ROW_PATHS, Slot, build_structs, slots_of
 from freshet.pipeline.decode.fast.unavailable import UnavailableValues
 from freshet.pipeline.decode.images import Cause, Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import Inputs
@@ -73,7 +74,7 @@ class FastReader:
         self.only = only
         self._kinds, self._unknown, self._detour_depth = dict(kinds), list(unknown), detour_depth
         self._detours: dict[Slot, FastReader] = {}
-        self._paths = paths_of(slots_of(inputs), is_flat=plan.format != "debezium-json") if detour_depth else {}
+        self._paths = paths_of(slots_of(inputs), ROW_PATHS[plan.format]) if detour_depth else {}
         structs = build_structs(plan, inputs, kinds, unknown, only)
         self._conversions = structs.conversions
         self._changes = ChangeReader(plan, structs)
@@ -87,7 +88,7 @@ class FastReader:
         odd = self._changes.odd(found)
         reason, ignored = self._changes.ignored(found.kinds)
         ignored &= ~odd
-        done = [found.indexes[ignored]]
+        done = [np.unique(found.indexes[ignored])]
         skipped = Counter({reason: len(done[0])} if len(done[0]) else {})
         if odd.any() or ignored.any():
             found.keep(~odd & ~ignored)
@@ -146,23 +147,29 @@ class FastReader:
         columns = self._columns.read(found)
         unknown = self._columns.unknown(found)
         splits: RowIndexes | None = None
-        if self._plan.takes_before and found.befores is not None:
+        if self._plan.takes_before and found.befores is not None and self._plan.splits_updates:
             splits = self._splits(found, bad)
             columns = without_unset(columns)
         new, missing = self._arrays(found, columns, bad, dead)
-        old = self._old_arrays(found, splits, bad) if splits is not None and len(splits) else None
+        old = self._old_arrays(found, splits, columns, bad) if splits is not None and len(splits) else None
+        if self._plan.has_several_rows:
+            bad = of_whole_records(found.indexes, bad)
         if bad.all():
             return None, bad
-        is_split = np.zeros(count, bool)
+        places = places_of(found.indexes) if self._plan.has_several_rows else np.zeros(count, np.int64)
+        befores = (2 * places).astype(np.int32)
+        afters = befores.copy()
         if splits is not None:
-            is_split[splits] = True
+            afters[splits] += 1
         kinds = found.kinds if self._plan.has_key else np.zeros(count, np.int8)
-        images = Images(found.indexes, kinds, is_split.astype(np.int32), new, *self._columns.metadata(found), missing)
+        images = Images(found.indexes, kinds, afters, new, *self._columns.metadata(found), missing)
         if old is not None and splits is not None:
-            images = _with_rows_before(images, old, splits, bad)
+            images = _with_rows_before(images, old, splits, befores, bad)
         elif bad.any():
             images = _at(images, np.flatnonzero(~bad))
-        notes = [Note(UNKNOWN_NOTE + name, found.indexes[mask & ~bad]) for name, mask in unknown.items()]
+        if self._plan.has_several_rows:
+            images = replace(images, subs=ranks_of(images.records, images.subs))
+        notes = [Note(UNKNOWN_NOTE + name, np.unique(found.indexes[mask & ~bad])) for name, mask in unknown.items()]
         return replace(images, notes=[*notes, *self._left_notes(images)]), bad
 
     def _splits(self, found: Changes, bad: Mask) -> RowIndexes:
@@ -188,14 +195,16 @@ class FastReader:
             lost.sort(key=lambda cells: cells.index)
         if lost:
             may_be_dead = ~bad & (found.kinds != DELETE)
+            if self._plan.has_several_rows:
+                may_be_dead &= is_alone(found.indexes)  # Of others the first row that does not fit decides.
             for row, cause in causes_of(self._inputs, lost, may_be_dead).items():
                 dead[int(found.indexes[row])] = cause
             bad |= np.logical_or.reduce([each.lost for each in lost])
         return arrays, missing
 
-    def _old_arrays(self, found: Changes, splits: RowIndexes, bad: Mask) -> list[Any]:
+    def _old_arrays(self, found: Changes, splits: RowIndexes, columns: Columns, bad: Mask) -> list[Any]:
         """The array of each input of the rows before these updates."""
-        arrays, lost = self._columns.converted(without_unset(self._columns.read(found.rows_before(splits))))
+        arrays, lost = self._columns.converted(self._columns.read_before(found, splits, columns))
         for each in lost:
             bad[splits[each.lost]] = True
         return arrays
@@ -209,8 +218,8 @@ class FastReader:
         ]
 
 
-def _with_rows_before(images: Images, old: Sequence[Any], splits: RowIndexes, bad: Mask) -> Images:
-    """The images that are not bad, and those of the rows before `splits`, whose inputs are `old`."""
+def _with_rows_before(images: Images, old: Sequence[Any], splits: RowIndexes, befores: Any, bad: Mask) -> Images:
+    """The images that are not bad, and those of the rows before `splits`, whose inputs are `old`, with these subs."""
     count = len(bad)
     kept, wanted = np.flatnonzero(~bad), splits[~bad[splits]]
     position = np.full(count, -1)
@@ -219,7 +228,7 @@ def _with_rows_before(images: Images, old: Sequence[Any], splits: RowIndexes, ba
     return replace(
         _at(replace(images, inputs=()), np.concatenate([kept, wanted])),
         kinds=np.concatenate([images.kinds[kept], np.full(len(wanted), UPDATE_BEFORE, np.int8)]),
-        subs=np.concatenate([images.subs[kept], np.zeros(len(wanted), np.int32)]),
+        subs=np.concatenate([images.subs[kept], befores[wanted]]),
         inputs=[pa.concat_arrays([after, before]).take(take) for after, before in zip(images.inputs, old, strict=True)],
         missing={
             index: np.concatenate([mask[kept], np.zeros(len(wanted), bool)]) for index, mask in images.missing.items()

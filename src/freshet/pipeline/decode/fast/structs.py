@@ -17,11 +17,15 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from freshet.pipeline.config.formats import Format
+from freshet.pipeline.decode.canal import KINDS as CANAL_KINDS
 from freshet.pipeline.decode.convert.converter import NO_RAW, FieldConversion
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.inputs import Inputs
+from freshet.pipeline.decode.maxwell import KINDS as MAXWELL_KINDS
+from freshet.pipeline.decode.maxwell import TS_MAX
 from freshet.pipeline.decode.plan import DecodePlan
-from freshet.pipeline.decode.source_table import PARTS, SourceTable
+from freshet.pipeline.decode.source_table import PARTS, SourceTable, part_names
 
 Slot = tuple[bool, str]
 """A member that is read: of `_source` (true) or of the row, and its name."""
@@ -30,14 +34,30 @@ Op = Literal["r", "c", "u", "d"]
 _SOURCE_MARKS: Final = ("source_", "")
 _NOTHING: Final = Literal["", None]
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
+_Seconds = Annotated[int, msgspec.Meta(ge=-TS_MAX, le=TS_MAX)] | None
+_MESSAGE_KINDS: Final[Mapping[str, Any]] = {
+    "canal-json": Literal[tuple(CANAL_KINDS)],
+    "maxwell-json": Literal[tuple(MAXWELL_KINDS)],
+}
+
+ROW_PATHS: Final[Mapping[Format, tuple[str, ...]]] = {
+    "debezium-json": ("$.after", "$.before"),
+    "debezium-unwrapped": ("$",),
+    "canal-json": ("$.data[...]", "$.old[...]"),
+    "maxwell-json": ("$.data", "$.old"),
+    "json": ("$",),
+    "row-kind": ("$",),
+}
+"""Where rows are in a record, as msgspec writes paths."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structs:
     """The struct of one shape.
 
-    `decode` gives a record, of the row itself in flat formats. `row_names` are the attributes of a row by member name;
-    `row_slots` the names in the order of the attributes that inputs read, `conversions` the conversion of each input.
+    `decode` gives a record, of the row itself in flat formats. `source_names` are the attributes of `source`, in the
+    messages of Canal and Maxwell those of the message, which is its own source. `row_names` are the attributes of a row
+    by member name, `conversions` the conversion of each input.
     """
 
     decode: Callable[[Any], Any]
@@ -72,11 +92,13 @@ def conversions_of(inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> tupl
 
 def can_refuse_tables(plan: DecodePlan, inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> bool:
     """Whether structs can refuse records of other tables: they read `source` as a struct, and its names as texts."""
-    if plan.format != "debezium-json" or any(each.name == "_source" for each in plan.scope):
+    is_read = plan.format == "debezium-json" or plan.is_binlog
+    if not is_read or any(each.name == "_source" for each in plan.scope):
         return False
+    names = part_names(plan.format)
     conversions = zip(inputs.all, conversions_of(inputs, kinds), strict=True)
     return all(
-        conversion.annotation == str | None for each, conversion in conversions if each.is_member and each.name in PARTS
+        conversion.annotation == str | None for each, conversion in conversions if each.is_member and each.name in names
     )
 
 
@@ -91,10 +113,10 @@ def build_structs(
     conversions = conversions_of(inputs, kinds)
     members: dict[str, tuple[Any, Any]] = {}
     source: dict[str, tuple[Any, Any]] = {}
-    is_flat = plan.format != "debezium-json"
+    is_flat = plan.format != "debezium-json" and not plan.is_binlog
     for each, conversion in zip(inputs.all, conversions, strict=True):
         if not each.is_member:
-            members[each.name] = _slot_type(conversion, marks_missing=plan.takes_before)
+            members[each.name] = _slot_type(conversion, marks_missing=plan.takes_before and not plan.is_binlog)
         elif is_flat:
             for mark in _SOURCE_MARKS:
                 members[f"{ADDED_PREFIX}{mark}{each.name}"] = (conversion.annotation, conversion.default)
@@ -115,7 +137,9 @@ def build_structs(
     source_names: Mapping[str, str] = {}
     of_source: type | None = None
     top: type = row
-    if not is_flat:
+    if plan.is_binlog:
+        top, source_names = _message(plan, members, row, source, only)
+    elif not is_flat:
         envelope: list[Any] = [
             ("before", row | None, None),
             ("after", row | None, None),
@@ -126,7 +150,7 @@ def build_structs(
         if any(each.name == "_source" for each in plan.scope):
             envelope.append(("source", msgspec.Raw, NO_RAW))
         elif source or only is not None:
-            source |= _marks(only)
+            source |= _marks(only, PARTS)
             of_source, source_names = _struct("Source", source, forbids_unknown=False)
             is_required = only is not None and only[0] is not None
             envelope.append(("source", of_source) if is_required else ("source", of_source | None, None))
@@ -148,16 +172,44 @@ def _slot_type(conversion: FieldConversion, *, marks_missing: bool) -> tuple[Any
     return conversion.annotation | msgspec.UnsetType, msgspec.UNSET
 
 
-def _marks(only: tuple[SourceTable | None] | None) -> dict[str, tuple[Any, Any]]:
-    """The members of `source` that name its table, with the values that they may have."""
+def _message(
+    plan: DecodePlan,
+    members: Mapping[str, tuple[Any, Any]],
+    row: type,
+    source: Mapping[str, tuple[Any, Any]],
+    only: tuple[SourceTable | None] | None,
+) -> tuple[type, Mapping[str, str]]:
+    """The struct of a message of Canal or Maxwell, and its attributes by member. What `old` lacks has not changed."""
+    olds = {
+        name: (annotation, NO_RAW) if annotation is msgspec.Raw else (annotation | msgspec.UnsetType, msgspec.UNSET)
+        for name, (annotation, _) in members.items()
+    }
+    old, _ = _struct("Old", olds, forbids_unknown=True)
+    ts = _Long if plan.format == "canal-json" else _Seconds
+    data, changed = (list[row], list[old | None]) if plan.has_several_rows else (row, old)  # type: ignore[valid-type]
+    message: dict[str, tuple[Any, Any]] = {
+        "type": (_MESSAGE_KINDS[plan.format] | None, None),
+        "data": (data | None, None),
+        "old": (changed | None, None),
+        **source,
+        **_marks(only, part_names(plan.format)),
+    }
+    if any(each.name == "_ts_ms" for each in plan.scope) or any(c.metadata == "_ts_ms" for c in plan.columns):
+        message["ts"] = (ts, None)
+    return _struct("Message", message, forbids_unknown=False)
+
+
+def _marks(only: tuple[SourceTable | None] | None, parts: tuple[str, str, str]) -> dict[str, tuple[Any, Any]]:
+    """The members that name the table of a record, with the values that they may have."""
     if only is None:
         return {}
     (table,) = only
     if table is None:
-        return {PARTS[-1]: (_NOTHING, None)}
+        return {parts[-1]: (_NOTHING, None)}
     return {
         name: (Literal[part], msgspec.NODEFAULT) if part else (_NOTHING, None)
-        for name, part in zip(PARTS, table, strict=True)
+        for name, part in zip(parts, table, strict=True)
+        if name
     }
 
 

@@ -97,6 +97,18 @@ class _Projection:
             expression = parse_select(frame.sparkSession, column.field.name, column.expression)
             self._computed[index] = self._analysed(column, expression)
         self._cases = Cases(plan, self._computed)
+        if plan.has_several_rows:
+            self._refuse_doubtful()
+
+    def _refuse_doubtful(self) -> None:
+        """The rows of a record are applied together, and Spark sees one at a time: none may be a dead letter here."""
+        for index, each in self._computed.items():
+            if self._cases.may_hold(index):
+                raise ConfigurationError(
+                    f"select.{each.column.field.name}: {each.expression.text!r} may fail, or fills a column that needs "
+                    f"a value, and a record of {self._plan.format} has several rows, which are applied together; let "
+                    "the field fill the column as it is (its type: `schema`), or use an expression that cannot fail"
+                )
 
     def failures(self) -> dict[str, tuple[str, ...]]:
         """What may go wrong while a column is computed, by the column's name."""
