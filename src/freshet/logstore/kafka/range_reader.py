@@ -34,7 +34,7 @@ from freshet.logstore.kafka.connection import LastError, made_client
 QUEUE_BYTES: Final = 64 << 20
 """What a consumer holds ahead, at most; a process reads one range at a time."""
 BATCH_RECORDS: Final = 16_384
-_POLL_S: Final = 0.5
+_POLL_S: Final = 0.05
 _FETCH: Final[Mapping[str, Any]] = {
     "fetch.message.max.bytes": 8 << 20,
     "fetch.max.bytes": QUEUE_BYTES,
@@ -122,7 +122,8 @@ class RangeReader:
     def _read(self, wanted: OffsetRange, progress: RangeProgress) -> Iterator[pa.RecordBatch]:
         heard_s = time.monotonic()
         while progress.reached < wanted.end:
-            messages = self._consumer.consume(BATCH_RECORDS, _POLL_S)
+            # It returns when so many are there, or after the time: what cannot come is not waited for.
+            messages = self._consumer.consume(min(BATCH_RECORDS, wanted.end - progress.reached), _POLL_S)
             now_s = time.monotonic()
             before = progress.reached
             records = self._taken(messages, wanted, progress)
@@ -138,17 +139,17 @@ class RangeReader:
 
     def _taken(self, messages: list[Message], wanted: OffsetRange, progress: RangeProgress) -> list[Message]:
         """The records of the range among what came; says how far it is."""
-        records = [message for message in messages if message.error() is None]
+        has_events = any(map(Message.error, messages))
+        records = [message for message in messages if message.error() is None] if has_events else messages
         if records:
             last = _offset(records[-1])
             if last >= wanted.end:
                 records = [message for message in records if _offset(message) < wanted.end]
             progress.reached = max(progress.reached, last + 1)
-        if len(records) != len(messages):
-            for message in messages:
-                error = message.error()
-                if error is not None:
-                    self._take_event(error, _offset(message), wanted, progress)
+        for message in messages if has_events else ():
+            error = message.error()
+            if error is not None:
+                self._take_event(error, _offset(message), wanted, progress)
         return records
 
     def _take_event(self, error: KafkaError, offset: int, wanted: OffsetRange, progress: RangeProgress) -> None:
@@ -179,8 +180,8 @@ class RangeReader:
 def _batch(records: list[Message]) -> pa.RecordBatch:
     times = np.fromiter((message.timestamp()[1] for message in records), np.int64, len(records))
     columns = [
-        pa.array([message.key() for message in records], pa.binary()),
-        pa.array([message.value() for message in records], pa.binary()),
+        pa.array(list(map(Message.key, records)), pa.binary()),
+        pa.array(list(map(Message.value, records)), pa.binary()),
         pa.array(np.fromiter(map(_offset, records), np.int64, len(records))),
         pa.array(times * 1000).cast(pa.timestamp("us", "UTC")),
     ]

@@ -79,7 +79,7 @@ class Packing:
         """As `ArrowFunction`: rows of `PACKED_SPARK_SCHEMA`."""
         for outcomes in self.outcomes(batches):
             for task, part in self.rule.parts(outcomes):
-                columns = [pa.array([task], pa.int32()), pa.array([part.serialize().to_pybytes()], pa.binary())]
+                columns = [pa.array([task], pa.int32()), _value_of(part.serialize())]
                 yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
 
 
@@ -115,6 +115,12 @@ class PackedTasks:
         crossing = KeptColumns([F.col(TASK), F.col(PACKED)])
         taken = Unpacking(self.task(pins), self.schema)
         return crossing.map_in_arrow(distributed, taken, RESULT_SPARK_SCHEMA), self.rule.task_count
+
+
+def _value_of(content: pa.Buffer) -> Any:
+    """One value, not copied."""
+    offsets = pa.py_buffer(np.array([0, content.size], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
 
 
 def _int64(column: Any) -> npt.NDArray[np.int64]:
