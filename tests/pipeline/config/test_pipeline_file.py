@@ -370,6 +370,21 @@ def test_warnings_name_what_makes_the_input_order_meaningless(tmp_path: Path) ->
     assert any("several sources" in text for text in warnings_of(two, tmp_path))
 
 
+def test_records_that_only_spark_can_read(tmp_path: Path) -> None:
+    kafka = GOOD.replace("maxOffsetsPerTrigger: 1000", "kafka.interceptor.classes: x.Y")
+    (text,) = warnings_of(kafka, tmp_path)
+    assert text.startswith("the records of source 0 are read by Spark") and "kafka.interceptor.classes" in text
+    assert warnings_of(kafka.replace("    format:", "    read: spark\n    format:"), tmp_path) == []
+    (problem,) = problems(kafka.replace("    format:", "    read: python\n    format:"))
+    assert (
+        "sources.0.read: read: python cannot be: kafka.interceptor.classes is an option of the Java client" in problem
+    )
+    (problem,) = problems(
+        GOOD.replace("table:\n", "  - files: {path: /in}\n    format: json\n    read: python\ntable:\n")
+    )
+    assert "sources.1.read: belongs to Kafka" in problem
+
+
 def warnings_of(text: str, tmp_path: Path) -> list[str]:
     return list(warnings(read(text, tmp_path)))
 

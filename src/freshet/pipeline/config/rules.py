@@ -124,6 +124,11 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
                     f"the key column {computed[0]} is computed: if it is not the message key, changes of one row may "
                     "lie in several Kafka partitions and their order is not defined; set sequence.field"
                 )
+    for index, source in enumerate(config.sources):
+        options = revealed(source.kafka or {})
+        reason = why_spark_reads(source.select, options) if options and source.read == "auto" else None
+        if reason is not None:
+            yield f"the records of source {index} are read by Spark, which takes more time: {reason}"
     for source in config.sources:
         ordering = [name for name in config.table.columns if name in rules.ordering_columns and source.fills(name)]
         what = dict.fromkeys(ordering, "ordering column") | dict.fromkeys(sequence, "sequence.field")

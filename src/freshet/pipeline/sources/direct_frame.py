@@ -11,7 +11,7 @@ Measured, 646-byte Debezium records: see docs/benchmarks.md, W9.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -53,7 +53,7 @@ _JAVA_ISOLATION: Final = "read_uncommitted"
 class DirectClient:
     """How the workers reach the brokers of one source."""
 
-    settings: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[str, str], ...] = field(repr=False)
     timeout_s: float
     takes_losses: bool
 

@@ -1,0 +1,94 @@
+"""Ranges of offsets, of librdkafka's mock cluster: where they end, and what is said where they cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
+from freshet.logstore.kafka.java_options import java_client_option
+from freshet.logstore.kafka.range_reader import RECORD_SCHEMA, OffsetRange, RangeProgress, RangeReader
+from tests.kit.mock_kafka import MockKafka, mock_kafka
+
+COUNT = 200
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockKafka]:
+    with mock_kafka(topics={"t": 1}) as made:
+        producer = Producer({"bootstrap.servers": made.bootstrap_servers, "linger.ms": 5})
+        for number in range(COUNT):
+            producer.produce("t", f"v{number}", key=None if number % 3 else f"k{number}", timestamp=1000 + number)
+        assert producer.flush(30) == 0
+        yield made
+
+
+def reader(cluster: MockKafka, *, takes_losses: bool = False, timeout_s: float = 20) -> RangeReader:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "reconnect.backoff.max.ms": 100}
+    return RangeReader(settings, timeout_s=timeout_s, takes_losses=takes_losses)
+
+
+def values(own: RangeReader, wanted: OffsetRange) -> tuple[list[bytes], RangeProgress]:
+    progress = RangeProgress(wanted.start)
+    found = []
+    for batch in own.read(wanted, progress):
+        assert batch.schema == RECORD_SCHEMA
+        found += batch.to_pylist()
+    for row in found:
+        number = int(row["value"][1:])
+        assert row["offset"] == number and row["timestamp"].timestamp() == (1000 + number) / 1000
+        assert row["key"] == (None if number % 3 else f"k{number}".encode())
+    return [row["value"] for row in found], progress
+
+
+def test_ranges_one_after_the_other(cluster: MockKafka) -> None:
+    """Records behind a range are not given, and a reader goes back."""
+    own = reader(cluster)
+    for start, end in ((0, 50), (50, 51), (10, 200), (7, 7), (0, COUNT)):
+        found, progress = values(own, OffsetRange("t", 0, start, end))
+        assert found == [f"v{number}".encode() for number in range(start, end)]
+        assert progress.reached >= end and not progress.passed_over
+    own.close()
+
+
+def test_an_offset_that_is_not_there(cluster: MockKafka) -> None:
+    beyond = OffsetRange("t", 0, 1000, 1010)
+    with pytest.raises(LogTruncatedError, match="t partition 0 offsets 1000 to 1010: offset 1000 is not in Kafka"):
+        values(reader(cluster), beyond)
+    found, progress = values(reader(cluster, takes_losses=True), beyond)
+    assert not found and progress.passed_over == 10 and progress.reached == 1010
+
+
+def test_a_range_that_is_not_read_to_its_end_in_time(cluster: MockKafka) -> None:
+    """The topic ends before: nothing says that what is missing will not come."""
+    with pytest.raises(LogUnavailableError, match="nothing came for 1 s behind offset 200"):
+        values(reader(cluster, timeout_s=1), OffsetRange("t", 0, 150, 300))
+
+
+def test_brokers_that_are_gone(cluster: MockKafka) -> None:
+    own = reader(cluster, timeout_s=1)
+    values(own, OffsetRange("t", 0, 0, 10))
+    cluster.set_up(False)
+    with pytest.raises(LogUnavailableError, match="nothing came for 1 s behind offset 10"):
+        values(own, OffsetRange("t", 0, 10, 20))
+    cluster.set_up(True)
+    found, _ = values(reader(cluster), OffsetRange("t", 0, 10, 20))
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "only_java"),
+    [
+        ({}, None),
+        ({"kafka.isolation.level": "read_committed", "kafka.group.id": "g", "failOnDataLoss": "false"}, None),
+        ({"kafka.max.partition.fetch.bytes": "1", "kafka.receive.buffer.bytes": "-1"}, None),
+        ({"kafka.interceptor.classes": "x.Y"}, "kafka.interceptor.classes"),
+        ({"kafka.ssl.truststore.location": "/t.jks"}, "kafka.ssl.truststore.location"),
+        ({"kafka.ssl.truststore.password": "p"}, "kafka.ssl.truststore.password"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "kafka.sasl.mechanism = GSSAPI"),
+    ],
+)
+def test_options_that_only_the_java_client_has(options: dict[str, str], only_java: str | None) -> None:
+    assert java_client_option({"kafka.bootstrap.servers": "h:1", **options}) == only_java
