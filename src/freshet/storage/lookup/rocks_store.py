@@ -38,8 +38,9 @@ else:  # an extra
     _rocksdict = LazyModule("rocksdict")
 
 SUFFIX: Final = ".rocks"
-PIECE_ROWS: Final = 64 * 1024
-"""Rows that are encoded at a time."""
+PIECE_ROWS: Final = 2048
+"""Rows that are encoded at a time, most of it without letting another thread have the interpreter. Measured, gathers of
+3 ms beside a store that is built: 161 in 1.2 s, the slowest of a hundred in 14 ms; with 65,536 rows 122, and 37 ms."""
 _BLOCK_BYTES: Final = 8 * 1024
 _BLOOM_BITS: Final = 10
 _IDENTITY_KEY: Final = b""
