@@ -11,7 +11,6 @@ All stores of a process share one cache of blocks, which indexes and filters cou
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -40,8 +39,7 @@ else:  # an extra
 
 SUFFIX: Final = ".rocks"
 PIECE_ROWS: Final = 2048
-"""Rows that are encoded at a time, most of it without letting another thread have the interpreter. Measured, gathers of
-3 ms beside a store that is built: 183 in 1.4 s, the slowest of a hundred in 14 ms; with 65,536 rows 122, and 37 ms."""
+"""Rows that are encoded at a time, most of it without letting another thread have the interpreter."""
 _BLOCK_BYTES: Final = 8 * 1024
 _BLOOM_BITS: Final = 10
 _IDENTITY_KEY: Final = b""
@@ -143,7 +141,6 @@ class RocksWriter:
                 values = encode_rows(batch, self._count).to_numpy(zero_copy_only=False).tolist()
                 deque(map(self._sorted.__setitem__, keys, values), maxlen=0)  # there is no call for many
                 self._count += batch.num_rows
-                time.sleep(0)  # a lookup that waits for the interpreter has it now, not after 5 ms
 
     def publish(self) -> None:
         """See `StoreWriter`."""

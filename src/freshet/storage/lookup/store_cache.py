@@ -62,6 +62,9 @@ OPEN_MAX: Final = 512
 """Stores that a process keeps mapped."""
 FILES_MAX: Final = 10_000
 """Files whose cost of reading a process remembers."""
+BUILD_ROWS: Final = 2048
+"""Behind so many rows a lookup that waits for the interpreter has it. Measured, gathers of 3 ms beside a RocksDB store
+that is built: 183 in 1.4 s, the slowest of a hundred in 14 ms; without, and 65,536 rows at a time, 122 and 37 ms."""
 PIECE_BYTES_MIN: Final = 1024 * 1024
 PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -139,7 +142,9 @@ class StoreCache:
             return
         try:
             for rows in rows_of_file(self.table, self.partition, self.bucket, file):
-                writer.add(rows)
+                for start in range(0, rows.num_rows, BUILD_ROWS):
+                    writer.add(rows.slice(start, BUILD_ROWS))
+                    self.table.env.sleep_s(0)
                 yield
             writer.publish()
             self._note_made(file.file_name)
