@@ -12,7 +12,7 @@ Kafka any more, `LogTruncatedError`, or the reader goes on at the first that is,
 Memory: what the client holds ahead is bounded (`QUEUE_BYTES`), and a batch is a part of that. Measured, 646-byte
 records with lz4: 2.3 µs of processor time each, the threads of the client included.
 
-Source: docs/explanation/spark.md; offsets may have gaps, and the last of a range need not exist (log-store.md).
+Source: docs/explanation/spark.md.
 """
 
 from __future__ import annotations
