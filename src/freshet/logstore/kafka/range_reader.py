@@ -44,7 +44,7 @@ _FETCH: Final[Mapping[str, Any]] = {
     "fetch.queue.backoff.ms": 5,
 }
 _NOT_OURS: Final[Mapping[str, Any]] = {
-    "group.id": "freshet-ranges",  # wanted by the client; with `assign` and without commits no broker hears of it
+    "group.id": "freshet-ranges",  # wanted by the client; with `assign` and without commits nothing is kept of it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,

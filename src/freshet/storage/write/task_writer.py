@@ -295,7 +295,7 @@ class TaskWriter:
             chosen = chosen | self._due_for_full
             if covers_table:
                 chosen |= self._buckets.at_base(lambda: behind_full_compaction(self._store, self._buckets.snapshot))
-        elif covers_table and emits_jointly_by_lookup(self._store):
+        elif covers_table and emits_jointly_by_lookup(self._store) and not self._store.options.compacts_elsewhere:
             chosen = chosen | self._waiting()
         with self._unbroken():
             writers, executor = self._buckets.opened(sorted(chosen)), self._executor()
