@@ -173,6 +173,7 @@ DOORS = {
     "storage/catalogs/jdbc_database.py",  # a database is not a store of files
     "storage/io/local_cache.py",  # lies on the local disk whatever the table's file io is
     "storage/io/scratch_folders.py",  # so do the folders of spilled data
+    "storage/io/background.py",  # the priority of its own thread
     "storage/io/spill_file.py",  # scratch files lie on the local disk whatever the table's file io is
 }
 WORLD_MODULES = {"random", "secrets", "shutil", "socket", "subprocess", "tempfile", "uuid", "glob", "fcntl"}

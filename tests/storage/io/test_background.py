@@ -118,6 +118,19 @@ def test_gradual_work_is_begun_once_and_again_behind_it() -> None:
     assert done[6:] == ["later0", "later1", "later2"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+def test_gradual_work_leaves_the_processor_to_others() -> None:
+    work, found = GradualWork(), []
+
+    def steps() -> Iterator[None]:
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        yield
+
+    work.run("a", steps)
+    work.finish()
+    assert found == [max(10, os.getpriority(os.PRIO_PROCESS, 0))]
+
+
 def test_gradual_works_take_turns_and_an_error_ends_only_its_own(caplog: pytest.LogCaptureFixture) -> None:
     work, gate = GradualWork(), threading.Event()
     done: list[str] = []

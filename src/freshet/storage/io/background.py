@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Final
 
+_NICENESS: Final = 10
+"""Measured, 100 M rows in 16 buckets, lookups back to back on two cores while mapped stores are built: batches of 8 to
+10.1 s where reading alone takes 9 to 10, all stores after 115 s; at 0 batches up to 13.4 s, all stores after 70 s."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -83,10 +88,18 @@ class GradualWork:
             works.finish()
 
 
+def _yield_to_others() -> None:
+    """The thread that calls has the processor where others leave it. Only Linux has priorities of threads."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
+
+
 class _Works:
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="freshet-gradual")
+        self._executor = ThreadPoolExecutor(1, "freshet-gradual", _yield_to_others)
         self._running: set[str] = set()
         self._again: dict[str, Callable[[], Iterator[None]]] = {}
 
