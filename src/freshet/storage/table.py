@@ -12,6 +12,7 @@ from dataclasses import replace
 from os import PathLike, fspath
 from typing import Final, overload
 
+from freshet.storage.casts.losses import possible_loss
 from freshet.storage.catalogs.by_location import TableAt, table_at
 from freshet.storage.catalogs.claims import coordinated
 from freshet.storage.changes.change_range import TimeGiven
@@ -83,6 +84,7 @@ __all__ = [
     "Table",
     "TableHandle",
     "TableScan",
+    "possible_loss",
 ]
 """The table, and what its methods take and give."""
 

@@ -47,6 +47,8 @@ class BatchReport:
     background: BackgroundReport | None = None
     """What background compaction did since the batch before; None where there is none."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
+    table_events: tuple[str, ...] = ()
+    """Of a query of many tables: those that were created, altered or set apart."""
 
     @classmethod
     def of_tables(

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from freshet.logstore.kafka.record_sizes import RecordSizes
 from freshet.pipeline.batch.assigner_task import without_reports
 from freshet.pipeline.batch.batch_pin import BatchPin, number_of_this_task, pin_of_this_task, task_log
 from freshet.pipeline.batch.dead_letters import WRITE_OPTIONS, DeadLetterWriter
-from freshet.pipeline.batch.gathered_rows import GatheredRows
+from freshet.pipeline.batch.gathered_rows import MEMORY_BYTES, GatheredRows
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.outcome_counts import OutcomeCounts
 from freshet.pipeline.batch.read_count import ReadCount, without_tallies
@@ -78,7 +79,7 @@ class BucketTask:
             return
         if result is not None:
             yield encode_result(result)
-            _forget_garbage()
+            forget_garbage()
 
     def pinned(self) -> BatchPin:
         """What the driver has pinned for the batch that runs."""
@@ -86,19 +87,20 @@ class BucketTask:
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> TaskResult | None:
         clock = LapClock()
-        arrived = _Arrived(self)
-        try:
+        with closing(Arrived(self)) as arrived:
             for batch in batches:
                 arrived.add(batch)
             if arrived.is_empty:
                 return None
             clock.lap("receive")
-            pin = self.pinned()
-            return arrived.only_counted() if pin.is_committed else self._write(arrived, pin, clock)
-        finally:
-            arrived.close()
+            return self.finish(arrived, clock)
 
-    def _write(self, arrived: _Arrived, pin: BatchPin, clock: LapClock) -> TaskResult:
+    def finish(self, arrived: Arrived, clock: LapClock) -> TaskResult:
+        """Writes what has arrived, unless the table holds the batch."""
+        pin = self.pinned()
+        return arrived.only_counted() if pin.is_committed else self._write(arrived, pin, clock)
+
+    def _write(self, arrived: Arrived, pin: BatchPin, clock: LapClock) -> TaskResult:
         table = open_worker_table(self.table.at_schema(pin.schema_id, pin.schema_time_ms))
         counts = arrived.counts
         log = task_log(pin)
@@ -144,15 +146,16 @@ class BucketTask:
         )
 
 
-class _Arrived:
+class Arrived:
     """The rows of one task by what becomes of them: tallies are counted, dead letters written, the rest is gathered."""
 
-    def __init__(self, task: BucketTask) -> None:
+    def __init__(self, task: BucketTask, memory_bytes: int = MEMORY_BYTES) -> None:
+        """`memory_bytes` of rows are held in memory, more on the disk."""
         self._task = task
         self._dead_writer: DeadLetterWriter | None = None
         self._is_outcomes = False
         self._batch_count = 0
-        self.gathered = GatheredRows(task.table.env)
+        self.gathered = GatheredRows(task.table.env, memory_bytes=memory_bytes)
         self.read = ReadCount()
         self.counts = OutcomeCounts()
         self.index_messages: list[CommitMessage] = []
@@ -232,6 +235,7 @@ class _Arrived:
             skipped=counts.skipped,
             notes=counts.notes,
             tables=tuple(counts.tables),
+            seen=tuple(counts.seen),
             restored=counts.restored,
             **written,
         )
@@ -250,7 +254,7 @@ class _Arrived:
 _is_frozen = False
 
 
-def _forget_garbage() -> None:
+def forget_garbage() -> None:
     """Spark's daemon collects garbage after every task; what the first task loaded need not be looked at each time."""
     global _is_frozen
     if not _is_frozen:

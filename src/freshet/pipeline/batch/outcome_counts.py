@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from freshet.pipeline.batch.dead_letter_sample import DeadLetterSample
 from freshet.pipeline.batch.read_count import record_count
-from freshet.pipeline.decode.outcomes import REASON, SUB, SeenTable, Tally
+from freshet.pipeline.decode.outcomes import REASON, SUB, SeenSchema, SeenTable, Tally
 
 IGNORED: Final = "ignore-delete or ignore-update-before"
 """Why rows of plain frames are skipped; a decoder skips such records before they become rows."""
@@ -36,12 +36,14 @@ class OutcomeCounts:
         self.notes: Counter[str] = Counter()
         self.first_dead = DeadLetterSample()
         self.tables: list[SeenTable] = []
+        self.seen: list[SeenSchema] = []
 
     def add_tally(self, tally: Tally) -> None:
         """What a decoder counted; its skipped records are no rows."""
         self.skipped.update(tally.skipped)
         self.notes.update(tally.notes)
         self.tables += tally.tables
+        self.seen += tally.seen
 
     def add_data(self, rows: pa.Table, *, restored: int) -> None:
         """Rows that go to the writer; `restored` of them got values from the table."""

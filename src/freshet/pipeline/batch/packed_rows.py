@@ -47,6 +47,8 @@ class PackRule:
     partition_columns: tuple[str, ...]
     has_bucket: bool
     task_count: int
+    first_task: int = 0
+    """Of bucket 0, so that small tables of a query do not all go to the same task."""
 
     def tasks(self, outcomes: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """The task of each row, 0 up to `task_count` exclusive."""
@@ -57,7 +59,7 @@ class PackRule:
             numbers = numbers * _STEP + _value_numbers(outcomes.column(name))
         others = _int64(outcomes.column(OFFSET)) >> _OTHERS_BITS
         is_data = np.asarray(pc.equal(outcomes.column(TAG), TAG_DATA))
-        return np.where(is_data, numbers, others) % self.task_count
+        return np.where(is_data, numbers + self.first_task, others) % self.task_count
 
     def parts(self, outcomes: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows of each task, in their order."""
@@ -79,7 +81,7 @@ class Packing:
         """As `ArrowFunction`: rows of `PACKED_SPARK_SCHEMA`."""
         for outcomes in self.outcomes(batches):
             for task, part in self.rule.parts(outcomes):
-                columns = [pa.array([task], pa.int32()), _value_of(part.serialize())]
+                columns = [pa.array([task], pa.int32()), value_of(packed_value(part))]
                 yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
 
 
@@ -117,7 +119,12 @@ class PackedTasks:
         return crossing.map_in_arrow(distributed, taken, RESULT_SPARK_SCHEMA), self.rule.task_count
 
 
-def _value_of(content: pa.Buffer) -> Any:
+def packed_value(outcomes: pa.RecordBatch) -> pa.Buffer:
+    """Rows as Arrow's bytes, which their schema is not in."""
+    return outcomes.serialize()
+
+
+def value_of(content: pa.Buffer) -> Any:
     """One value, not copied."""
     offsets = pa.py_buffer(np.array([0, content.size], np.int32))
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])

@@ -31,6 +31,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -45,9 +46,10 @@ from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.packed_rows import PackedTasks
 from freshet.pipeline.batch.table_commit import TableCommit
-from freshet.pipeline.batch.task_result import TaskResult, sum_results
+from freshet.pipeline.batch.task_result import TableFailedError, TaskResult, sum_results
 from freshet.pipeline.batch.whole_job import run_whole_job
 from freshet.pipeline.config.model import MaxDeadLetters
+from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
@@ -60,7 +62,13 @@ from freshet.pipeline.spark.active_query import ActiveQuery, collected_binary
 from freshet.pipeline.spark.batch_settings import batch_settings
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import Table
-from freshet.storage.table_engine import CommitTrace, CompactionLimit
+from freshet.storage.table_engine import CommitCheck, CommitMessage, CommitTrace, CompactionLimit
+
+ROUNDS_MAX: Final = 5
+"""How often the job of a batch of many tables is run while what is new is followed."""
+
+Offsets = Mapping[str, Mapping[str, int]]
+"""Topic, partition, offset."""
 
 _RUN_PROPERTY: Final = "spark.jobGroup.id"
 """Spark runs a query under the id of this run as its job group."""
@@ -78,6 +86,44 @@ class BatchJob(Protocol):
 
     def packed(self, spark: SparkSession, schema: pa.Schema) -> PackedTasks | None:
         """The tasks for outcomes of this schema that come packed; None where they have to cross as rows."""
+
+
+class ManyTables(Protocol):
+    """The tables of a query that has many, which come and change while it runs (`sync.sync_tables`).
+
+    The first table of a round is the ledger, which every batch is committed to, after all others.
+    """
+
+    @property
+    def ledger(self) -> TableCommit:
+        """The table of its batches."""
+
+    def begin(self, micro_batch_id: int, check: CommitCheck, starts: Offsets) -> None:
+        """A batch begins, whose records begin at `starts`; `check` is what the ledger says of it."""
+
+    def round(self, micro_batch_id: int, starts: Offsets) -> Sequence[TableCommit]:
+        """The tables as they are now."""
+
+    def judged(self, number: int, check: CommitCheck) -> None:
+        """Raises where a table lacks batches that it had."""
+
+    def follow(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> None:
+        """Makes the tables fit what is new."""
+
+    def set_apart(self, number: int, error: Exception, micro_batch_id: int, starts: Offsets) -> bool:
+        """Sets a table apart whose work failed for good; False where it did not, or is the ledger."""
+
+    def rows(self, batch: BatchIdentity, written: Sequence[int], pin: BatchPin) -> Sequence[CommitMessage]:
+        """The rows of the ledger once these tables have the batch."""
+
+    def committed(self, snapshot_id: int | None) -> None:
+        """The ledger has the batch."""
+
+    def take_events(self) -> tuple[str, ...]:
+        """What was done about tables, once."""
+
+    def close(self) -> None:
+        """Ends what runs in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +158,13 @@ class QueryRun:
         writes_all_batches: bool = False,
         follows_polls: bool = False,
         direct: DirectReads | None = None,
+        many: ManyTables | None = None,
     ) -> None:
         """`pipeline` is the name that dead letters carry, by default the commit user. `writes_all_batches` says that
         every batch of the query comes here, so that one which the table does not hold is an error; only a table that
         is alone holds all. `follows_polls` says that the polls of its Kafka sources follow the sizes of their records.
-        `direct` reads the records of its Kafka sources for Spark, batch by batch, where it takes them.
+        `direct` reads the records of its Kafka sources for Spark, batch by batch, where it takes them. With `many`, the
+        tables are those of each round, and `tables` is its ledger alone.
         """
         if writes_all_batches and len(tables) > 1:
             raise ValueError("a batch is committed to the tables that it has rows for: no table of several holds all")
@@ -129,6 +177,7 @@ class QueryRun:
         self._writes_all_batches = writes_all_batches
         self._follows_polls = follows_polls
         self._direct = direct
+        self._many = many
         self._planned_tasks: int | None = None
         self.arrow = ArrowBatches()
         """What bounds the Arrow batches of the query."""
@@ -151,6 +200,8 @@ class QueryRun:
         """Ends what runs in the background."""
         for table in self._tables:
             table.close()
+        if self._many is not None:
+            self._many.close()
 
     def check_last(self) -> None:
         """Raises `LostCommitError` where another program has replaced the last commit to one of the tables."""
@@ -190,6 +241,12 @@ class QueryRun:
         run = self._active_run(frame, query_id)
         batch = BatchIdentity(micro_batch_id, query_id, None if run is None else run.digests.digest(micro_batch_id))
         clock.lap("digest")
+        if self._many is not None:
+            if run is None:
+                raise InvalidRequestError(
+                    "a query of many tables runs as a streaming query; this batch belongs to none"
+                )
+            return self._write_many(self._many, frame, batch, run, clock)
         checks = [table.has_committed(batch) for table in self._tables]
         if all(check.is_committed for check in checks):  # 1
             return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
@@ -232,9 +289,78 @@ class QueryRun:
             times_ms=clock.times_ms,
         )
 
+    def _write_many(
+        self, many: ManyTables, frame: DataFrame, batch: BatchIdentity, run: _ActiveRun, clock: LapClock
+    ) -> BatchReport:
+        """A batch of many tables: the ledger says whether it is done, and gets it last. What is new is followed, and
+        the job is run again; so it is where a table is set apart."""
+        number = batch.micro_batch_id
+        check = many.ledger.has_committed(batch)
+        if check.is_committed:
+            return BatchReport(self._commit_user, number, is_replay=True)
+        last = None if check.last is None else check.last.identifier
+        refuse_missing_batches(last, number, table=many.ledger.table.name, pipeline=self._commit_user)
+        starts = _starts(run, number)
+        many.begin(number, check, starts)
+        ranges = self._direct_ranges(run)
+        for _ in range(ROUNDS_MAX):
+            tables = many.round(number, starts)
+            checks = [table.has_committed(batch) for table in tables]
+            for index, each in enumerate(checks[1:], 1):
+                many.judged(index, each)
+            clock.lap("look")
+            context = frame.sparkSession.sparkContext
+            pins = {
+                index: table.pin(number, None, context, check)
+                for index, (table, check) in enumerate(zip(tables, checks, strict=True))
+            }
+            try:
+                collected, task_count = run_whole_job(
+                    lambda pins=pins: self._collect(frame, pins, run, ranges),  # type: ignore[misc]
+                    table=self.table_name,
+                    micro_batch_id=number,
+                )
+                result = sum_results(collected)
+            except TableFailedError as error:
+                if not many.set_apart(error.table_index, error.cause, number, starts):
+                    raise error.cause from None
+                continue
+            self._follow_sizes(frame, result, run)
+            clock.lap("job")
+            if not result.seen:
+                break
+            self._discard(result, tables)
+            many.follow(result.seen, number, starts)
+            clock.lap("follow")
+        else:
+            raise PipelineFailedError(
+                f"the tables of batch {number} still do not fit its records after {ROUNDS_MAX} tries: a source whose "
+                "tables change with every record, or a bug of Freshet; nothing was committed",
+                pipeline=self._commit_user,
+                micro_batch_id=number,
+            )
+        self._check(result, number, check.last, ranges, tables)
+        if self._dead_letters is not None:
+            self._dead_letters.commit(batch, result.dead_letter_messages)
+        reports, written = [], []
+        for index, (table, found) in enumerate(zip(tables, checks, strict=True)):
+            if index and (found.is_committed or index in result.messages):
+                written.append(index)
+                if not found.is_committed:
+                    reports.append(table.commit(batch, result.messages[index], None, clock))
+        done = many.ledger.commit(batch, many.rows(batch, written, pins[0]), None, clock)
+        many.committed(done.snapshot_ids[-1] if done.snapshot_ids else None)
+        return replace(
+            BatchReport.of_tables(
+                self._commit_user, number, result, reports, task_count=task_count, left_out=(), times_ms=clock.times_ms
+            ),
+            table_events=many.take_events(),
+            is_replay=False,
+        )
+
     def _direct_ranges(self, run: _ActiveRun | None) -> Ranges | None:
         """What the workers read themselves; None where Spark does."""
-        if self._direct is None or run is None or self._planned_tasks is None:
+        if self._direct is None or run is None or (self._planned_tasks is None and self._many is None):
             return None
         ranges = planned_ranges(run.query)
         return ranges if ranges and self._direct.takes(ranges) else None
@@ -288,7 +414,12 @@ class QueryRun:
         return self._run[1]
 
     def _check(
-        self, result: TaskResult, micro_batch_id: int, last: CommitTrace | None, ranges: Ranges | None
+        self,
+        result: TaskResult,
+        micro_batch_id: int,
+        last: CommitTrace | None,
+        ranges: Ranges | None,
+        tables: Sequence[TableCommit] | None = None,
     ) -> str | None:
         """Raises where the batch must not be committed; gives what the history is to carry."""
         if ranges is not None:
@@ -305,12 +436,12 @@ class QueryRun:
                 micro_batch_id=micro_batch_id,
             )
         try:
-            tables = after_batch(self._first_tables(last), result.tables)
+            first = after_batch(self._first_tables(last), result.tables)
         except StoppedByRecordError:
-            self._discard(result)
+            self._discard(result, tables)
             raise
         if self._max_dead_letters.is_exceeded(result.dead_count, result.read_count):
-            self._discard(result)
+            self._discard(result, tables)
             raise PipelineFailedError(
                 f"{result.dead_count} of the {result.read_count} records of the batch are dead letters, more than "
                 f"{limit_text(self._max_dead_letters)} allows; nothing was committed, the dead letters neither. "
@@ -320,7 +451,7 @@ class QueryRun:
                 micro_batch_id=micro_batch_id,
                 kind=ErrorKind.INVALID_REQUEST,
             )
-        return None if self._is_replay else carried_text(tables)
+        return None if self._is_replay else carried_text(first)
 
     @property
     def _is_replay(self) -> bool:
@@ -332,11 +463,26 @@ class QueryRun:
             last = _newest(table.last_commit_of(self._pipeline) for table in self._tables)
         return first_tables(None if last is None else last.carried)
 
-    def _discard(self, result: TaskResult) -> None:
+    def _discard(self, result: TaskResult, tables: Sequence[TableCommit] | None = None) -> None:
         for index, messages in result.messages.items():
-            self._tables[index].discard(messages)
+            (tables or self._tables)[index].discard(messages)
         if self._dead_letters is not None:
             self._dead_letters.discard(result.dead_letter_messages)
+
+
+def _starts(run: _ActiveRun, micro_batch_id: int) -> Offsets:
+    """Where the records of a batch begin, as far as the plan of the batch says: at the end of the batch before, or at
+    the first offset of each range."""
+    before = run.query.offsets(micro_batch_id - 1) if micro_batch_id else None
+    starts: dict[str, dict[str, int]] = {}
+    for each in before or ():
+        for topic, offsets in orjson.loads(each or "{}").items():
+            starts.setdefault(topic, {}).update(offsets)
+    for ranges in (planned_ranges(run.query) or {}).values():
+        for part in ranges:
+            partition = starts.setdefault(part.topic, {})
+            partition[str(part.partition)] = min(part.start, partition.get(str(part.partition), part.start))
+    return starts
 
 
 def _newest(commits: Iterable[CommitTrace | None]) -> CommitTrace | None:

@@ -18,7 +18,7 @@ from pyspark.sql import types as spark
 
 from freshet.pipeline.batch.dead_letter_sample import merged_sample
 from freshet.pipeline.batch.read_count import ReadCount
-from freshet.pipeline.decode.outcomes import SeenTable
+from freshet.pipeline.decode.outcomes import SeenSchema, SeenTable
 from freshet.pipeline.errors.repeating_errors import ReportedError, error_document, error_of
 from freshet.storage.table_engine import CommitMessage, decode_commit_messages, encode_commit_messages
 
@@ -52,6 +52,8 @@ class TaskResult:
     """What else was counted by name, for example unknown fields."""
     tables: tuple[SeenTable, ...] = ()
     """The tables that records name, of sources that may have only one."""
+    seen: tuple[SeenSchema, ...] = ()
+    """What is new of the tables of a source of many."""
     keys_merged: int = 0
     """Keys of which several rows were merged, at flush and in compaction; a key merged twice counts twice."""
     keys_in_python: int = 0
@@ -83,8 +85,17 @@ class TaskResult:
         return self.applied + self.dead_count + self.skipped_count
 
 
+class TableFailedError(Exception):
+    """The work of a task for one table failed, and would fail again; `cause` is what is to be raised."""
+
+    def __init__(self, table_index: int, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.table_index = table_index
+        self.cause = cause
+
+
 _ADDED_UP: Final = frozenset(each.name for each in fields(TaskResult)) - {
-    "messages", "dead_letter_messages", "first_dead", "read", "tables",
+    "messages", "dead_letter_messages", "first_dead", "read", "tables", "seen",
 }  # fmt: skip
 """Counts and times: numbers, or numbers by name."""
 
@@ -98,27 +109,34 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
         "first_dead": result.first_dead,
         "read": result.read.to_document(),
         "tables": [[each.source_index, list(each.table), each.where] for each in result.tables],
+        "seen": [[list(each.table), each.described] for each in result.seen],
     }
     return _row(document)
 
 
-def encode_error(error: Exception) -> pa.RecordBatch:
-    """An error that the same rows would meet again, as a result."""
-    return _row(error.document if isinstance(error, ReportedError) else error_document(error))
+def encode_error(error: Exception, table_index: int | None = None) -> pa.RecordBatch:
+    """An error that the same rows would meet again, as a result; of the table that it was met in, where one alone was
+    written."""
+    document = error.document if isinstance(error, ReportedError) else error_document(error)
+    return _row(document if table_index is None else {**document, "table": table_index})
 
 
 def sum_results(rows: Sequence[bytes]) -> TaskResult:
-    """Adds up what the tasks reported; raises the first error among it."""
+    """Adds up what the tasks reported; raises the first error among it, `TableFailedError` where it is of one table."""
     documents = [orjson.loads(row) for row in rows]
     for document in documents:
         if "error" in document:
-            raise error_of(document)
+            error = error_of(document)
+            if "table" in document:
+                raise TableFailedError(document["table"], error) from error
+            raise error
     return TaskResult(
         messages=_joined_messages(entry for document in documents for entry in document["messages"]),
         dead_letter_messages=tuple(m for d in documents for m in decode_commit_messages(d["dead_letter_messages"])),
         first_dead=tuple(merged_sample([d["first_dead"] for d in documents])),
         read=_sum_read([d["read"] for d in documents]),
         tables=tuple(SeenTable.of(each) for d in documents for each in d["tables"]),
+        seen=tuple(SeenSchema.of(each) for d in documents for each in d["seen"]),
         **{name: _sum([d[name] for d in documents]) for name in _ADDED_UP if documents},
     )
 

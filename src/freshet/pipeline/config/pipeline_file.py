@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +46,8 @@ from freshet.pipeline.config.model import (
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
+from freshet.pipeline.config.sync import SyncConfig, SyncPipelineConfig, TableRule
+from freshet.pipeline.config.sync_rules import as_written, sync_contradictions
 from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
 from freshet.storage.catalog import absolute_place
 from freshet.storage.exceptions import InvalidRequestError
@@ -136,11 +139,17 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
             Problem((), "wants the keys of a pipeline (name, sources, table, …) at its top", path=path, line=1)
         ]
     try:
-        config = PipelineConfig.model_validate(_with_absolute_folders(tree), context=READ_FROM_FILE)
+        model = SyncPipelineConfig if "sync" in tree else PipelineConfig
+        config = model.model_validate(_with_absolute_folders(tree), context=READ_FROM_FILE)
     except ValidationError as error:
-        found = [document.origin.placed(Problem(_key_path(item["loc"]), _message(item))) for item in error.errors()]
-        return None, [*document.problems, *found]
-    found = [document.origin.placed(each) for each in contradictions(config)]
+        wrong = [Problem(_key_path(item["loc"]), _message(item)) for item in error.errors()]
+        if "sync" in tree:
+            wrong = list(as_written(wrong))
+        return None, [*document.problems, *map(document.origin.placed, wrong)]
+    contradicting = contradictions(config)
+    if isinstance(config, SyncPipelineConfig):
+        contradicting = chain(sync_contradictions(config), as_written(contradicting))
+    found = [document.origin.placed(each) for each in contradicting]
     problems = [*document.problems, *found]
     config.read_from(document.origin)
     return (None if problems else config), problems
@@ -156,6 +165,7 @@ def _with_absolute_folders(tree: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(checkpoint := found.get("checkpoint"), str):
         found["checkpoint"] = re.sub("^s3:", "s3a:", checkpoint, count=1, flags=re.IGNORECASE)
     _make_absolute(found, "table", "warehouse", absolute=absolute_place)
+    _make_absolute(found, "warehouse", absolute=absolute_place)
     if isinstance(sources := found.get("sources"), list):
         found["sources"] = [dict(source) if isinstance(source, Mapping) else source for source in sources]
         for source in found["sources"]:
@@ -271,6 +281,9 @@ def _sibling_keys(loc: Sequence[str | int]) -> list[str]:
             "only": OnlyTables,
         }
         model = next((inner[str(key)] for key in loc[:-1] if key in inner), SourceConfig)
+    elif loc[0] == "sync":
+        of_sync: Mapping[str, type[BaseModel]] = {"source": SourceConfig, "tables": TableRule}
+        model = next((of_sync[str(key)] for key in loc[:-1] if key in of_sync), SyncConfig)
     elif loc[0] == "table" and len(loc) > 1:
         model = TableConfig
     elif loc[0] == "trigger" and len(loc) > 1:

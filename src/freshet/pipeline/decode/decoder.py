@@ -50,6 +50,9 @@ BLOCK_BYTES_OF_SEVERAL: Final = 2 * 1024 * 1024
 """The same for records of several rows, whose number shows in their length alone: messages of 100 rows cost half as
 much per row as in blocks of 32 MiB."""
 
+DECODERS_MAX: Final = 512
+"""What one process keeps of plans: as many as the tables of a large database."""
+
 _LEARN_ROUNDS: Final = 4
 _TRUNCATED: Final = (
     ": the source table was truncated and on_truncate is fail; delete the rows of the table yourself, then set "
@@ -74,14 +77,14 @@ class RecordDecoder:
         An error that the same records would raise again is reported in the tally, which then ends the stream: Spark
         would only repeat the task.
         """
-        state = _state_of(self.plan, self.is_careful)
-        counts = _Counts()
+        state = block_decoder(self.plan, self.is_careful)
+        counts = Counts()
         bytes_max = BLOCK_BYTES_OF_SEVERAL if self.plan.has_several_rows else BLOCK_BYTES
         for batch in batches:
             counts.sizes = counts.sizes.joined(raw_records.sizes_of(batch))
-            for block in _blocks(batch, len(self.plan.fields), bytes_max):
+            for block in blocks_of(batch, len(self.plan.fields), bytes_max):
                 try:
-                    with _without_gc():
+                    with without_gc():
                         outcomes = list(state.decode(block, counts))
                 except REPEATING_ERRORS as error:
                     yield state.writer.tally(Tally(counts.read, error=error_document(error)))
@@ -93,11 +96,13 @@ class RecordDecoder:
 
     def tally(self, tally: Tally) -> pa.RecordBatch:
         """What whoever reads the records has to say besides, as a batch of `outcomes`."""
-        return _state_of(self.plan, self.is_careful).writer.tally(tally)
+        return block_decoder(self.plan, self.is_careful).writer.tally(tally)
 
 
 @dataclass(slots=True)
-class _Counts:
+class Counts:
+    """What one stream of batches has had."""
+
     read: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
@@ -112,7 +117,7 @@ class _Counts:
         return tuple(SeenTable(plan.source_index, table, where) for table, where in self.tables.items())
 
 
-class _State:
+class BlockDecoder:
     """What one process knows of one source: the structs made so far, and what they were made from."""
 
     def __init__(self, plan: DecodePlan, is_careful: bool) -> None:
@@ -129,7 +134,7 @@ class _State:
         self._is_always_careful = is_careful or looks_like_others or not all(map(can_be_member, read))
         self._heartbeats = flat and "ts_ms" in names
 
-    def decode(self, block: pa.RecordBatch, counts: _Counts) -> Iterator[pa.RecordBatch]:
+    def decode(self, block: pa.RecordBatch, counts: Counts) -> Iterator[pa.RecordBatch]:
         """The outcomes of one block."""
         findings = Findings()
         values = block.column(raw_records.VALUE)
@@ -250,7 +255,7 @@ class _State:
 
 
 @contextmanager
-def _without_gc() -> Iterator[None]:
+def without_gc() -> Iterator[None]:
     """No collection within a block: it would look at each of its values, and doubles the time."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -261,12 +266,13 @@ def _without_gc() -> Iterator[None]:
             gc.enable()
 
 
-@lru_cache(32)
-def _state_of(plan: DecodePlan, is_careful: bool) -> _State:
-    return _State(plan, is_careful)
+@lru_cache(DECODERS_MAX)
+def block_decoder(plan: DecodePlan, is_careful: bool = False) -> BlockDecoder:
+    """That of this process for a plan."""
+    return BlockDecoder(plan, is_careful)
 
 
-def _blocks(batch: Any, field_count: int, bytes_max: int) -> Iterator[Any]:
+def blocks_of(batch: Any, field_count: int, bytes_max: int = BLOCK_BYTES) -> Iterator[Any]:
     """Slices of limited size, of records with so many fields."""
     records_max = max(1, min(BLOCK_RECORDS, BLOCK_VALUES // max(1, field_count)))
     lengths = pc.fill_null(pc.binary_length(batch.column(raw_records.VALUE)), 0).to_numpy(zero_copy_only=False)

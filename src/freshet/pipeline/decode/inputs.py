@@ -27,6 +27,7 @@ from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
 FactsKey = tuple[tuple[str, Fact], ...] | None
 """The facts that matter, in the order of the fields; None without a schema."""
 
+_BIGINT: Final = ScalarType(TypeRoot.BIGINT)
 _NO_FACT: Final = Fact("")
 _TIMES: Final = frozenset({TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 
@@ -112,7 +113,7 @@ def _member_input(column: ColumnPlan, index: int) -> Input:
     text = f"_source.{column.member}"
     return Input(
         name=column.member,
-        converter=MemberConverter(column.field.type),
+        converter=MemberConverter(_BIGINT if column.is_epoch else column.field.type),
         column=column.field.name,
         is_vital=column.is_vital,
         reason=f"the value of {text!r} does not fit {column.field.type}",

@@ -9,8 +9,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.decode import raw_records
-from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
+from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
+from freshet.pipeline.decode.computed_values import computed_values
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.images import Cause, Images, RowIndexes
 from freshet.pipeline.decode.json_value import encodable
@@ -39,6 +41,7 @@ from freshet.pipeline.decode.outcomes import (
 )
 from freshet.pipeline.decode.plan import DecodePlan, ScopeColumn
 from freshet.pipeline.decode.row_rules import broken_rules, with_zeros
+from freshet.storage.model.data_type import DataType
 
 SCOPE_PREFIX: Final = "_p"
 """Begins the names of the columns that expressions read."""
@@ -102,6 +105,8 @@ class OutcomeWriter:
         read = [each.name for each in plan.scope if each.is_member]
         first = len(plan.fields) + len(members)
         self.read_member_indexes = {name: first + index for index, name in enumerate(read)}
+        self.column_indexes = {column.field.name: index for index, column in enumerate(plan.columns)}
+        self.computed = {index: c.computed for index, c in enumerate(plan.columns) if c.computed is not None}
         self.kept_fields: dict[str, list[int]] = {}
         for index, column in enumerate(plan.columns):
             if column.only_field is not None:
@@ -234,8 +239,21 @@ class BlockWriter:
                 array = self._metadata(column.metadata, images)
             else:
                 array = None
+            if array is not None and column.is_epoch:
+                zone = pa.timestamp("us", "UTC")
+                array = array.cast(pa.timestamp("ms", "UTC")).cast(zone)
             columns.append(pa.nulls(count, carrier_arrow_type(column.field.type)) if array is None else array)
+        for index, computed in writer.computed.items():
+            columns[index] = self._computed(computed, columns, writer.plan.columns[index].field.type, count)
         return columns
+
+    def _computed(self, computed: ComputedColumn, columns: Sequence[Any], of: DataType, count: int) -> Any:
+        given = None
+        if computed.column is not None:
+            at = self.writer.column_indexes[computed.column]
+            data_type = self.writer.plan.columns[at].field.type
+            given = restore_array(columns[at], data_type)
+        return carry_array(computed_values(computed, given, count), of)
 
     def _metadata(self, name: str, images: Images) -> Any:
         match name:

@@ -108,6 +108,19 @@ class SeenTable(NamedTuple):
         return cls(source_index, SourceTable(*table), where)
 
 
+class SeenSchema(NamedTuple):
+    """A source table that a decoder does not know, or what of it is new (`described_table`, as a document)."""
+
+    table: SourceTable
+    described: list[Any]
+
+    @classmethod
+    def of(cls, document: Sequence[Any]) -> SeenSchema:
+        """From its form in JSON."""
+        table, described = document
+        return cls(SourceTable(*table), described)
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What one decoder counted. Counts are of records."""
@@ -124,6 +137,8 @@ class Tally:
     """Sizes of the records that it read."""
     reached: Mapping[str, int] = field(default_factory=dict)
     """Offsets to which ranges were read, where a worker reads them itself (`sources.direct_frame`)."""
+    seen: tuple[SeenSchema, ...] = ()
+    """What is new, where a source has many tables; then nothing of the batch is committed before that is followed."""
 
     def encode(self) -> bytes:
         """The value of a tally row."""
@@ -134,6 +149,8 @@ class Tally:
             document["reached"] = dict(self.reached)
         if self.tables:
             document["tables"] = [[each.source_index, list(each.table), each.where] for each in self.tables]
+        if self.seen:
+            document["seen"] = [[list(each.table), each.described] for each in self.seen]
         if self.error is not None:
             document["error"] = dict(self.error)
         return orjson.dumps(document, default=str)
@@ -145,4 +162,5 @@ class Tally:
         tables = tuple(SeenTable.of(each) for each in document.get("tables", ()))
         sizes = RecordSizes(*document.get("sizes", ()))
         counts = document["read"], document["skipped"], document["notes"]
-        return cls(*counts, document.get("error"), tables, sizes, document.get("reached", {}))
+        seen = tuple(SeenSchema.of(each) for each in document.get("seen", ()))
+        return cls(*counts, document.get("error"), tables, sizes, document.get("reached", {}), seen)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.formats import BINLOG_FORMATS, Format
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import METADATA_COLUMNS
@@ -70,12 +71,18 @@ class ColumnPlan:
     metadata: str | None = None
     expression: str | None = None
     references: References = frozenset()
+    is_epoch: bool = False
+    """A member or a metadata column in milliseconds since 1970, which fills a TIMESTAMP."""
+    computed: ComputedColumn | None = None
+    """A function of another column of the table, which the decoder computes."""
 
     @property
     def payload_fields(self) -> frozenset[str]:
         """The payload fields that the column is made of."""
         if self.direct is not None:
             return frozenset({self.direct})
+        if self.computed is not None:
+            return frozenset({self.computed.column} if self.computed.column is not None else ())
         return frozenset(parts[0] for parts in self.references if parts[0] not in METADATA_COLUMNS)
 
     @property
@@ -83,7 +90,8 @@ class ColumnPlan:
         """The one field that alone makes the column: then an unchanged field means an unchanged column."""
         fields = self.payload_fields
         (only,) = fields if len(fields) == 1 else (None,)
-        return only if self.direct is not None or all(parts[0] == only for parts in self.references) else None
+        is_alone = self.direct is not None or self.computed is not None
+        return only if is_alone or all(parts[0] == only for parts in self.references) else None
 
     @property
     def may_stay(self) -> bool:

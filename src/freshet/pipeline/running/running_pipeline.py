@@ -27,6 +27,7 @@ from freshet.pipeline.batch.table_sink import TableSink
 from freshet.pipeline.checks.unread_records import UnreadRecords, unread_records
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import kind_of, whole_text
 from freshet.pipeline.errors.known_causes import full_checkpoint, is_crash, missing_file_system
@@ -41,6 +42,7 @@ from freshet.pipeline.sources.direct_frame import taken_directly
 from freshet.pipeline.sources.outcome_frame import outcome_frame
 from freshet.pipeline.sources.raw_frame import sets_poll_records
 from freshet.pipeline.sources.table_frame import followed_frame
+from freshet.pipeline.sync.sync_run import sync_frame, sync_run
 from freshet.storage.exceptions import LostCommitError, StorageError
 
 
@@ -115,18 +117,22 @@ class RunningPipeline:
         dead_letters = None
         if not config.follows_tables:  # what is read there are rows already, none of which becomes a dead letter
             dead_letters = open_dead_letters(target_catalog(config), config.dead_letter_table)
-        writer = one_table_run(
-            table,
-            config.name,
-            decoded=config.table.table_schema,
-            dead_letters=dead_letters,
-            max_dead_letters=config.max_dead_letters,
-            options=config.table.write_options,
-            compaction=config.compaction,
-            writes_all_batches=True,
-            follows_polls=not any(sets_poll_records(source) for source in config.sources),
-            direct=None if config.follows_tables else taken_directly(config),
-        )
+        if isinstance(config, SyncPipelineConfig):
+            assert dead_letters is not None
+            writer = sync_run(self._spark, config, table, dead_letters)
+        else:
+            writer = one_table_run(
+                table,
+                config.name,
+                decoded=config.table.table_schema,
+                dead_letters=dead_letters,
+                max_dead_letters=config.max_dead_letters,
+                options=config.table.write_options,
+                compaction=config.compaction,
+                writes_all_batches=True,
+                follows_polls=not any(sets_poll_records(source) for source in config.sources),
+                direct=None if config.follows_tables else taken_directly(config),
+            )
         for unread in self._unread:
             writer.arrow.saw(unread.sizes)
         self._sink = TableSink(writer, self._hub.add_report)
@@ -217,7 +223,9 @@ class RunningPipeline:
 
         with sink.arrow.in_force(self._spark):  # the query's own session is a copy made by `start`
             # The input order of rows that no decoder has made is their position, which Spark counts in batches alone.
-            planned = frame if config.follows_tables else sink.with_tasks(frame)
+            # The tasks of many tables are planned batch by batch, since tables come while the query runs.
+            is_planned = not (config.follows_tables or isinstance(config, SyncPipelineConfig))
+            planned = sink.with_tasks(frame) if is_planned else frame
             writer = planned.writeStream.queryName(config.name).foreachBatch(write)
             writer = writer.option("checkpointLocation", config.checkpoint)
             if config.trigger.available_now:
@@ -228,6 +236,8 @@ class RunningPipeline:
         config = self._planned
         if config.follows_tables:
             return followed_frame(self._spark, config)
+        if isinstance(config, SyncPipelineConfig):
+            return sync_frame(self._spark, config, self._unread[0])
         frames = [
             outcome_frame(self._spark, config, source_index, unread) for source_index, unread in enumerate(self._unread)
         ]

@@ -114,11 +114,11 @@ class RangeDecoder:
                 wanted = self.ranges[number]
                 progress = RangeProgress(wanted.start)
                 try:
-                    yield from decoder(_raw(wanted, _reader(self.client).read(wanted, progress)))
+                    yield from decoder(read_range(self.client, wanted, progress))
                 except NotFoundError as error:  # another attempt would not find it either
                     yield decoder.tally(Tally(error=error_document(error)))
                     return
-                notes = {PASSED_OVER: progress.passed_over} if progress.passed_over else {}
+                notes = notes_of(progress)
                 reached = {range_name(self.plan.source_index, number): progress.reached}
                 yield decoder.tally(Tally(notes=notes, reached=reached))
 
@@ -144,6 +144,16 @@ def _client(source: SourceConfig) -> DirectClient:
     timeout_ms = float(lowered.get("kafkaconsumer.polltimeoutms", _TIMEOUT_MS))
     takes_losses = lowered.get("failondataloss", "true").lower() == "false"
     return DirectClient(tuple(sorted(settings.items())), timeout_ms / 1000, takes_losses)
+
+
+def read_range(client: DirectClient, wanted: OffsetRange, progress: RangeProgress) -> Iterator[pa.RecordBatch]:
+    """The records of a range in the columns of `raw_records`."""
+    return _raw(wanted, _reader(client).read(wanted, progress))
+
+
+def notes_of(progress: RangeProgress) -> dict[str, int]:
+    """What of a range was passed over."""
+    return {PASSED_OVER: progress.passed_over} if progress.passed_over else {}
 
 
 @lru_cache(8)

@@ -1,0 +1,80 @@
+"""Rules between the keys of a file with `sync`, and where its problems stand: its source and its ledger are written
+elsewhere than those of other files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from freshet.pipeline.config.computed_columns import ComputedColumn
+from freshet.pipeline.config.sync import SyncConfig, SyncPipelineConfig, TableRule
+from freshet.pipeline.exceptions import KeyPath, Problem
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.options import CoreOptions, check_option_keys
+
+FORMATS: Final = ("debezium-json", "canal-json", "maxwell-json", "json")
+_NOT_HERE: Final = {
+    "on_unknown_field": "schema_evolution decides what becomes of new fields",
+    "only": "the rules under tables decide which tables are read",
+    "select": "columns are the fields of the records; computed_columns and metadata_columns add to them",
+    "payload_types": "types come with the records; schema: infer under sync guesses them",
+    "files": "sync reads Kafka",
+    "table": "sync reads Kafka",
+}
+_NAMES: Final = {"payload_types": "schema"}
+
+
+def as_written(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Problems with their keys as the file has them; what the model says twice comes once."""
+    seen: set[tuple[KeyPath, str]] = set()
+    for problem in problems:
+        keys = problem.key_path
+        if keys[:2] == ("sources", 0):
+            keys = ("sync", "source", *keys[2:])
+        elif keys[:2] == ("table", "warehouse"):
+            keys = ("warehouse",)
+        elif keys[:1] == ("table",):
+            keys = ("sync", "ledger")
+        if (keys, problem.message) not in seen:
+            seen.add((keys, problem.message))
+            yield replace(problem, key_path=keys)
+
+
+def sync_contradictions(config: SyncPipelineConfig) -> Iterator[Problem]:
+    """Everything in the section that cannot be meant so."""
+    source, key_path = config.sync.source, ("sync", "source")
+    if source.kafka is None:
+        yield Problem((*key_path, "kafka"), "is missing: sync reads the tables of Kafka topics")
+    if source.format is not None and source.format not in FORMATS:
+        yield Problem(
+            (*key_path, "format"),
+            f"{source.format} does not go with sync, whose formats are {', '.join(FORMATS)}: its records do not always "
+            "say which table they are of",
+        )
+    for key, reason in _NOT_HERE.items():
+        if key in source.model_fields_set and getattr(source, key) not in (None, {}):
+            yield Problem((*key_path, _NAMES.get(key, key)), f"has no place under sync: {reason}")
+    if config.compaction.background:
+        yield Problem(("compaction",), "background compaction does not go with sync yet; run freshet compact --every")
+    names = [config.table.name, config.dead_letters]
+    for index, rule in enumerate(config.sync.tables):
+        at: KeyPath = ("sync", "tables", index)
+        if rule.taken is not None and "." not in (rule.to or ""):
+            yield Problem((*at, "to"), f"wants database.name, such as lake.{{table}}, not {rule.to!r}")
+        if rule.to in names:
+            yield Problem((*at, "to"), f"{rule.to} is the table of the ledger or of the dead letters")
+    sections: list[tuple[KeyPath, SyncConfig | TableRule]] = [(("sync",), config.sync)]
+    sections += [(("sync", "tables", index), rule) for index, rule in enumerate(config.sync.tables)]
+    for at, section in sections:
+        for name, text in section.computed_columns.items():
+            try:
+                ComputedColumn.parse(text)
+            except (ValueError, InvalidRequestError) as error:
+                yield Problem((*at, "computed_columns", name), str(error))
+        try:
+            check_option_keys(section.options)
+            CoreOptions.parse(section.options, has_primary_key=True, strict=False)
+        except InvalidRequestError as error:
+            option = (error.option,) if error.option is not None and error.option in section.options else ()
+            yield Problem((*at, "options", *option), str(error))

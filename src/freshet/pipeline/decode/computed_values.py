@@ -1,0 +1,55 @@
+"""The values of computed columns, in Arrow."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.pipeline.config.computed_columns import PARTS, TEXT_FUNCTIONS, ComputedColumn, strftime_pattern
+from freshet.pipeline.decode.convert.by_type import convert_texts
+from freshet.storage.model.sql_type import parse_sql_type
+
+_STAMP: Final = parse_sql_type("TIMESTAMP(6)")
+
+
+def computed_values(computed: ComputedColumn, column: Any, count: int) -> Any:
+    """The result as an Arrow array; `column` is the storage form of the column, None for a constant."""
+    if computed.function == "cast":
+        (one,) = convert_texts(parse_sql_type(computed.arguments[1]), pa.array([computed.arguments[0]])).to_pylist()
+        return pa.array([one] * count, convert_texts(parse_sql_type(computed.arguments[1]), pa.array([])).type)
+    if computed.function in (*PARTS, "date_format"):
+        times = convert_texts(_STAMP, column) if pa.types.is_string(column.type) else column
+        return _of_times(computed, times)
+    if computed.function == "truncate":
+        return _truncated(column, int(computed.arguments[0]))
+    if computed.function == "substring":
+        begin, end = int(computed.arguments[0]), int(computed.arguments[1]) if len(computed.arguments) > 1 else None
+        return pc.utf8_slice_codeunits(column, begin, end)
+    return pc.call_function(TEXT_FUNCTIONS[computed.function], [column])
+
+
+def _of_times(computed: ComputedColumn, times: Any) -> Any:
+    if computed.function == "date_format":
+        plain = times.cast(pa.timestamp("s")) if pa.types.is_date(times.type) else _in_seconds(times)
+        return pc.strftime(plain, format=strftime_pattern(computed.arguments[0]))
+    if pa.types.is_date(times.type) and computed.function in ("hour", "minute", "second"):
+        return pc.if_else(times.is_valid(), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
+    return pc.call_function(computed.function, [times]).cast(pa.int32())
+
+
+def _in_seconds(times: Any) -> Any:
+    floored = pc.floor_temporal(times, unit="second")
+    return floored.cast(pa.timestamp("s", times.type.tz), safe=False)
+
+
+def _truncated(column: Any, width: int) -> Any:
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return pc.utf8_slice_codeunits(column, 0, width)
+    if not width:
+        raise ValueError("truncate wants a width above 0")
+    numbers = column.cast(pa.int64())
+    remainder = pc.subtract(numbers, pc.multiply(pc.divide(numbers, width), width))
+    below = pc.if_else(pc.less(remainder, 0), pc.add(remainder, width), remainder)
+    return pc.subtract(numbers, below).cast(column.type)

@@ -1,0 +1,180 @@
+"""What records say of the table that they are of: its columns, their types, its key.
+
+| format | types | key |
+|---|---|---|
+| Debezium's, with a schema | of the fields of `after` (`connect_types`) | the fields of the record's key |
+| canal-json | `mysqlType` (`mysql_types`) | `pkNames` |
+| any other | guessed from values | the record's key; `primary_key_columns` of Maxwell |
+
+A guess makes whole numbers BIGINT, true and false BOOLEAN, all else STRING: it cannot know decimals and times. A field
+that has been NULL only is not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from freshet.pipeline.config.formats import Format
+from freshet.pipeline.decode.change import RawRecord, changes_of, key_image, key_object, parsed
+from freshet.pipeline.decode.connect_types import sql_type_of_field
+from freshet.pipeline.decode.json_value import BOOL, INT, JsonValue, kind_of
+from freshet.pipeline.decode.mysql_types import sql_type_of_mysql
+from freshet.pipeline.decode.reading import read_record
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
+from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.table import possible_loss
+
+BIGINT, BOOLEAN, STRING = "BIGINT", "BOOLEAN", "STRING"
+_KEY_PREFIX: Final = "pk."
+_KINDS: Final = (
+    frozenset({TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT}),
+    frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE}),
+    frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR}),
+    frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY}),
+)
+"""Types between which a column is widened, as Apache Paimon does; one of them alone is a kind of its own."""
+_GUESSED: Final = {INT: BIGINT, BOOL: BOOLEAN}
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTable:
+    """Columns with their types in SQL, and the columns of the key; `where` is the place of a record that says so."""
+
+    columns: Mapping[str, str]
+    keys: tuple[str, ...]
+    is_typed: bool
+    where: str
+
+    def joined(self, other: DescribedTable) -> DescribedTable:
+        """What both say: every column, in the type that takes the values of both; a text where there is none."""
+        columns = dict(self.columns)
+        for name, text in other.columns.items():
+            known = columns.get(name)
+            columns[name] = text if known is None else wider_type(known, text) or STRING
+        return DescribedTable(columns, self.keys or other.keys, self.is_typed and other.is_typed, self.where)
+
+    @property
+    def is_empty(self) -> bool:
+        """True where nothing is known."""
+        return not self.columns
+
+    def to_document(self) -> list[Any]:
+        """As JSON takes it."""
+        return [list(self.columns.items()), list(self.keys), self.is_typed, self.where]
+
+    @classmethod
+    def of(cls, document: list[Any]) -> DescribedTable:
+        """The inverse of `to_document`."""
+        columns, keys, is_typed, where = document
+        return cls(dict(columns), tuple(keys), is_typed, where)
+
+
+def wider_type(left: str, right: str) -> str | None:
+    """Whichever of two types takes the values of both; None where neither does."""
+    if takes(left, right):
+        return left
+    return right if takes(right, left) else None
+
+
+def takes(wider: str, narrower: str) -> bool:
+    """Whether a type has every value of another one of its kind."""
+    first, second = _parsed(wider), _parsed(narrower)
+    if first == second:
+        return True
+    if not (isinstance(first, ScalarType) and isinstance(second, ScalarType)):
+        return False
+    return _kind(first) == _kind(second) and possible_loss(second, first) is None
+
+
+def describe_record(format_name: Format, record: RawRecord, where: str) -> DescribedTable:
+    """What one record says; nothing where it is no change."""
+    nothing = DescribedTable({}, (), False, where)
+    if record.value is None:
+        return nothing
+    try:
+        top = parsed(record.value)
+    except ValueError:
+        return nothing
+    if not isinstance(top, dict):
+        return nothing
+    typed = _types_of(format_name, top)
+    keys = _keys_of(format_name, top, record.key)
+    if typed is not None:
+        return DescribedTable(typed, keys, True, where)
+    guessed: dict[str, str] = {}
+    for change in changes_of(read_record(format_name, record)):
+        for image in (change.image, change.before or {}):
+            for name, value in image.items():
+                if value is not None and not (format_name == "debezium-unwrapped" and name.startswith("__")):
+                    found = _GUESSED.get(kind_of(value), STRING)
+                    guessed[name] = found if guessed.get(name, found) == found else STRING
+    return DescribedTable(guessed, keys, False, where)
+
+
+def describe_records(format_name: Format, records: Iterable[tuple[RawRecord, str]]) -> DescribedTable | None:
+    """What several records say together; None where none of them says anything."""
+    whole: DescribedTable | None = None
+    for record, where in records:
+        found = describe_record(format_name, record, where)
+        if not found.is_empty:
+            whole = found if whole is None else whole.joined(found)
+    return whole
+
+
+def _types_of(format_name: Format, top: Mapping[str, JsonValue]) -> dict[str, str] | None:
+    match format_name:
+        case "canal-json":
+            types = top.get("mysqlType")
+            if not isinstance(types, dict):
+                return None
+            return {name: sql_type_of_mysql(str(text)) for name, text in types.items()}
+        case "debezium-json" | "debezium-unwrapped":
+            fields = _row_fields(format_name, top.get("schema"))
+            if fields is None:
+                return None
+            found = {}
+            for each in fields:
+                name = each.get("field") if isinstance(each, dict) else None
+                if isinstance(name, str) and not (format_name == "debezium-unwrapped" and name.startswith("__")):
+                    found[name] = sql_type_of_field(each)
+            return found
+        case _:
+            return None
+
+
+def _row_fields(format_name: Format, schema: JsonValue) -> list[JsonValue] | None:
+    """The fields of the row in the schema of a value."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("fields"), list):
+        return None
+    members: list[JsonValue] = schema["fields"]
+    if format_name == "debezium-unwrapped":
+        return members
+    for each in members:
+        if isinstance(each, dict) and each.get("field") == "after":
+            fields = each.get("fields")
+            return fields if isinstance(fields, list) else None
+    return None
+
+
+def _keys_of(format_name: Format, top: Mapping[str, JsonValue], key: bytes | None) -> tuple[str, ...]:
+    if format_name == "canal-json":
+        return _names(top.get("pkNames"))
+    if format_name == "maxwell-json":
+        named = _names(top.get("primary_key_columns"))
+        members = key_object(key) or {}
+        return named or tuple(name.removeprefix(_KEY_PREFIX) for name in members if name.startswith(_KEY_PREFIX))
+    return tuple(key_image(key) or ())
+
+
+def _names(value: JsonValue) -> tuple[str, ...]:
+    return tuple(str(name) for name in value) if isinstance(value, list) else ()
+
+
+def _kind(data_type: ScalarType) -> object:
+    return next((kind for kind in _KINDS if data_type.root in kind), data_type.root)
+
+
+def _parsed(text: str) -> DataType:
+    return with_nullable(parse_sql_type(text), True)

@@ -1,0 +1,1 @@
+"""Many tables of one source in one query (`sync` of a pipeline file)."""

@@ -1,0 +1,87 @@
+"""The ledger of a pipeline of many tables: a small table that every batch is committed to, after all others.
+
+| row | what it says |
+|---|---|
+| with an empty name | the pipeline: the last batch |
+| of a table, `active` | the last batch that wrote it, its schema then, when it was created, its source tables |
+| of a table, `apart` | from which batch and which offsets on its records are held back, and why |
+| of a table, `resumed` | up to which batch `resume` has brought it; the next batch takes it up |
+
+The identity in each table stays the proof that it has a batch. The ledger says what identity cannot: which tables a
+batch wrote, so that one which was restored from a backup is known by the batches that it lacks, and which tables are
+set apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+
+from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY
+from freshet.pipeline.decode.source_table import SourceTable
+from freshet.storage.table import Table
+
+ACTIVE, APART, RESUMED = "active", "apart", "resumed"
+WHOLE: Final = ""
+"""The name of the row of the pipeline."""
+
+Offsets = Mapping[str, Mapping[str, int]]
+"""Topic, partition, offset; as Spark writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """What the ledger says of one table."""
+
+    table_name: str
+    state: str = ACTIVE
+    batch: int | None = None
+    digest: str | None = None
+    schema_id: int | None = None
+    created_ms: int | None = None
+    since_batch: int | None = None
+    since_offsets: str | None = None
+    cause: str | None = None
+    sources: str = "[]"
+
+    @property
+    def source_tables(self) -> tuple[SourceTable, ...]:
+        """The source tables that go there."""
+        return tuple(SourceTable(*each) for each in orjson.loads(self.sources))
+
+    @property
+    def since(self) -> Offsets:
+        """Where its records are held back from."""
+        offsets: Offsets = orjson.loads(self.since_offsets or "{}")
+        return offsets
+
+    def with_sources(self, tables: Iterable[SourceTable]) -> LedgerRow:
+        """The same with these source tables."""
+        return replace(self, sources=orjson.dumps(sorted([list(each) for each in set(tables)])).decode())
+
+
+def read_ledger(ledger: Table) -> dict[str, LedgerRow]:
+    """All rows by name."""
+    rows = ledger.scan().to_arrow().to_pylist()
+    return {row[LEDGER_KEY]: LedgerRow(**{**row, "sources": row["sources"] or "[]"}) for row in rows}
+
+
+def ledger_rows(rows: Iterable[LedgerRow]) -> pa.Table:
+    """Rows as the table takes them."""
+    listed = list(rows)
+    columns: dict[str, Any] = {}
+    for name, text in LEDGER_COLUMNS.items():
+        kind = pa.int64() if text == "BIGINT" else pa.string()
+        columns[name] = pa.array([getattr(row, name) for row in listed], kind)
+    return pa.table(columns)
+
+
+def write_rows(ledger: Table, pipeline: str, rows: Iterable[LedgerRow]) -> None:
+    """Commits facts outside of a batch: a table that is set apart, or taken up again."""
+    with ledger.writer(f"{pipeline} (tables set apart)") as writer:
+        writer.write(ledger_rows(rows))
+        writer.commit()

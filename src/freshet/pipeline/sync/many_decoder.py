@@ -1,0 +1,290 @@
+"""The decoder of a source of many tables: raw records in, packed outcomes of each table out, and what is new in them.
+
+    batch ─ blocks ─ by source table ─┬─ known: the decoder of its plan ─ outcomes ─ packed by task
+                                      ├─ held back, excluded, no rule takes it: counted
+                                      └─ new, or with new fields: described (`SeenSchema`), for the driver to follow
+
+A batch in which something is new is not committed: the driver follows it, and the batch is run once more. So from there
+on only what is new is looked for, and nothing is decoded.
+
+Rows, dead letters and tallies cross as (task, table, Arrow's bytes). Those of no table have the number 0, the ledger's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.pipeline.batch.packed_rows import PackRule, packed_value
+from freshet.pipeline.config.sync import SyncConfig
+from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode.careful import UNKNOWN_NOTE
+from freshet.pipeline.decode.change import Dead, Skipped
+from freshet.pipeline.decode.decoder import Counts, block_decoder, blocks_of, without_gc
+from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, takes
+from freshet.pipeline.decode.fast.schemas_seen import schema_prefix
+from freshet.pipeline.decode.images import RowIndexes
+from freshet.pipeline.decode.outcome_batches import OutcomeWriter
+from freshet.pipeline.decode.outcomes import SeenSchema, Tally
+from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.reading import read_record
+from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
+from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
+from freshet.pipeline.sync.record_sorter import RecordSorter
+from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.sync.table_decoding import TableDecoding
+
+NO_TABLE: Final = 0
+"""The number of the ledger, under which what belongs to no table crosses."""
+
+SAMPLE: Final = 500
+"""Records of a block that are looked at for what is new."""
+SCHEMAS_MAX: Final = 64
+HELD: Final = "held back, its table is set apart"
+_NAMELESS: Final = "the record does not say which table it is of"
+_WRAPPED: Final = b'{"schema":{'
+
+
+class Held(NamedTuple):
+    """Instead of the decoding of a source table: why its records are passed over."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ManyPlan:
+    """What the decoders of a batch know: a value that travels to the workers.
+
+    `tables` are the source tables that are known, `rules` the task of each outcome by the number of its target.
+    """
+
+    config: SyncConfig
+    ledger: DecodePlan
+    tables: Mapping[SourceTable, TableDecoding | Held]
+    rules: tuple[PackRule, ...]
+    follows_fields: bool
+    guesses: bool
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One stream of batches."""
+
+    counts: Counts = field(default_factory=Counts)
+    seen: dict[SourceTable, DescribedTable] = field(default_factory=dict)
+
+    def note(self, table: SourceTable, described: DescribedTable) -> None:
+        known = self.seen.get(table)
+        self.seen[table] = described if known is None else known.joined(described)
+
+
+@dataclass(frozen=True, slots=True)
+class ManyDecoder:
+    """Takes batches of `raw_records`, gives (task, table, packed outcomes); a value that travels to the workers."""
+
+    plan: ManyPlan
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Buffer]]:
+        """As `RecordDecoder`: an error that would come again is reported in the tally, which ends the stream."""
+        stream, shared = _Stream(), _shared(self.plan.ledger)
+        for batch in batches:
+            stream.counts.sizes = stream.counts.sizes.joined(raw_records.sizes_of(batch))
+            for block in blocks_of(batch, 1):
+                try:
+                    with without_gc():
+                        outcomes = list(self._decoded(block, stream, shared))
+                except REPEATING_ERRORS as error:
+                    yield from self.tally(Tally(stream.counts.read, error=error_document(error)))
+                    return
+                yield from outcomes
+        counts = stream.counts
+        if counts.read:
+            seen = tuple(SeenSchema(table, described.to_document()) for table, described in stream.seen.items())
+            yield from self.tally(Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=seen))
+
+    def tally(self, tally: Tally) -> Iterator[tuple[int, int, pa.Buffer]]:
+        """What whoever reads the records has to say, packed."""
+        yield from self._packed(NO_TABLE, _shared(self.plan.ledger).writer.tally(tally))
+
+    def _packed(self, table: int, outcomes: pa.RecordBatch) -> Iterator[tuple[int, int, pa.Buffer]]:
+        for task, part in self.plan.rules[table].parts(outcomes):
+            yield task, table, packed_value(part)
+
+    def _decoded(self, block: Any, stream: _Stream, shared: _Shared) -> Iterator[tuple[int, int, pa.Buffer]]:
+        counts, values = stream.counts, block.column(raw_records.VALUE)
+        indexes = np.arange(block.num_rows)
+        if values.null_count:
+            indexes = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+            counts.read += block.num_rows - len(indexes)
+            counts.skipped["tombstone"] += block.num_rows - len(indexes)
+        by_table = dict(shared.sorter.by_table(block, indexes)) if len(indexes) else {}
+        dead: dict[int, tuple[str, str | None]] = {}
+        unsorted = by_table.pop(None, None)
+        if unsorted is not None:
+            self._sort_carefully(block, unsorted, by_table, dead, counts)
+        for table, chosen in by_table.items():
+            assert table is not None
+            yield from self._of_table(block, table, chosen, stream, shared)
+        if dead and not stream.seen:
+            yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
+
+    def _sort_carefully(
+        self,
+        block: Any,
+        indexes: RowIndexes,
+        by_table: dict[SourceTable | None, RowIndexes],
+        dead: dict[int, tuple[str, str | None]],
+        counts: Counts,
+    ) -> None:
+        """Sorts the records that the sorter could not; what is no change of a table is counted here."""
+        format_name = self.plan.ledger.format
+        more: dict[SourceTable, list[int]] = {}
+        for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
+            reading = read_record(format_name, record)
+            table = None if isinstance(reading, Skipped) else table_of(reading.source, part_names(format_name))
+            if table is not None:
+                more.setdefault(table, []).append(index)
+                continue
+            counts.read += 1
+            if isinstance(reading, Skipped):
+                counts.skipped[reading.reason] += 1
+            else:
+                dead[index] = (reading.reason, reading.column) if isinstance(reading, Dead) else (_NAMELESS, None)
+        for table, found in more.items():
+            known = by_table.get(table)
+            own = np.array(found, np.int64)
+            by_table[table] = own if known is None else np.sort(np.concatenate([known, own]))
+
+    def _of_table(
+        self, block: Any, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
+    ) -> Iterator[tuple[int, int, pa.Buffer]]:
+        counts = stream.counts
+        decoding = self.plan.tables.get(table)
+        if decoding is None:
+            counts.read += len(indexes)
+            route = route_of(self.plan.config, table)
+            if isinstance(route, Route):
+                self._describe(block, table, indexes, stream)
+            else:
+                counts.skipped[f"{route}: {table}"] += len(indexes)
+            return
+        if isinstance(decoding, Held):
+            counts.read += len(indexes)
+            counts.skipped[f"{decoding.reason}: {table}"] += len(indexes)
+            return
+        part = block if len(indexes) == block.num_rows else block.take(pa.array(indexes))
+        if self.plan.follows_fields:
+            self._look_at_schemas(part, table, decoding, stream, shared)
+        if stream.seen and not self.plan.guesses:
+            counts.read += part.num_rows
+            return
+        before = dict(counts.notes)
+        for piece in blocks_of(part, len(decoding.plan.fields)):
+            for outcomes in block_decoder(decoding.plan).decode(piece, counts):
+                if not stream.seen:
+                    yield from self._packed(decoding.index, outcomes)
+        if self.plan.follows_fields and self.plan.guesses:
+            self._look_at_notes(part, table, decoding, before, stream)
+
+    # --- what is new --------------------------------------------------------------------------------------------------
+
+    def _describe(self, block: Any, table: SourceTable, indexes: RowIndexes, stream: _Stream) -> None:
+        """A table that is not known yet. One whose records say nothing yet (deletions alone) is described as empty."""
+        sample = indexes if len(indexes) <= SAMPLE else indexes[:: -(-len(indexes) // SAMPLE)]
+        described = describe_records(self.plan.ledger.format, _records(block, sample))
+        if described is None:
+            described = DescribedTable({}, (), False, raw_records.where(block, int(indexes[0])))
+        stream.note(table, described)
+
+    def _look_at_schemas(
+        self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared
+    ) -> None:
+        """The schemas that records bring: each is looked at once per process and plan."""
+        if self.plan.ledger.format == "canal-json":
+            self._look_at_samples(part, table, decoding, stream)
+            return
+        values = part.column(raw_records.VALUE)
+        known = shared.prefixes.setdefault((table, decoding.plan), {})
+        left = np.arange(len(values))
+        while len(left):
+            first: bytes = values[0].as_py()
+            if not first.startswith(_WRAPPED):
+                mask = pc.starts_with(values, pattern=_WRAPPED)
+                kept = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+                left, values = left[kept], values.take(pa.array(kept))
+                continue
+            prefix = next((each for each in known if first.startswith(each)), None) or schema_prefix(first)
+            if prefix is None or len(known) >= SCHEMAS_MAX:
+                return  # an odd form: its fields are known by name alone
+            if prefix not in known:
+                (record,) = raw_records.each_of(part, left[:1])
+                described = describe_record(self.plan.ledger.format, record, raw_records.where(part, int(left[0])))
+                known[prefix] = _news(described, decoding)
+            news = known[prefix]
+            if news is not None:
+                stream.note(table, news)
+            others = np.flatnonzero(~pc.starts_with(values, pattern=prefix).to_numpy(zero_copy_only=False))
+            left, values = left[others], values.take(pa.array(others))
+
+    def _look_at_samples(self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream) -> None:
+        """Messages that bring their types, each in its own order: by their first and last of a block."""
+        ends = sorted({0, part.num_rows - 1})
+        for record, where in _records(part, np.array(ends)):
+            news = _news(describe_record(self.plan.ledger.format, record, where), decoding)
+            if news is not None:
+                stream.note(table, news)
+
+    def _look_at_notes(
+        self, part: Any, table: SourceTable, decoding: TableDecoding, before: Mapping[str, int], stream: _Stream
+    ) -> None:
+        """Fields that nothing reads, of records without a schema: their types are guessed."""
+        notes = stream.counts.notes
+        names = [
+            note.removeprefix(UNKNOWN_NOTE)
+            for note, count in notes.items()
+            if note.startswith(UNKNOWN_NOTE) and count > before.get(note, 0)
+        ]
+        for name in names:
+            if name in decoding.known:
+                continue
+            has_name: Any = pc.match_substring(part.column(raw_records.VALUE).cast(pa.large_binary()), f'"{name}"')
+            chosen = np.flatnonzero(has_name.fill_null(False).to_numpy(zero_copy_only=False))[:SAMPLE]
+            described = describe_records(self.plan.ledger.format, _records(part, chosen))
+            news = None if described is None else _news(described, decoding)
+            if news is not None:
+                stream.note(table, news)
+
+
+def _news(described: DescribedTable, decoding: TableDecoding) -> DescribedTable | None:
+    """The columns that the table does not have, or has in a narrower type; of guessed types only new ones."""
+    columns = {}
+    for name, text in described.columns.items():
+        known = decoding.known.get(name)
+        if known is None or (described.is_typed and known and not takes(known, text) and takes(text, known)):
+            columns[name] = text
+    return replace(described, columns=columns) if columns else None
+
+
+def _records(block: Any, indexes: RowIndexes) -> Iterator[tuple[Any, str]]:
+    for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
+        yield record, raw_records.where(block, index)
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What one process keeps for a pipeline."""
+
+    writer: OutcomeWriter
+    sorter: RecordSorter
+    prefixes: dict[Any, dict[bytes, DescribedTable | None]] = field(default_factory=dict)
+
+
+@lru_cache(8)
+def _shared(ledger: DecodePlan) -> _Shared:
+    return _Shared(OutcomeWriter(ledger), RecordSorter(ledger.format))

@@ -1,0 +1,142 @@
+"""The one job of a batch of many tables.
+
+    raw records ─ ManyDecoder ─ (task, table, packed outcomes) ─ shuffle ─ ManyTask ─ a result for each table
+
+Where the workers read the records themselves, the first two steps are one. It is planned for each batch, since tables
+and columns come while the query runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql import types as spark
+
+from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress
+from freshet.pipeline.batch.batch_pin import BatchPin
+from freshet.pipeline.batch.direct_reads import Ranges, range_name
+from freshet.pipeline.batch.packed_rows import PACKED, TASK, PackedTasks, PackRule, value_of
+from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
+from freshet.pipeline.decode.outcomes import Tally
+from freshet.pipeline.decode.raw_records import FLAT_COLUMNS
+from freshet.pipeline.errors.repeating_errors import error_document
+from freshet.pipeline.sources.direct_frame import DirectClient, DirectSources, notes_of, read_range
+from freshet.pipeline.spark.arrow_map import KeptColumns
+from freshet.pipeline.sync.many_decoder import ManyDecoder, ManyPlan
+from freshet.pipeline.sync.many_task import TABLE, ManyTask
+from freshet.storage.exceptions import NotFoundError
+
+_COLUMNS: Final = (TASK, TABLE, PACKED)
+_SPARK_SCHEMA: Final = spark.StructType(
+    [
+        spark.StructField(TASK, spark.IntegerType()),
+        spark.StructField(TABLE, spark.IntegerType()),
+        spark.StructField(PACKED, spark.BinaryType()),
+    ]
+)
+_ARROW_SCHEMA: Final = pa.schema([(TASK, pa.int32()), (TABLE, pa.int32()), (PACKED, pa.binary())])
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+
+def task_count(spark_session: SparkSession) -> int:
+    """Tasks behind the shuffle."""
+    shuffle = int(spark_session.conf.get(_SHUFFLE_PARTITIONS) or "200")
+    return max(1, min(shuffle, spark_session.sparkContext.defaultParallelism))
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Raw records to packed outcomes; a value that travels to the workers."""
+
+    decoder: ManyDecoder
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """As `ArrowFunction`."""
+        yield from _rows(self.decoder(batches))
+
+
+@dataclass(frozen=True, slots=True)
+class RangePacking:
+    """Numbers of ranges to packed outcomes of their records; a value that travels to the workers."""
+
+    client: DirectClient
+    ranges: tuple[OffsetRange, ...]
+    decoder: ManyDecoder
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """As `ArrowFunction`."""
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                wanted = self.ranges[number]
+                progress = RangeProgress(wanted.start)
+                try:
+                    yield from _rows(self.decoder(read_range(self.client, wanted, progress)))
+                except NotFoundError as error:  # another attempt would not find it either
+                    yield from _rows(self.decoder.tally(Tally(error=error_document(error))))
+                    return
+                notes = notes_of(progress)
+                reached = {range_name(0, number): progress.reached}
+                yield from _rows(self.decoder.tally(Tally(notes=notes, reached=reached)))
+
+
+class ManyJob:
+    """A `BatchJob`; `plan` gives what the decoders know now, `task` the work of the tasks by the pins of a batch."""
+
+    def __init__(self, plan: Callable[[], ManyPlan], task: Callable[[Mapping[int, BatchPin]], ManyTask]) -> None:
+        self._plan = plan
+        self._task = task
+
+    def tasks(self, frame: DataFrame, pins: Mapping[int, BatchPin] | None = None) -> tuple[DataFrame, int]:
+        """As `BatchJob` says; the frame is one of raw records, or what `ManyDirect` gives."""
+        assert pins is not None, "planned batch by batch"
+        count = self._plan().rules[0].task_count
+        if tuple(frame.columns) != _COLUMNS:
+            columns = KeptColumns([F.col(name) for name in FLAT_COLUMNS])
+            frame = columns.map_in_arrow(columns.select(frame), Packing(ManyDecoder(self._plan())), _SPARK_SCHEMA)
+        distributed = frame.repartitionById(count, F.col(TASK))
+        crossing = KeptColumns([F.col(name) for name in _COLUMNS])
+        return crossing.map_in_arrow(distributed, self._task(pins), RESULT_SPARK_SCHEMA), count
+
+    def packed(self, spark: SparkSession, schema: pa.Schema) -> PackedTasks | None:
+        """As `BatchJob` says: what crosses is packed already."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ManyDirect:
+    """A `DirectReads`: the workers read the records of the source."""
+
+    sources: DirectSources
+    plan: Callable[[], ManyPlan]
+
+    def takes(self, ranges: Ranges) -> bool:
+        """As `DirectReads` says."""
+        return self.sources.takes(ranges)
+
+    def packed_schema(self) -> pa.Schema | None:
+        """As `DirectReads` says: outcomes are packed table by table."""
+        return None
+
+    def frame(self, spark_session: SparkSession, ranges: Ranges, rule: PackRule | None) -> DataFrame:
+        """The packed outcomes of the records of these ranges."""
+        return range_frame(spark_session, self.sources.clients[0], ranges[0], ManyDecoder(self.plan()))
+
+
+def range_frame(
+    spark_session: SparkSession, client: DirectClient, ranges: Sequence[OffsetRange], decoder: ManyDecoder
+) -> DataFrame:
+    """The packed outcomes of the records of some ranges, a Spark task for each."""
+    numbers = spark_session.range(0, len(ranges), 1, max(1, len(ranges)))
+    packing = RangePacking(client, tuple(ranges), decoder)
+    return KeptColumns([F.col("id")]).map_in_arrow(numbers, packing, _SPARK_SCHEMA)
+
+
+def _rows(packed: Iterator[tuple[int, int, pa.Buffer]]) -> Iterator[pa.RecordBatch]:
+    for task, table, content in packed:
+        columns: list[Any] = [pa.array([task], pa.int32()), pa.array([table], pa.int32()), value_of(content)]
+        yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)

@@ -1,0 +1,69 @@
+"""One task of a batch of many tables: packed outcomes in, the files of each table written, a result for each.
+
+Of each table what arrives is gathered as in `bucket_task`, which writes it; the tables are written one after the other.
+An error that would come again is a result with the number of its table, so that the driver knows which one failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.ipc as ipc
+
+from freshet.pipeline.batch.bucket_task import Arrived, BucketTask, forget_garbage
+from freshet.pipeline.batch.gathered_rows import MEMORY_BYTES
+from freshet.pipeline.batch.lap_clock import LapClock
+from freshet.pipeline.batch.packed_rows import PACKED
+from freshet.pipeline.batch.task_result import encode_error, encode_result
+from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ReportedError
+from freshet.storage.exceptions import RetryableError
+
+TABLE: Final = "table"
+_MEMORY_BYTES_MIN: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TableTask:
+    """The work for one table, and the columns of the outcomes that come for it."""
+
+    task: BucketTask
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class ManyTask:
+    """A value that travels to the workers; the tables by their number in the query."""
+
+    tables: Mapping[int, TableTask]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Takes the packed outcomes of one Spark partition, gives a result for each table that has any."""
+        clock = LapClock()
+        memory_bytes = max(_MEMORY_BYTES_MIN, MEMORY_BYTES // max(1, len(self.tables) - 1))
+        with ExitStack() as stack:
+            arrived: dict[int, Arrived] = {}
+            number = 0
+            try:
+                for batch in batches:
+                    packed = batch.column(PACKED)
+                    for number, value in zip(batch.column(TABLE).to_pylist(), packed, strict=True):
+                        if number not in arrived:
+                            own = Arrived(self.tables[number].task, memory_bytes)
+                            arrived[number] = stack.enter_context(closing(own))
+                        outcomes = ipc.read_record_batch(value.as_buffer(), self.tables[number].schema)
+                        arrived[number].add(outcomes)
+                clock.lap("receive")
+                for number, each in sorted(arrived.items()):
+                    yield encode_result(self.tables[number].task.finish(each, clock))
+                    clock = LapClock()
+                    each.close()
+            except RetryableError:
+                raise
+            except (ReportedError, *REPEATING_ERRORS) as error:
+                yield encode_error(error, number)
+                return
+        forget_garbage()

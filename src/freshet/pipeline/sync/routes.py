@@ -1,0 +1,54 @@
+"""Where the rows of a source table go: the first rule of `sync` that fits its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from freshet.pipeline.config.sync import MetadataColumn, SyncConfig, TableRule, WithoutKey
+from freshet.pipeline.decode.source_table import SourceTable
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The target of a source table, `database.name`, and what its rule and `sync` together say of it."""
+
+    target: str
+    rule_index: int
+    is_merged: bool
+    primary_key: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    options: Mapping[str, str]
+    without_key: WithoutKey
+    computed_columns: Mapping[str, str]
+    metadata_columns: Mapping[str, MetadataColumn]
+
+
+EXCLUDED, NO_RULE = "excluded by a rule", "no rule takes its table"
+"""Why a source table goes nowhere."""
+
+
+def route_of(config: SyncConfig, table: SourceTable) -> Route | str:
+    """The route, or why there is none."""
+    for index, rule in enumerate(config.tables):
+        if rule.exclude is not None and re.fullmatch(rule.exclude, str(table)):
+            return EXCLUDED
+        match = None if rule.taken is None else re.fullmatch(rule.taken, str(table))
+        if match is not None:
+            return _route(config, rule, index, table, match)
+    return NO_RULE
+
+
+def _route(config: SyncConfig, rule: TableRule, index: int, table: SourceTable, match: re.Match[str]) -> Route:
+    return Route(
+        target=rule.target(table, match),
+        rule_index=index,
+        is_merged=rule.merge,
+        primary_key=rule.primary_key,
+        partition_by=rule.partition_by,
+        options={**config.options, **rule.options},
+        without_key=rule.without_key or config.without_key,
+        computed_columns={**config.computed_columns, **rule.computed_columns},
+        metadata_columns={**config.metadata_columns, **rule.metadata_columns},
+    )

@@ -1,0 +1,112 @@
+"""What a table becomes when its source has changed: pure, from a schema and what records say to the changes to make.
+
+| source | table |
+|---|---|
+| a new table | created: columns of the records, metadata and computed columns; the key of the rule or the records |
+| a new field | a nullable column more |
+| a wider type of the same kind (INT to BIGINT, DECIMAL(5, 2) to (9, 2)) | widened |
+| a narrower type, or one of another kind | as it is; values that do not fit are dead letters |
+| a field that is gone, or renamed | stays; a renamed one is a new column |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from freshet.pipeline.config.computed_columns import ComputedColumn
+from freshet.pipeline.decode.described_table import DescribedTable, takes
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.sync.routes import Route
+from freshet.pipeline.sync.table_decoding import METADATA_TYPES
+from freshet.storage.model.data_type import with_nullable
+from freshet.storage.model.schema import SYSTEM_COLUMNS, TableSchema
+from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.options import DYNAMIC_BUCKET, CoreOptions
+from freshet.storage.table import AddColumn, ChangeType, SchemaChange
+
+NEW_COLUMNS_MAX = 100
+"""Of one table in one batch: more is a mistake of the source rather than a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """The table to create."""
+
+    columns: Mapping[str, str]
+    primary_keys: tuple[str, ...]
+    partition_keys: tuple[str, ...]
+    options: Mapping[str, str]
+
+
+def is_column_name(name: str) -> bool:
+    """False for what the table format keeps to itself, and for what cannot be written in a plan."""
+    return bool(name.strip()) and "`" not in name and name not in SYSTEM_COLUMNS and not name.startswith("_KEY_")
+
+
+def new_table(route: Route, described: DescribedTable) -> NewTable:
+    """The table of a new source table. Raises `InvalidRequestError` naming what its rule lacks."""
+    columns = {name: text for name, text in described.columns.items() if is_column_name(name)}
+    columns |= _own_columns(route, columns)
+    keys = route.primary_key or described.keys
+    unknown = [name for name in (*keys, *route.partition_by) if name not in columns]
+    if unknown:
+        raise InvalidRequestError(
+            f"the records of {route.target} have no field {unknown[0]}, which its key or partition_by names (first "
+            f"record: {described.where}); their fields are {', '.join(columns)}"
+        )
+    if not keys and route.without_key == "fail":
+        raise InvalidRequestError(
+            f"the records of {route.target} name no key (first record: {described.where}): give its rule primary_key, "
+            "or without_key: append for a table that rows are only appended to"
+        )
+    outside = [name for name in route.partition_by if keys and name not in keys]
+    if outside and CoreOptions.bucket.of(route.options) == DYNAMIC_BUCKET:
+        raise InvalidRequestError(
+            f"{route.target} is to be partitioned by {outside[0]}, which its key ({', '.join(keys)}) does not have: "
+            "rows that move between partitions are not written by sync; add it to primary_key of the rule"
+        )
+    return NewTable(columns, keys, route.partition_by, route.options)
+
+
+def changes_of(
+    schema: TableSchema, route: Route, described: DescribedTable
+) -> tuple[tuple[SchemaChange, ...], tuple[str, ...]]:
+    """The changes that the table needs, and the fields that cannot become columns."""
+    changes: list[SchemaChange] = []
+    columns = {name: str(field.type) for name, field in schema.by_name.items()}
+    wanted = {name: text for name, text in described.columns.items() if is_column_name(name)}
+    for name, text in wanted.items():
+        known = schema.by_name.get(name)
+        if known is None:
+            changes.append(AddColumn(name, text))
+        else:
+            held = str(with_nullable(known.type, True))
+            if described.is_typed and not takes(held, text) and takes(text, held):
+                changes.append(ChangeType(name, text))
+    for name, text in _own_columns(route, columns | wanted).items():
+        if name not in columns:
+            changes.append(AddColumn(name, text))
+    added = sum(isinstance(each, AddColumn) for each in changes)
+    if added > NEW_COLUMNS_MAX:
+        raise InvalidRequestError(
+            f"the records of {route.target} bring {added} new fields at once (first record: {described.where}); more "
+            f"than {NEW_COLUMNS_MAX} are not taken for a change of the source. If they are right, add the columns with "
+            "freshet alter and start again"
+        )
+    return tuple(changes), tuple(name for name in described.columns if not is_column_name(name))
+
+
+def _own_columns(route: Route, columns: Mapping[str, str]) -> dict[str, str]:
+    """Metadata columns, and computed ones whose input is there."""
+    found = {name: METADATA_TYPES[kind] for name, kind in route.metadata_columns.items()}
+    for name, text in route.computed_columns.items():
+        computed = ComputedColumn.parse(text)
+        if computed.column is not None and computed.column not in columns:
+            continue
+        given = None if computed.column is None else parse_sql_type(columns[computed.column])
+        try:
+            found[name] = str(computed.type_over(given))
+        except ValueError as error:
+            raise InvalidRequestError(f"computed column {name} of {route.target}: {error}") from error
+    return found

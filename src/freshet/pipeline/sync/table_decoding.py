@@ -1,0 +1,116 @@
+"""How the records of one source table become rows of its target, planned from the schema that the target has.
+
+Every column of the target is filled by the payload field of its name, but for metadata columns and computed ones. A
+column that the source has no more stays, and is NULL in new rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from freshet.pipeline.config.computed_columns import ComputedColumn
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableConfig
+from freshet.pipeline.config.only_tables import OnlyTables
+from freshet.pipeline.config.sync import LEDGER_KEY, MetadataColumn, SyncPipelineConfig
+from freshet.pipeline.decode.plan import BucketPlan, ColumnPlan, DecodePlan
+from freshet.pipeline.decode.planning import plan_decoding
+from freshet.pipeline.decode.source_table import part_names
+from freshet.pipeline.sync.routes import Route
+from freshet.storage.model.data_type import with_nullable
+from freshet.storage.model.schema import TableSchema
+
+OP_TS_TYPE: Final = "TIMESTAMP(3) WITH LOCAL TIME ZONE"
+METADATA_TYPES: Final[Mapping[MetadataColumn, str]] = {
+    "db": "STRING", "schema": "STRING", "table": "STRING", "op": "STRING", "op_ts": OP_TS_TYPE, "topic": "STRING",
+    "partition": "INT", "offset": "BIGINT",
+}  # fmt: skip
+_TEXTS: Final[Mapping[MetadataColumn, str]] = {
+    "op": "_op", "topic": "_topic", "partition": "_partition", "offset": "_offset",
+}  # fmt: skip
+_SOURCE_TIMES: Final = {"debezium-json": "ts_ms", "canal-json": "es"}
+"""The member of `_source` with the time of the change at the source, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableDecoding:
+    """A value that travels to the workers: the index of the target in the query, the plan, and what is known of
+    payload fields: the types of their columns; those that are passed over on purpose have none."""
+
+    index: int
+    plan: DecodePlan
+    known: Mapping[str, str]
+
+
+def plan_table(
+    config: SyncPipelineConfig, route: Route, schema: TableSchema, index: int, passed_over: frozenset[str]
+) -> TableDecoding:
+    """Plans the decoding for a target of this schema."""
+    metadata = {name: kind for name, kind in route.metadata_columns.items() if name in schema.by_name}
+    computed = {
+        name: ComputedColumn.parse(text) for name, text in route.computed_columns.items() if name in schema.by_name
+    }
+    source = config.sync.source
+    select = {name: _quoted(name) for name in schema.column_names if name not in metadata and name not in computed}
+    times = []
+    for name, kind in metadata.items():
+        if kind in ("db", "schema", "table"):
+            part = part_names(source.format or "")[("db", "schema", "table").index(kind)]
+            if part:
+                select[name] = f"_source.{part}"
+        elif kind == "op_ts":
+            times.append(name)
+        else:
+            select[name] = _TEXTS[kind]
+    plan = plan_decoding(_as_pipeline(config, source, schema, select), 0)
+    member = _SOURCE_TIMES.get(source.format or "")
+    columns = [_with_own(column, times, member, computed) for column in plan.columns]
+    known = {name: str(with_nullable(schema.by_name[name].type, True)) for name in schema.column_names}
+    for name in (*metadata, *computed):
+        known.pop(name, None)
+    return TableDecoding(
+        index, replace(plan, columns=tuple(columns)), {**known, **dict.fromkeys(passed_over - known.keys(), "")}
+    )
+
+
+def nameless_plan(config: SyncPipelineConfig) -> DecodePlan:
+    """The plan of what belongs to no table: dead letters and tallies, without columns."""
+    schema = config.table.table_schema
+    plan = plan_decoding(_as_pipeline(config, config.sync.source, schema, {LEDGER_KEY: _quoted(LEDGER_KEY)}), 0)
+    nothing = BucketPlan((), plan.bucket_key.rule)
+    return replace(plan, fields=(), columns=(), scope=(), bucket_key=nothing)
+
+
+def _with_own(
+    column: ColumnPlan, times: list[str], member: str | None, computed: Mapping[str, ComputedColumn]
+) -> ColumnPlan:
+    name = column.field.name
+    if name in times:
+        own = {"metadata": "_ts_ms"} if member is None else {"member": member}
+        return replace(column, is_epoch=True, **own)  # type: ignore[arg-type]
+    return replace(column, computed=computed[name]) if name in computed else column
+
+
+def _as_pipeline(
+    config: SyncPipelineConfig, source: SourceConfig, schema: TableSchema, select: Mapping[str, str]
+) -> PipelineConfig:
+    """One table of the database as the pipeline file of this table alone would say it."""
+    only = OnlyTables.model_validate("any") if source.captures_changes else None
+    return PipelineConfig(
+        name=config.name,
+        sources=(source.model_copy(update={"select": dict(select), "only": only}),),
+        table=TableConfig(
+            warehouse=config.warehouse,
+            name="sync.table",
+            columns={field.name: str(field.type) for field in schema.fields},
+            primary_key=schema.primary_keys,
+            partition_by=schema.partition_keys,
+            options=dict(schema.options),
+        ),
+        checkpoint=config.checkpoint,
+    )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
