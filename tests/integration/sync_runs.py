@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,7 @@ trigger: {{available_now: true}}
     def run(self) -> list[Progress]:
         """One run to the end of what is there; gives its batches."""
         self.progress.clear()
-        Runner(
-            self.spark, load_pipelines([self.file]), on_progress=self.progress.append, say=lambda text: None
-        ).run()
+        Runner(self.spark, load_pipelines([self.file]), on_progress=self.progress.append, say=lambda text: None).run()
         return list(self.progress)
 
     def rows(self, name: str) -> dict[Any, Row]:
@@ -183,5 +181,7 @@ def test_a_batch_that_was_begun_is_finished(world: World, dies_at: str, monkeypa
     world.assert_equal()
     catalog = Catalog(str(world.folder / "w"))
     for name in world.tables:
-        users = [each.commit_identifier for each in catalog.table(f"lake.{name}").snapshots() if each.commit_user == "shop"]
+        users = [
+            each.commit_identifier for each in catalog.table(f"lake.{name}").snapshots() if each.commit_user == "shop"
+        ]
         assert sorted(set(users)) == [0, 1], name

@@ -41,6 +41,9 @@ from freshet.storage.exceptions import NotFoundError
 RECORDS_MIN: Final = 20_000
 """Batches with fewer records are left to Spark, whose plan is made once: another one takes 0.1 s."""
 
+BATCH_RECORDS_MIN: Final = 8192
+"""Of the records of several ranges: a decoder has work for each batch, whatever its size."""
+
 PASSED_OVER: Final = "offsets that were not in Kafka any more (failOnDataLoss is false)"
 _TIMEOUT_MS: Final = 120_000
 """Spark's own, `kafkaConsumer.pollTimeoutMs`, where nothing else is said (`spark.network.timeout`)."""
@@ -149,6 +152,22 @@ def _client(source: SourceConfig) -> DirectClient:
 def read_range(client: DirectClient, wanted: OffsetRange, progress: RangeProgress) -> Iterator[pa.RecordBatch]:
     """The records of a range in the columns of `raw_records`."""
     return _raw(wanted, _reader(client).read(wanted, progress))
+
+
+def read_ranges(client: DirectClient, wanted: Sequence[tuple[OffsetRange, RangeProgress]]) -> Iterator[pa.RecordBatch]:
+    """The records of some ranges, which are read at the same time, in batches that are not small."""
+    kept: list[pa.RecordBatch] = []
+    for index, batch in _reader(client).read_several(wanted):
+        kept += _raw(wanted[index][0], iter([batch]))
+        if sum(each.num_rows for each in kept) >= BATCH_RECORDS_MIN:
+            yield _joined(kept)
+            kept = []
+    if kept:
+        yield _joined(kept)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def notes_of(progress: RangeProgress) -> dict[str, int]:

@@ -8,6 +8,7 @@ and columns come while the query runs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,7 +26,7 @@ from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
 from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.raw_records import FLAT_COLUMNS
 from freshet.pipeline.errors.repeating_errors import error_document
-from freshet.pipeline.sources.direct_frame import DirectClient, DirectSources, notes_of, read_range
+from freshet.pipeline.sources.direct_frame import DirectClient, DirectSources, notes_of, read_ranges
 from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.pipeline.sync.many_decoder import ManyDecoder, ManyPlan
 from freshet.pipeline.sync.many_task import TABLE, ManyTask
@@ -40,6 +41,7 @@ _SPARK_SCHEMA: Final = spark.StructType(
     ]
 )
 _ARROW_SCHEMA: Final = pa.schema([(TASK, pa.int32()), (TABLE, pa.int32()), (PACKED, pa.binary())])
+_TASKS_PER_CORE: Final = 2
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -62,25 +64,32 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class RangePacking:
-    """Numbers of ranges to packed outcomes of their records; a value that travels to the workers."""
+    """Numbers of groups of ranges to packed outcomes of their records; a value that travels to the workers. The ranges
+    of a group are read at the same time, by their numbers."""
 
     client: DirectClient
     ranges: tuple[OffsetRange, ...]
+    groups: tuple[tuple[int, ...], ...]
     decoder: ManyDecoder
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `ArrowFunction`."""
         for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                wanted = self.ranges[number]
-                progress = RangeProgress(wanted.start)
+            for group in batch.column(0).to_pylist():
+                numbers_of = self.groups[group]
+                wanted = [(self.ranges[number], RangeProgress(self.ranges[number].start)) for number in numbers_of]
                 try:
-                    yield from _rows(self.decoder(read_range(self.client, wanted, progress)))
+                    yield from _rows(self.decoder(read_ranges(self.client, wanted)))
                 except NotFoundError as error:  # another attempt would not find it either
                     yield from _rows(self.decoder.tally(Tally(error=error_document(error))))
                     return
-                notes = notes_of(progress)
-                reached = {range_name(0, number): progress.reached}
+                notes: Counter[str] = Counter()
+                for _, progress in wanted:
+                    notes.update(notes_of(progress))
+                reached = {
+                    range_name(0, number): progress.reached
+                    for number, (_, progress) in zip(numbers_of, wanted, strict=True)
+                }
                 yield from _rows(self.decoder.tally(Tally(notes=notes, reached=reached)))
 
 
@@ -130,10 +139,22 @@ class ManyDirect:
 def range_frame(
     spark_session: SparkSession, client: DirectClient, ranges: Sequence[OffsetRange], decoder: ManyDecoder
 ) -> DataFrame:
-    """The packed outcomes of the records of some ranges, a Spark task for each."""
-    numbers = spark_session.range(0, len(ranges), 1, max(1, len(ranges)))
-    packing = RangePacking(client, tuple(ranges), decoder)
+    """The packed outcomes of the records of some ranges."""
+    groups = grouped(ranges, _TASKS_PER_CORE * spark_session.sparkContext.defaultParallelism)
+    numbers = spark_session.range(0, len(groups), 1, max(1, len(groups)))
+    packing = RangePacking(client, tuple(ranges), groups, decoder)
     return KeptColumns([F.col("id")]).map_in_arrow(numbers, packing, _SPARK_SCHEMA)
+
+
+def grouped(ranges: Sequence[OffsetRange], count: int) -> tuple[tuple[int, ...], ...]:
+    """The numbers of the ranges in at most so many groups of about equally many records."""
+    groups: list[list[int]] = [[] for _ in range(min(count, len(ranges)))]
+    sizes = [0] * len(groups)
+    for number in sorted(range(len(ranges)), key=lambda number: ranges[number].start - ranges[number].end):
+        smallest = sizes.index(min(sizes))
+        groups[smallest].append(number)
+        sizes[smallest] += ranges[number].end - ranges[number].start
+    return tuple(tuple(sorted(group)) for group in groups)
 
 
 def _rows(packed: Iterator[tuple[int, int, pa.Buffer]]) -> Iterator[pa.RecordBatch]:
