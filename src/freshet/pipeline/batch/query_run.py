@@ -116,7 +116,7 @@ class ManyTables(Protocol):
     def rows(self, batch: BatchIdentity, written: Sequence[int], pin: BatchPin) -> Sequence[CommitMessage]:
         """The rows of the ledger once these tables have the batch."""
 
-    def committed(self, snapshot_id: int | None) -> None:
+    def committed(self, snapshot_ids: Sequence[int]) -> None:
         """The ledger has the batch."""
 
     def take_events(self) -> tuple[str, ...]:
@@ -349,7 +349,7 @@ class QueryRun:
                 if not found.is_committed:
                     reports.append(table.commit(batch, result.messages[index], None, clock))
         done = many.ledger.commit(batch, many.rows(batch, written, pins[0]), None, clock)
-        many.committed(done.snapshot_ids[-1] if done.snapshot_ids else None)
+        many.committed(done.snapshot_ids)
         return replace(
             BatchReport.of_tables(
                 self._commit_user, number, result, reports, task_count=task_count, left_out=(), times_ms=clock.times_ms
