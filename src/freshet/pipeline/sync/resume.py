@@ -25,7 +25,7 @@ from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.dead_letters import DeadLetterCommit, open_dead_letters
 from freshet.pipeline.batch.direct_reads import refuse_unread
 from freshet.pipeline.batch.lap_clock import LapClock
-from freshet.pipeline.batch.query_run import ROUNDS_MAX
+from freshet.pipeline.batch.many_tables import ROUNDS_MAX
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import TableFailedError, TaskResult, sum_results
 from freshet.pipeline.config.catalogs import target_catalog
@@ -44,6 +44,7 @@ from freshet.pipeline.sync.many_decoder import ManyDecoder
 from freshet.pipeline.sync.many_job import ManyJob, range_frame, task_count
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.storage.table import Table
+from freshet.storage.table_engine import CommitCheck
 
 _RESUMING: Final = " (resume)"
 
@@ -170,7 +171,8 @@ class _Resume:
         result = TaskResult()
         for _ in range(ROUNDS_MAX):
             tables = self._tables.round(number, {})
-            checks = [table.has_committed(batch) for table in tables]
+            own = CommitCheck(is_committed=False, last=None, latest=tables[0].table.latest_snapshot())
+            checks = [own, *(table.has_committed(batch) for table in tables[1:])]
             if not ranges or (len(tables) > 1 and checks[1].is_committed):
                 break  # an earlier try has committed it
             context = self._spark.sparkContext
