@@ -32,6 +32,7 @@ from freshet.pipeline.config.model import (
 )
 from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafka_values
 from freshet.pipeline.config.spark_options import wrong_spark_values
+from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.config.table_source_rules import table_source
 from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.catalog import is_word
@@ -101,6 +102,9 @@ def decides_meaning(key: str) -> bool:
 def warnings(config: PipelineConfig) -> Iterator[str]:
     """What a run should say before it starts; nothing here stops it."""
     yield from (text for key_path, text in RENAMED_KEYS.items() if key_path in config.origin.lines)
+    if isinstance(config, SyncPipelineConfig):
+        yield from _read_warnings(config)  # the others are about the columns of a table, which a file with sync has not
+        return
     sequence = config.table.core_options.sequence_field
     rules = _rules(config.table)
     unordered = [] if sequence or not config.table.primary_key else _unordered_columns(config.table, rules)
@@ -124,11 +128,7 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
                     f"the key column {computed[0]} is computed: if it is not the message key, changes of one row may "
                     "lie in several Kafka partitions and their order is not defined; set sequence.field"
                 )
-    for index, source in enumerate(config.sources):
-        options = revealed(source.kafka or {})
-        reason = why_spark_reads(source.select, options) if options and source.read == "auto" else None
-        if reason is not None:
-            yield f"the records of source {index} are read by Spark, which takes more time: {reason}"
+    yield from _read_warnings(config)
     for source in config.sources:
         ordering = [name for name in config.table.columns if name in rules.ordering_columns and source.fills(name)]
         what = dict.fromkeys(ordering, "ordering column") | dict.fromkeys(sequence, "sequence.field")
@@ -141,6 +141,14 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
     yield from _retract_warnings(config, rules)
     if not config.table.primary_key and any(source.captures_changes for source in config.sources):
         yield "the table has no primary key: updates are appended as rows and deletes become dead letters"
+
+
+def _read_warnings(config: PipelineConfig) -> Iterator[str]:
+    for index, source in enumerate(config.sources):
+        options = revealed(source.kafka or {})
+        reason = why_spark_reads(source.select, options) if options and source.read == "auto" else None
+        if reason is not None:
+            yield f"the records of source {index} are read by Spark, which takes more time: {reason}"
 
 
 def subscribed_topics(source: SourceConfig) -> set[str]:
