@@ -147,8 +147,10 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
         if "sync" in tree:
             wrong = list(as_written(wrong))
         return None, [*document.problems, *map(document.origin.placed, wrong)]
-    rules = sync_contradictions if isinstance(config, SyncPipelineConfig) else contradictions
-    found = [document.origin.placed(each) for each in rules(config)]
+    contradicting = contradictions(config)
+    if isinstance(config, SyncPipelineConfig):
+        contradicting = sync_contradictions(config)
+    found = [document.origin.placed(each) for each in contradicting]
     problems = [*document.problems, *found]
     config.read_from(document.origin)
     return (None if problems else config), problems

@@ -51,9 +51,10 @@ def misplaced_keys(tree: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem((key,), "has no place beside sync: the source and the tables stand in sync")
 
 
-def sync_contradictions(config: SyncPipelineConfig) -> list[Problem]:
+def sync_contradictions(config: SyncPipelineConfig) -> Iterator[Problem]:
     """Everything in a file with `sync` that cannot be meant so; each key is refused for one reason."""
     own = list(_of_section(config))
+    yield from own
     refused = [problem.key_path for problem in own]
     others = (
         each for each in contradictions(config) if each.key_path[:1] != ("table",) or each.key_path[1:2] in _OF_LEDGER
@@ -62,8 +63,7 @@ def sync_contradictions(config: SyncPipelineConfig) -> list[Problem]:
         keys = problem.key_path
         is_source = keys == ("sync", "source")
         if not any(keys[: len(each)] == each or (is_source and each[:2] == keys) for each in refused):
-            own.append(problem)
-    return own
+            yield problem
 
 
 def _of_section(config: SyncPipelineConfig) -> Iterator[Problem]:
