@@ -1,6 +1,6 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
-    python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,log-latency,storage,engines,memory,spark,
+    python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,database,latency,log-latency,storage,engines,memory,spark,
                           commits,lookup,lookup-scale,background,changelogs,log,stores,buckets]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
@@ -25,6 +25,7 @@ from bench.bucket_bench import buckets
 from bench.cdc_bench import cdc
 from bench.changelog_bench import changelogs
 from bench.commit_bench import commits
+from bench.database_bench import database
 from bench.engine_bench import engines
 from bench.latency_bench import latency
 from bench.log_bench import log_costs
@@ -38,7 +39,7 @@ from bench.storage_bench import storage
 from bench.stores_bench import stores
 
 PARTS: Final = (
-    "cdc", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "lookup-scale",
+    "cdc", "database", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "lookup-scale",
     "background", "changelogs", "log", "stores", "buckets",
 )  # fmt: skip
 FORMER_NAMES: Final = {"beside": "background"}
@@ -80,6 +81,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
     match part:
         case "cdc":
             cdc(results, folder, factor, rounds, without)
+        case "database":
+            database(results, folder, factor, rounds)
         case "latency":
             latency(results, folder, without)
         case "log-latency":

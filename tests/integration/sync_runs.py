@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,14 @@ from freshet import Catalog
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, PipelineFailedError
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
+from freshet.pipeline.sync.resume import resume_table
+from freshet.storage.exceptions import CorruptDataError
 from tests.kit.kafka_broker import any_broker
 from tests.kit.source_database import Row, SourceTable
 
@@ -185,3 +191,231 @@ def test_a_batch_that_was_begun_is_finished(world: World, dies_at: str, monkeypa
             each.commit_identifier for each in catalog.table(f"lake.{name}").snapshots() if each.commit_user == "shop"
         ]
         assert sorted(set(users)) == [0, 1], name
+
+
+def test_a_table_that_is_dropped_is_set_apart_and_the_others_go_on(world: World) -> None:
+    for name in ("a", "b"):
+        table = world.table(name, {"id": "int", "n": "int"})
+        world.send(table, table.upsert({"id": 1, "n": 1}))
+    world.run()
+    Catalog(str(world.folder / "w")).drop_table("lake.a")
+    for table in world.tables.values():
+        world.send(table, table.upsert({"id": 2, "n": 2}))
+    (progress,) = world.run()
+    assert any("lake.a is set apart from batch 1" in text for text in progress.report.table_events)
+    world.assert_equal("b")
+    row = world.ledger()["lake.a"]
+    assert (row["state"], row["since_batch"]) == ("apart", 1)
+    assert progress.report.result.skipped == {f"held back, its table is set apart: {world.tables['a'].topic}": 1}
+    world.send(world.tables["a"], world.tables["a"].upsert({"id": 3, "n": 3}))
+    world.run()  # by a new run too
+    assert not Catalog(str(world.folder / "w")).has_table("lake.a")
+    assert world.ledger()["lake.a"] == row
+
+
+def test_a_table_that_was_restored_from_a_backup_stops_the_query(world: World) -> None:
+    table = world.table("a", {"id": "int", "n": "int"})
+    world.send(table, table.upsert({"id": 1, "n": 1}))
+    world.run()
+    backup = world.folder / "backup"
+    shutil.copytree(world.folder / "w/lake.db/a", backup)
+    world.send(table, table.upsert({"id": 2, "n": 2}))
+    world.run()
+    shutil.rmtree(world.folder / "w/lake.db/a")
+    shutil.copytree(backup, world.folder / "w/lake.db/a")
+    world.send(table, table.upsert({"id": 3, "n": 3}))
+    with pytest.raises(PipelineFailedError, match="lake.a does not hold batch 1"):
+        world.run()
+
+
+def test_a_lost_ledger_is_refused(world: World) -> None:
+    table = world.table("a", {"id": "int", "n": "int"})
+    world.send(table, table.upsert({"id": 1, "n": 1}))
+    world.run()
+    Catalog(str(world.folder / "w")).drop_table("lake._freshet_ledger_shop")
+    with pytest.raises(ConfigurationError, match="ledger"):
+        world.run()
+
+
+def test_what_is_new_is_refused_where_tables_are_frozen(world: World) -> None:
+    table = world.table("a", {"id": "int", "n": "int"})
+    world.more = "  schema_evolution: freeze"
+    world.send(table, table.upsert({"id": 1, "n": 1}))
+    world.run()
+    table.add_column("more", "text")
+    world.send(table, table.upsert({"id": 2, "n": 2, "more": "x"}))
+    with pytest.raises(PipelineFailedError, match="new more STRING, and schema_evolution is freeze"):
+        world.run()
+    world.more = "  schema_evolution: ignore"
+    (progress,) = world.run()
+    assert progress.report.result.notes == {"unknown field more": 1}
+    assert world.rows("a") == {1: {"id": 1, "n": 1}, 2: {"id": 2, "n": 2}}
+
+
+def test_types_are_guessed_where_records_bring_none(world: World) -> None:
+    table = world.table("a", {"id": "int", "n": "int", "t": "text"}, with_schema=False)
+    world.send(table, table.upsert({"id": 1, "n": 1, "t": "x"}))
+    with pytest.raises(PipelineFailedError, match="bring no schema .* set schema: infer"):
+        world.run()
+    world.more = "  schema: infer"
+    world.run()
+    table.add_column("flag", "int")
+    world.send(table, table.upsert({"id": 2, "n": 2, "t": None, "flag": True}))
+    world.run()
+    world.assert_equal()
+    schema = Catalog(str(world.folder / "w")).table("lake.a").schema
+    assert [str(field.type) for field in schema.fields] == ["BIGINT NOT NULL", "BIGINT", "STRING", "BOOLEAN"]
+
+
+def test_shards_go_into_one_table_where_that_is_said(world: World) -> None:
+    one, two = (world.table(f"orders_{number}", {"id": "int", "n": "int"}) for number in (1, 2))
+    world.rules = f"[{{from: '{world.db}.public.(.*)_(\\d+)', to: 'lake.$1', options: {{bucket: 2}}}}]"
+    world.send(one, one.upsert({"id": 1, "n": 1}))
+    world.send(two, two.upsert({"id": 2, "n": 2}))
+    with pytest.raises(PipelineFailedError, match="both go to table lake.orders"):
+        world.run()
+    world.rules = world.rules.replace("options", "merge: true, options")
+    world.run()
+    assert world.rows("orders") == {**one.rows, **two.rows}
+
+
+def test_metadata_and_computed_columns_partition_a_table(world: World) -> None:
+    table = world.table("a", {"id": "int", "created": "timestamp"})
+    keys = "primary_key: [dt, id], partition_by: [dt], options: {bucket: 1}"
+    world.rules = f"[{{from: '{world.db}.public.a', to: lake.a, {keys}}}]"
+    world.more = (
+        "  metadata_columns: {_table: table, _op_ts: op_ts, _op: op, _offset: offset}\n"
+        "  computed_columns: {dt: \"date_format(created, 'yyyy-MM-dd')\"}"
+    )
+    day = 86_400_000_000
+    world.send(table, table.upsert({"id": 1, "created": 20_000 * day}, {"id": 2, "created": 20_001 * day}))
+    world.send(table, table.upsert({"id": 2, "created": 20_002 * day}))
+    world.run()
+    found = world.rows("a")
+    moment = datetime(2024, 10, 4, tzinfo=UTC).replace(tzinfo=None)
+    assert found[1]["created"] == moment
+    assert {key: (row["dt"], row["_table"], row["_op"]) for key, row in found.items()} == {
+        1: ("2024-10-04", "a", "c"), 2: ("2024-10-06", "a", "u"),
+    }  # fmt: skip
+    assert found[2]["_op_ts"] == datetime.fromtimestamp(1_700_000_000_003 / 1000, UTC)
+
+
+def test_records_that_are_no_changes_are_counted_or_dead_letters(world: World) -> None:
+    table = world.table("a", {"id": "int", "n": "int"})
+    world.rules = f"[{{exclude: '.*[.]tmp_.*'}}, {{from: '{world.db}.public.(a|tmp_b)', to: 'lake.$1'}}]"
+    excluded, other = world.table("tmp_b", {"id": "int"}), world.table("c", {"id": "int"})
+    world.send(table, table.upsert(*({"id": i, "n": i} for i in range(3))))
+    world.send(table, [(b"{}", b"no json"), (b"{}", None), (b"{}", b'{"ts_ms":1}'), (b"{}", b'{"op":"c","after":{}}')])
+    world.send(table, [(b"{}", json.dumps({"status": "BEGIN", "id": "1"}).encode())])
+    world.send(excluded, excluded.upsert({"id": 1}))
+    world.send(other, other.upsert({"id": 1}))
+    (progress,) = world.run()
+    result = progress.report.result
+    assert result.skipped == {
+        "tombstone": 1, "heartbeat": 1, "transaction": 1, f"excluded by a rule: {excluded.topic}": 1,
+        f"no rule takes its table: {other.topic}": 1,
+    }  # fmt: skip
+    assert (result.applied, result.dead_count, result.read_count) == (3, 2, 10)
+    world.assert_equal("a")
+    assert Catalog(str(world.folder / "w")).table("lake.dead_letters").scan().to_arrow().num_rows == 2
+
+
+def test_a_table_that_was_dropped_is_read_anew(world: World) -> None:
+    for name in ("a", "b"):
+        table = world.table(name, {"id": "int", "n": "int"})
+        world.send(table, table.upsert(*({"id": i, "n": 1} for i in range(20))))
+    world.run()
+    catalog = Catalog(str(world.folder / "w"))
+    catalog.drop_table("lake.a")
+    for table in world.tables.values():
+        world.send(table, table.upsert({"id": 2, "n": 2}))
+    world.run()
+    (config,) = load_pipelines([world.file])
+    assert isinstance(config, SyncPipelineConfig)
+    with pytest.raises(InvalidRequestError, match="freshet resync FILE --table lake.a"):
+        resume_table(world.spark, config, "lake.a", anew=False)
+    done = resume_table(world.spark, config, "lake.a", anew=True)
+    assert (done.batch, done.row_count, done.dead_count) == (1, 21, 0)
+    world.assert_equal()
+    assert world.ledger()["lake.a"]["state"] == "resumed"
+    for table in world.tables.values():
+        world.send(table, table.upsert({"id": 3, "n": 3}))
+        world.send(table, table.delete(4))
+    world.run()
+    world.assert_equal()
+    assert world.ledger()["lake.a"]["state"] == "active"
+
+
+def test_a_damaged_table_is_set_apart_and_brought_up_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        table = world.table(name, {"id": "int", "n": "int"})
+        world.send(table, table.upsert(*({"id": i, "n": 1} for i in range(20))))
+    world.run()
+    follow = TableCommit.follow_schema
+
+    def damaged(self: TableCommit, *, is_planned: bool) -> None:
+        if self.table.name == "lake.a":
+            raise CorruptDataError("a manifest is damaged")
+        follow(self, is_planned=is_planned)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "follow_schema", damaged)
+        for number in range(2, 5):
+            for table in world.tables.values():
+                world.send(table, table.upsert({"id": number, "n": number}))
+            world.run()
+    assert world.rows("a")[3]["n"] == 1
+    world.assert_equal("b")
+    (config,) = load_pipelines([world.file])
+    assert isinstance(config, SyncPipelineConfig)
+    a = world.tables["a"]
+    a.add_column("more", "text")
+    world.send(a, a.upsert({"id": 9, "n": 9, "more": "x"}))  # not in a batch yet
+    done = resume_table(world.spark, config, "lake.a", anew=False)
+    assert (done.batch, done.row_count) == (3, 3)
+    with pytest.raises(InvalidRequestError, match="is not set apart"):
+        resume_table(world.spark, config, "lake.a", anew=False)
+    world.run()
+    world.assert_equal()
+    users = [each.commit_user for each in Catalog(str(world.folder / "w")).table("lake.a").snapshots()]
+    assert set(users) == {"shop"}
+
+
+def test_a_table_that_was_resumed_while_its_pipeline_ran_loses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, other = (world.table(name, {"id": "int", "n": "int"}) for name in ("a", "b"))
+    world.send(table, table.upsert({"id": 1, "n": 1}))
+    world.run()
+    follow = TableCommit.follow_schema
+
+    def damaged(self: TableCommit, *, is_planned: bool) -> None:
+        if self.table.name == "lake.a":
+            raise CorruptDataError("a manifest is damaged")
+        follow(self, is_planned=is_planned)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "follow_schema", damaged)
+        world.send(table, table.upsert({"id": 2, "n": 2}))
+        world.run()
+    (config,) = load_pipelines([world.file])
+    assert isinstance(config, SyncPipelineConfig)
+    commit, resumed = TableCommit.commit, []
+
+    def resuming(self: TableCommit, *arguments: Any) -> Any:
+        if self.table.name == "lake.b" and not resumed:  # between the start of a batch and its end
+            resumed.append(resume_table(world.spark, config, "lake.a", anew=False))
+        return commit(self, *arguments)
+
+    monkeypatch.setattr(TableCommit, "commit", resuming)
+    world.send(table, table.upsert({"id": 3, "n": 3}))
+    world.send(other, other.upsert({"id": 3, "n": 3}))
+    world.run()
+    assert resumed
+    world.send(table, table.upsert({"id": 4, "n": 4}))
+    world.run()
+    assert world.ledger()["lake.a"]["state"] == "apart"
+    resume_table(world.spark, config, "lake.a", anew=False)
+    world.send(table, table.upsert({"id": 5, "n": 5}))
+    world.run()
+    world.assert_equal()

@@ -39,6 +39,7 @@ PUBLISHERS = Count(60, "random schedules of drivers that publish a changelog and
 KILLED_COMMITTERS = Count(12, "rounds in which two committers and a compactor are killed")
 KILLED_STREAMS = Count(10, "rounds in which a stream with background compaction is killed, for each producer")
 KILLED_RUNS = Count(16, "rounds in which freshet run is killed, for tables on a local disk and in a store")
+KILLED_SYNCS = Count(16, "rounds in which freshet run of twenty tables is killed; midway their columns change")
 FIRST_BATCHES = Count(240, "first batches of streams that are planned again: readers, modes, limits and triggers")
 KILLED_VECTOR_WRITERS = Count(4, "rounds in which two writers and a compactor of deletion vectors are killed")
 KILLED_RESCALES = Count(4, "rounds in which writers, a compactor and a rescale are killed, for each kind of table")

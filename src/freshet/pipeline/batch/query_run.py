@@ -31,7 +31,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -44,12 +43,12 @@ from freshet.pipeline.batch.dead_letters import DeadLetterCommit
 from freshet.pipeline.batch.direct_reads import DirectReads, Ranges, planned_ranges, refuse_unread
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.lap_clock import LapClock
+from freshet.pipeline.batch.many_tables import ROUNDS_MAX, ManyTables, batch_starts
 from freshet.pipeline.batch.packed_rows import PackedTasks
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import TableFailedError, TaskResult, sum_results
 from freshet.pipeline.batch.whole_job import run_whole_job
 from freshet.pipeline.config.model import MaxDeadLetters
-from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
@@ -62,13 +61,7 @@ from freshet.pipeline.spark.active_query import ActiveQuery, collected_binary
 from freshet.pipeline.spark.batch_settings import batch_settings
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import Table
-from freshet.storage.table_engine import CommitCheck, CommitMessage, CommitTrace, CompactionLimit
-
-ROUNDS_MAX: Final = 5
-"""How often the job of a batch of many tables is run while what is new is followed."""
-
-Offsets = Mapping[str, Mapping[str, int]]
-"""Topic, partition, offset."""
+from freshet.storage.table_engine import CommitTrace, CompactionLimit
 
 _RUN_PROPERTY: Final = "spark.jobGroup.id"
 """Spark runs a query under the id of this run as its job group."""
@@ -86,44 +79,6 @@ class BatchJob(Protocol):
 
     def packed(self, spark: SparkSession, schema: pa.Schema) -> PackedTasks | None:
         """The tasks for outcomes of this schema that come packed; None where they have to cross as rows."""
-
-
-class ManyTables(Protocol):
-    """The tables of a query that has many, which come and change while it runs (`sync.sync_tables`).
-
-    The first table of a round is the ledger, which every batch is committed to, after all others.
-    """
-
-    @property
-    def ledger(self) -> TableCommit:
-        """The table of its batches."""
-
-    def begin(self, micro_batch_id: int, check: CommitCheck, starts: Offsets) -> None:
-        """A batch begins, whose records begin at `starts`; `check` is what the ledger says of it."""
-
-    def round(self, micro_batch_id: int, starts: Offsets) -> Sequence[TableCommit]:
-        """The tables as they are now."""
-
-    def judged(self, number: int, check: CommitCheck) -> None:
-        """Raises where a table lacks batches that it had."""
-
-    def follow(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> None:
-        """Makes the tables fit what is new."""
-
-    def set_apart(self, number: int, error: Exception, micro_batch_id: int, starts: Offsets) -> bool:
-        """Sets a table apart whose work failed for good; False where it did not, or is the ledger."""
-
-    def rows(self, batch: BatchIdentity, written: Sequence[int], pin: BatchPin) -> Sequence[CommitMessage]:
-        """The rows of the ledger once these tables have the batch."""
-
-    def committed(self, snapshot_id: int | None) -> None:
-        """The ledger has the batch."""
-
-    def take_events(self) -> tuple[str, ...]:
-        """What was done about tables, once."""
-
-    def close(self) -> None:
-        """Ends what runs in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +255,7 @@ class QueryRun:
             return BatchReport(self._commit_user, number, is_replay=True)
         last = None if check.last is None else check.last.identifier
         refuse_missing_batches(last, number, table=many.ledger.table.name, pipeline=self._commit_user)
-        starts = _starts(run, number)
+        starts = batch_starts(run.query, number)
         many.begin(number, check, starts)
         ranges = self._direct_ranges(run)
         for _ in range(ROUNDS_MAX):
@@ -349,7 +304,7 @@ class QueryRun:
                 if not found.is_committed:
                     reports.append(table.commit(batch, result.messages[index], None, clock))
         done = many.ledger.commit(batch, many.rows(batch, written, pins[0]), None, clock)
-        many.committed(done.snapshot_ids[-1] if done.snapshot_ids else None)
+        many.committed(done.snapshot_ids)
         return replace(
             BatchReport.of_tables(
                 self._commit_user, number, result, reports, task_count=task_count, left_out=(), times_ms=clock.times_ms
@@ -468,21 +423,6 @@ class QueryRun:
             (tables or self._tables)[index].discard(messages)
         if self._dead_letters is not None:
             self._dead_letters.discard(result.dead_letter_messages)
-
-
-def _starts(run: _ActiveRun, micro_batch_id: int) -> Offsets:
-    """Where the records of a batch begin, as far as the plan of the batch says: at the end of the batch before, or at
-    the first offset of each range."""
-    before = run.query.offsets(micro_batch_id - 1) if micro_batch_id else None
-    starts: dict[str, dict[str, int]] = {}
-    for each in before or ():
-        for topic, offsets in orjson.loads(each or "{}").items():
-            starts.setdefault(topic, {}).update(offsets)
-    for ranges in (planned_ranges(run.query) or {}).values():
-        for part in ranges:
-            partition = starts.setdefault(part.topic, {})
-            partition[str(part.partition)] = min(part.start, partition.get(str(part.partition), part.start))
-    return starts
 
 
 def _newest(commits: Iterable[CommitTrace | None]) -> CommitTrace | None:

@@ -26,6 +26,15 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
     "Pipelines": {
         "run": Listed("pipelines", "Run pipelines in one Spark session until they end or are asked to stop."),
         "check": Listed("pipelines", "Say what is wrong with pipeline files. Starts no pipeline and writes nothing."),
+        "resume": Listed(
+            "resume",
+            "Bring a table that its pipeline has set apart up to the others: what was held back is read from Kafka "
+            "again.",
+        ),
+        "resync": Listed(
+            "resume",
+            "Start one table of a pipeline anew: it is dropped, and read from the first offset that Kafka has.",
+        ),
         "jars": Listed(
             "pipelines", "Print the jars that Spark needs, as --jars takes them; they are fetched once per machine."
         ),

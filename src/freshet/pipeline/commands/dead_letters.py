@@ -15,6 +15,7 @@ from freshet.pipeline.commands.output import plural, print_columns, print_json, 
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import target_location
 from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.identity.checkpoint_folder import local_folder
 from freshet.storage.catalog import warehouse_location
 from freshet.storage.exceptions import InvalidRequestError
@@ -84,6 +85,10 @@ def _replay(
     file: Path, warehouse: str, table: str, catalog_option: CatalogOption, *, everything: bool, as_json: bool
 ) -> None:
     (config,) = load_pipelines([file])
+    if isinstance(config, SyncPipelineConfig):
+        raise InvalidRequestError(
+            f"dead letters of {file}, which has sync, cannot be replayed: mend their source, or send the records again"
+        )
     if table not in (config.table.name, config.dead_letter_table):
         raise InvalidRequestError(
             f"{file} writes {config.table.name} with dead letters in {config.dead_letter_table}, not {table}; name one "

@@ -19,6 +19,7 @@ from freshet.pipeline.config.catalogs import adopting
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
 from freshet.pipeline.identity.checkpoint_folder import as_folder
 from freshet.pipeline.running.signals import when_asked_to_stop
@@ -82,6 +83,7 @@ def check(
 ) -> None:
     """Say what is wrong with pipeline files. Starts no pipeline and writes nothing."""
     facts: list[dict[str, object]] = []
+    routes: dict[str, list[dict[str, object]]] = {}
     try:
         configs = load_pipelines(files)
         warnings = [_warn(each, warnings_before_start(each)) for each in configs]
@@ -97,11 +99,16 @@ def check(
         problems = _problems(configs, no_spark=no_spark, offline=offline)
         if not problems:
             for each, found in zip(configs, warnings, strict=True):
-                found += _warn(each, left_out_warnings(each, _no_records if offline else _kafka_records))
+                if isinstance(each, SyncPipelineConfig):
+                    routes[each.name] = [] if offline else _routes(each, found)
+                else:
+                    found += _warn(each, left_out_warnings(each, _no_records if offline else _kafka_records))
     except ConfigurationError as error:
         problems = list(error.problems)
     failure = ConfigurationError(problems) if problems else None
     if as_json:
+        for fact in facts:
+            fact |= {"routes": routes[str(fact["pipeline"])]} if fact["pipeline"] in routes else {}
         print_json({"problems": [], "pipelines": facts, **({} if failure is None else failure_facts(failure))})
         if failure is not None:
             raise typer.Exit(report_failure(failure, []))
@@ -109,7 +116,11 @@ def check(
         raise failure
     else:
         for fact in facts:
-            say(f"{fact['pipeline']}: ok, into {fact['table']}")
+            found_routes = routes.get(str(fact["pipeline"]), [])
+            for route in found_routes:
+                say(f"  {route['source']} -> {route['target'] or '-'}: {route['text']}")
+            is_many = fact["pipeline"] in routes
+            say(f"{fact['pipeline']}: ok, {'the ledger is' if is_many else 'into'} {fact['table']}")
 
 
 def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -> list[Problem]:
@@ -190,6 +201,17 @@ def _known(config: PipelineConfig) -> PipelineConfig:
         return with_table_options(config)
     except (StorageError, OSError):
         return config  # reported elsewhere
+
+
+def _routes(config: SyncPipelineConfig, warnings: list[str]) -> list[dict[str, object]]:
+    """Where the records of each source table go; adds to the warnings what will be refused."""
+    part = spark_part("routing_report", "freshet.pipeline.sync")
+    routed = part.routed_tables(config)
+    if routed is None:
+        warnings += _warn(config, ["the brokers could not be asked where their records go"])
+        return []
+    warnings += _warn(config, part.refusals(config, routed))
+    return [{"source": each.source, "target": each.target, "text": each.text} for each in routed]
 
 
 def _kafka_records(source: SourceConfig) -> Records | None:

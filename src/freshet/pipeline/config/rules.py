@@ -101,10 +101,10 @@ def decides_meaning(key: str) -> bool:
 
 def warnings(config: PipelineConfig) -> Iterator[str]:
     """What a run should say before it starts; nothing here stops it."""
-    yield from (text for key_path, text in RENAMED_KEYS.items() if key_path in config.origin.lines)
     if isinstance(config, SyncPipelineConfig):
-        yield from _read_warnings(config)  # the others are about the columns of a table, which a file with sync has not
+        yield from _reading(config)
         return
+    yield from (text for key_path, text in RENAMED_KEYS.items() if key_path in config.origin.lines)
     sequence = config.table.core_options.sequence_field
     rules = _rules(config.table)
     unordered = [] if sequence or not config.table.primary_key else _unordered_columns(config.table, rules)
@@ -128,7 +128,7 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
                     f"the key column {computed[0]} is computed: if it is not the message key, changes of one row may "
                     "lie in several Kafka partitions and their order is not defined; set sequence.field"
                 )
-    yield from _read_warnings(config)
+    yield from _reading(config)
     for source in config.sources:
         ordering = [name for name in config.table.columns if name in rules.ordering_columns and source.fills(name)]
         what = dict.fromkeys(ordering, "ordering column") | dict.fromkeys(sequence, "sequence.field")
@@ -143,7 +143,7 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
         yield "the table has no primary key: updates are appended as rows and deletes become dead letters"
 
 
-def _read_warnings(config: PipelineConfig) -> Iterator[str]:
+def _reading(config: PipelineConfig) -> Iterator[str]:
     for index, source in enumerate(config.sources):
         options = revealed(source.kafka or {})
         reason = why_spark_reads(source.select, options) if options and source.read == "auto" else None

@@ -96,6 +96,21 @@ def finished_lines(checkpoint: CheckpointPlace) -> list[str]:
     return (folder.read(OFFSETS, str(number)) or "").splitlines()[_LINES_BEFORE_OFFSETS:]
 
 
+def ends_of_batch(checkpoint: CheckpointPlace, number: int, source_index: int) -> dict[str, dict[str, int]] | None:
+    """Where a batch ended: topic, partition, offset; None where the checkpoint does not say it, or of no Kafka source.
+
+    Spark keeps the last hundred batches.
+    """
+    folder = as_folder(checkpoint)
+    found = None if folder is None else _ends(folder, number, source_index)
+    if found is None:
+        return None
+    ends: dict[str, dict[str, int]] = {}
+    for place, offset in found.items():
+        ends.setdefault(place[0], {})[str(place[1])] = offset
+    return ends
+
+
 def _last_number(folder: CheckpointFolder, name: str) -> int | None:
     with contextlib.suppress(OSError):
         return max(folder.numbers(name), default=None)

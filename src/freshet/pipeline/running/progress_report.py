@@ -24,6 +24,7 @@ from freshet.pipeline.batch.background_rounds import BackgroundReport
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.left_out import left_out_text
 from freshet.pipeline.running.progress import PipelineState, Progress
+from freshet.pipeline.sync.routes import NO_RULE
 from freshet.storage.model.display import size_text
 
 SUMMARY_EVERY: Final = 50
@@ -69,6 +70,7 @@ def progress_facts(progress: Progress) -> dict[str, Any]:
         "skipped": dict(result.skipped),
         "notes": dict(result.notes),
         "left_out_columns": list(report.left_out),
+        "table_events": list(report.table_events),
         "records_per_s": round(progress.records_per_s, 1),
         "lag": progress.lag,
         "keys_merged": result.keys_merged,
@@ -115,6 +117,7 @@ class _Seen:
     dead: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
     left_out: set[str] = field(default_factory=set)
+    unruled: set[str] = field(default_factory=set)
     summed: tuple[int, int] = (0, 0)
     """Dead letters and notes at the last summary."""
     batches: int = 0
@@ -149,7 +152,8 @@ class ProgressReporter:
             self._say(orjson.dumps(progress_facts(progress)).decode())
         else:
             self._say(progress_line(progress))
-        for text in (*self._summary(progress), *self._left_out(progress.report)):
+        texts = (*self._table_events(progress.report), *self._summary(progress), *self._left_out(progress.report))
+        for text in texts:
             self._remark(text)
 
     def state(self, state: PipelineState) -> None:
@@ -188,6 +192,15 @@ class ProgressReporter:
         if counts[1] != before[1]:
             texts.append(f"{pipeline}: also seen so far: {_counted(notes)}")
         return texts
+
+    def _table_events(self, report: BatchReport) -> list[str]:
+        """What became of tables, and source tables that no rule takes, each once."""
+        with self._lock:
+            seen = self._seen.setdefault(report.pipeline, _Seen())
+            unruled = [reason for reason in report.result.skipped if reason.startswith(NO_RULE)]
+            new = [reason for reason in unruled if reason not in seen.unruled]
+            seen.unruled.update(new)
+        return [f"{report.pipeline}: {text}" for text in (*report.table_events, *new)]
 
     def _left_out(self, report: BatchReport) -> list[str]:
         with self._lock:

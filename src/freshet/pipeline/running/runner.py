@@ -123,9 +123,7 @@ class Runner:
             try:
                 for each in self._pipelines:  # 2
                     each.start()
-                    self._say(
-                        f"{each.name}: running into {each.config.table.name}, checkpoint {each.config.checkpoint}"
-                    )
+                    self._say(f"{each.name}: running into {each.target_text}, checkpoint {each.config.checkpoint}")
                 self._watch()  # 3
             finally:
                 self._finish()  # 4

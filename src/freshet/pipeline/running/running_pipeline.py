@@ -90,6 +90,12 @@ class RunningPipeline:
         return self.config.name
 
     @property
+    def target_text(self) -> str:
+        """Where its rows go, for messages."""
+        name = self.config.table.name
+        return f"the tables of its rules, ledger {name}" if isinstance(self.config, SyncPipelineConfig) else name
+
+    @property
     def is_active(self) -> bool:
         """True while its query runs."""
         return self._query is not None and self._query.isActive

@@ -20,7 +20,9 @@ Options are passed on as they are; the column names are those of `decode.raw_rec
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -30,9 +32,15 @@ from freshet.pipeline.decode.raw_records import HEADERS, KAFKA_PARTITION, KEY, O
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.spark.fetch_sizes import fetch_options
 
+if TYPE_CHECKING:  # the client of Kafka, which files do not need
+    from freshet.logstore.kafka.range_reader import OffsetRange
+
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _BLOCK_BITS: Final = 16
 """Blocks are distinguished by their start in units of 64 KiB."""
+
+_EARLIEST: Final = -2
+"""Spark's word for the first offset that Kafka has."""
 
 POSITION_BITS: Final = 33
 """Width of the row position in Spark's monotonically_increasing_id."""
@@ -52,6 +60,25 @@ def read_stream(spark: SparkSession, source: SourceConfig, unread: UnreadRecords
     if source.files is None:
         raise ConfigurationError("a source has exactly one of kafka and files")
     return file_records(_lines(spark, source.files))
+
+
+def read_offsets(
+    spark: SparkSession, source: SourceConfig, ranges: Sequence[OffsetRange], *, takes_losses: bool
+) -> DataFrame:
+    """The records of some ranges of a Kafka source, a range for each partition, as a frame that is no stream."""
+    places: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for each in ranges:
+        places.setdefault(each.topic, []).append(each.partition)
+        starts.setdefault(each.topic, {})[str(each.partition)] = each.start or _EARLIEST
+        ends.setdefault(each.topic, {})[str(each.partition)] = each.end
+    own = {key: text for key, text in revealed(source.kafka or {}).items() if key.lower().startswith("kafka.")}
+    given = {"assign": places, "startingOffsets": starts, "endingOffsets": ends}
+    options = own | {key: json.dumps(value) for key, value in given.items()}
+    if takes_losses:
+        options["failOnDataLoss"] = "false"
+    return kafka_records(spark.read.format("kafka").options(**options).load())
 
 
 def sets_poll_records(source: SourceConfig) -> bool:

@@ -48,6 +48,7 @@ SAMPLE: Final = 200
 """Records of a new table that one decoder looks at: each takes 20 µs by the careful path."""
 _SAMPLE_OF_BLOCK: Final = 20
 SCHEMAS_MAX: Final = 64
+LEFT: Final = "left to the pipeline"
 HELD: Final = "held back, its table is set apart"
 _NAMELESS: Final = "the record does not say which table it is of"
 _WRAPPED: Final = b'{"schema":{'
@@ -72,6 +73,8 @@ class ManyPlan:
     rules: tuple[PackRule, ...]
     follows_fields: bool
     guesses: bool
+    only: str | None = None
+    """The one target that is written, where records of others are left to the pipeline."""
 
 
 @dataclass(slots=True)
@@ -158,6 +161,8 @@ class ManyDecoder:
             counts.read += 1
             if isinstance(reading, Skipped):
                 counts.skipped[reading.reason] += 1
+            elif self.plan.only is not None:
+                counts.skipped[LEFT] += 1  # the pipeline has made a dead letter of it
             else:
                 dead[index] = (reading.reason, reading.column) if isinstance(reading, Dead) else (_NAMELESS, None)
         for table, found in more.items():
@@ -173,7 +178,9 @@ class ManyDecoder:
         if decoding is None:
             counts.read += len(indexes)
             route = route_of(self.plan.config, table)
-            if isinstance(route, Route):
+            if isinstance(route, Route) and self.plan.only not in (None, route.target):
+                counts.skipped[LEFT] += len(indexes)
+            elif isinstance(route, Route):
                 self._describe(block, table, indexes, stream)
             else:
                 counts.skipped[f"{route}: {table}"] += len(indexes)

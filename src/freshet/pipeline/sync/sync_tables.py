@@ -31,6 +31,7 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.sync.ledger import (
+    ACTIVE,
     APART,
     RESUMED,
     WHOLE,
@@ -40,7 +41,7 @@ from freshet.pipeline.sync.ledger import (
     read_ledger,
     write_rows,
 )
-from freshet.pipeline.sync.many_decoder import HELD, Held, ManyPlan
+from freshet.pipeline.sync.many_decoder import HELD, LEFT, Held, ManyPlan
 from freshet.pipeline.sync.many_task import ManyTask, TableTask
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
@@ -81,7 +82,7 @@ class SyncTables:
         *,
         only: str | None = None,
     ) -> None:
-        """With `only`, every other table is held back (`resume`)."""
+        """With `only`, records of every other table are passed over (`resume`)."""
         self._config = config
         self._catalog = target_catalog(config)
         self._task_count = task_count
@@ -93,6 +94,8 @@ class SyncTables:
         self._ledger_snapshot: int | None = None
         self._is_read = False
         self._targets: dict[str, _Target] = {}
+        self._left: set[SourceTable] = set()
+        """Source tables of other tables, where one alone is written."""
         self._nothing: set[SourceTable] = set()
         """Source tables of which a batch has deletions alone, and which have no table yet."""
         self._current: tuple[_Target, ...] = ()
@@ -108,6 +111,15 @@ class SyncTables:
         if not self._is_read or latest != self._ledger_snapshot:
             self._read(micro_batch_id, starts)
             self._ledger_snapshot, self._is_read = latest, True
+
+    def take_only(self, row: LedgerRow) -> None:
+        """Of what the ledger says, one table alone is written, and all others are left to the pipeline (`resume`)."""
+        self._state = read_ledger(self.ledger.table)
+        self._state[row.table_name] = replace(row, batch=None, state=ACTIVE)
+        others = [each for each in self._state.values() if each.table_name not in (WHOLE, row.table_name)]
+        self._left = {source for each in others for source in each.source_tables}
+        if self._catalog.has_table(row.table_name):
+            self._take_up(self._state[row.table_name], 0, {})
 
     def round(self, micro_batch_id: int, starts: Offsets) -> tuple[TableCommit, ...]:
         """The tables of the batch as they are now, the ledger first."""
@@ -145,15 +157,14 @@ class SyncTables:
             decoding = self._decoding(target, number)
             rules.append(self._rule(target, number))
             tables |= dict.fromkeys(target.sources, decoding)
-            if self._only not in (None, target.name):
-                tables |= dict.fromkeys(target.sources, Held("left to the pipeline"))
         for row in self._state.values():
             if row.state == APART and row.table_name not in self._targets:
                 tables |= dict.fromkeys(row.source_tables, Held(HELD))
+        tables |= dict.fromkeys(self._left - tables.keys(), Held(LEFT))
         tables |= dict.fromkeys(self._nothing, Held("a deletion, and there is no such row"))
         sync = self._config.sync
         is_followed = sync.schema_evolution != "ignore"
-        return ManyPlan(sync, self._nameless, tables, tuple(rules), is_followed, sync.of_schema == "infer")
+        return ManyPlan(sync, self._nameless, tables, tuple(rules), is_followed, sync.of_schema == "infer", self._only)
 
     def task(self, pins: Mapping[int, BatchPin]) -> ManyTask:
         """The tasks of this round."""
@@ -192,6 +203,8 @@ class SyncTables:
         self, name: str, cause: str, micro_batch_id: int, starts: Offsets, *, source: SourceTable | None = None
     ) -> None:
         """Sets a table apart: a fact of the ledger, before any table of the batch is committed."""
+        if self._only is not None:
+            raise self._failed(f"table {name}: {cause}", micro_batch_id)
         target = self._targets.pop(name, None)
         known = self._state.get(name, LedgerRow(name))
         sources = {*known.source_tables, *(target.sources if target else ()), *([source] if source else [])}
@@ -206,7 +219,8 @@ class SyncTables:
         self._state[name] = row
         text = (
             f"table {name} is set apart from batch {micro_batch_id} on, the others go on: {cause}. Its records are "
-            f"held back; once that is mended, stop the pipeline and bring it up: freshet resume FILE --table {name}"
+            f"held back; once that is mended, stop the pipeline and bring it up: freshet resume FILE --table {name} "
+            f"(resync where the table is gone)"
         )
         _LOG.warning("%s: %s", self._config.name, text)
         self.events.append(text)
@@ -246,9 +260,13 @@ class SyncTables:
             self._state[row.table_name] = row
         return messages
 
-    def committed(self, snapshot_id: int | None) -> None:
-        """The ledger has the batch, in this snapshot."""
-        self._ledger_snapshot = snapshot_id
+    def committed(self, snapshot_ids: Sequence[int]) -> None:
+        """The ledger has the batch, in these snapshots. Where others have come before them, it is read again: `resume`
+        may have brought a table up meanwhile."""
+        before = self._ledger_snapshot or 0
+        is_next = bool(snapshot_ids) and snapshot_ids[0] == before + 1
+        self._ledger_snapshot = snapshot_ids[-1] if snapshot_ids else None
+        self._is_read = is_next
 
     def take_events(self) -> tuple[str, ...]:
         """What was done about tables, once."""
@@ -265,7 +283,7 @@ class SyncTables:
     def _read(self, micro_batch_id: int, starts: Offsets) -> None:
         """Takes up what the ledger says."""
         self._state = read_ledger(self.ledger.table)
-        for name, row in self._state.items():
+        for name, row in list(self._state.items()):
             if name == WHOLE:
                 continue
             if row.state == RESUMED and row.since_batch is not None and row.since_batch < micro_batch_id:
@@ -273,7 +291,14 @@ class SyncTables:
                 late = replace(row, state=APART, cause="resume ended before batches that held its records back")
                 write_rows(self.ledger.table, self._config.name, [late])
                 self._state[name] = late
-            elif row.state != APART:
+            if self._state[name].state == APART:
+                self._targets.pop(name, None)
+            else:
+                if row.state == RESUMED:
+                    row = replace(row, state=ACTIVE, since_batch=None, since_offsets=None)
+                    write_rows(self.ledger.table, self._config.name, [row])
+                    self._state[name] = row
+                    self.events.append(f"table {name} is written again from batch {micro_batch_id} on")
                 self._take_up(row, micro_batch_id, starts)
 
     def _take_up(self, row: LedgerRow, micro_batch_id: int, starts: Offsets) -> None:

@@ -1,0 +1,62 @@
+"""Commands for tables of a pipeline with `sync` that are set apart: resume, resync."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from freshet.pipeline.commands.arguments import AsJson
+from freshet.pipeline.commands.output import plural, print_json, say
+from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.exceptions import InvalidRequestError
+
+_File = Annotated[Path, typer.Argument(help="The pipeline file, one with sync.", show_default=False)]
+_Table = Annotated[str, typer.Option("--table", metavar="TABLE", help="Table as database.table.", show_default=False)]
+
+
+def resume(file: _File, table: _Table, as_json: AsJson = False) -> None:
+    """Bring a table that its pipeline has set apart up to the others: what was held back is read from Kafka again.
+
+    Stop the pipeline first; its next batch takes the table up.
+    """
+    _resume(file, table, anew=False, as_json=as_json)
+
+
+def resync(
+    file: _File,
+    table: _Table,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether the table may be dropped.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start one table of a pipeline anew: it is dropped, and read from the first offset that Kafka has.
+
+    Stop the pipeline first; its next batch takes the table up.
+    """
+    config = _config(file)
+    spark_part("resuming").held_back(config, table, anew=True)
+    if not yes:
+        typer.confirm(f"Drop {table} in {config.warehouse} and read it anew?", abort=True)
+    _resume(file, table, anew=True, as_json=as_json)
+
+
+def _resume(file: Path, table: str, *, anew: bool, as_json: bool) -> None:
+    done = spark_part("resuming").resume(_config(file), table, anew=anew)
+    if as_json:
+        print_json({"table": table, "batch": done.batch, "read": done.read_count, "rows": done.row_count,
+                    "dead_letters": done.dead_count})  # fmt: skip
+        return
+    say(
+        f"{table}: {plural(done.row_count, 'row')} of {plural(done.read_count, 'record')}, up to batch {done.batch}; "
+        f"{plural(done.dead_count, 'dead letter')}. The next batch of the pipeline takes it up"
+    )
+
+
+def _config(file: Path) -> SyncPipelineConfig:
+    (config,) = load_pipelines([file])
+    if not isinstance(config, SyncPipelineConfig):
+        raise InvalidRequestError(f"{file} has no sync: its one table is never set apart")
+    return config

@@ -1,0 +1,102 @@
+"""Where the records of a source go, for `freshet check`: by a sample of them, and by the names of other topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.pipeline.checks.kafka_reach import ask_once, brokers_of, sample_records, topics_of
+from freshet.pipeline.config.catalogs import target_catalog
+from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.decode.change import Dead, RawRecord, Skipped
+from freshet.pipeline.decode.described_table import DescribedTable, describe_record
+from freshet.pipeline.decode.reading import read_record
+from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.sync.table_changes import changes_of, new_table
+from freshet.storage.exceptions import StorageError
+
+SAMPLE: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTable:
+    """A source table, the table that it goes to (None: nowhere), and what there is to say."""
+
+    source: str
+    target: str | None
+    text: str
+
+
+def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
+    """Every source table that is seen; None where the brokers cannot be asked."""
+    source = config.sync.source
+    brokers, records = brokers_of(source), sample_records(source, SAMPLE)
+    if brokers is None or records is None:
+        return None
+    found: dict[SourceTable, DescribedTable | None] = {}
+    format_name = source.format or "json"
+    for key, value in records:
+        record = RawRecord(key, value)
+        reading = read_record(format_name, record)
+        table = None if isinstance(reading, Skipped) else table_of(reading.source, part_names(format_name))
+        if table is None:
+            continue
+        described = None if isinstance(reading, Dead) else describe_record(format_name, record, "a sample")
+        known = found.get(table)
+        found[table] = described if known is None or described is None else known.joined(described)
+    routed = [_routed(config, table, described) for table, described in sorted(found.items())]
+    named = {str(table) for table in found}
+    topics = sorted(topics_of(source, ask_once(brokers)) - named)
+    return [*routed, *(_of_topic(config, topic) for topic in topics)]
+
+
+def refusals(config: SyncPipelineConfig, routed: list[RoutedTable]) -> Iterator[str]:
+    """Source tables that go to one table without `merge`."""
+    by_target: dict[str, list[str]] = {}
+    for each in routed:
+        if each.target is not None:
+            by_target.setdefault(each.target, []).append(each.source)
+    merged = {rule.to for rule in config.sync.tables if rule.merge}
+    for target, sources in by_target.items():
+        if len(sources) > 1 and not merged:
+            yield f"{', '.join(sources)} all go to table {target}; set merge: true in their rule if they are one table"
+
+
+def _routed(config: SyncPipelineConfig, table: SourceTable, described: DescribedTable | None) -> RoutedTable:
+    route = route_of(config.sync, table)
+    if not isinstance(route, Route):
+        return RoutedTable(str(table), None, route)
+    try:
+        catalog = target_catalog(config)
+        if catalog.has_table(route.target):
+            schema = catalog.table(route.target).schema
+            changes, _ = changes_of(schema, route, described) if described is not None else ((), ())
+            more = f", {len(changes)} changes of its columns" if changes else ""
+            return RoutedTable(str(table), route.target, f"exists{more}")
+        if described is None or described.is_empty:
+            return RoutedTable(str(table), route.target, "is created once there is a row")
+        if not described.is_typed and config.sync.of_schema != "infer":
+            return RoutedTable(
+                str(table), route.target, "cannot be created: its records bring no schema; set schema: infer under sync"
+            )
+        new = new_table(route, described)
+        left_out = sorted(route.computed_columns.keys() - new.columns.keys())
+        without = f", without {', '.join(left_out)}, whose field it lacks" if left_out else ""
+        guessed = "" if described.is_typed else ", types guessed"
+        keys = f"key {', '.join(new.primary_keys)}" if new.primary_keys else "no key"
+        text = f"is created: {len(new.columns)} columns, {keys}{guessed}{without}"
+    except (InvalidRequestError, StorageError, OSError) as error:
+        text = f"cannot be: {error}"
+    return RoutedTable(str(table), route.target, text)
+
+
+def _of_topic(config: SyncPipelineConfig, topic: str) -> RoutedTable:
+    """A topic of whose records none was seen: by its name, as Debezium calls topics."""
+    parts = topic.split(".")
+    table = SourceTable(parts[0], parts[1], parts[2]) if len(parts) == 3 else SourceTable("", "", topic)
+    route = route_of(config.sync, table)
+    where = route.target if isinstance(route, Route) else None
+    return RoutedTable(f"topic {topic}", where, "no records yet" if where else str(route))
