@@ -9,7 +9,7 @@ schemas, the topic for records that name no table.
 Such a pipeline commits every batch to one table of its own, its ledger (`sync.ledger`). That is what `table` is here:
 what a pipeline asks of its table (owner of the checkpoint, missing batches, an earlier query), it asks of the ledger.
 
-Source: conf/reference.yaml.
+Source: conf/reference-sync.yaml.
 """
 
 from __future__ import annotations
