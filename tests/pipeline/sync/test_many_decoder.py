@@ -328,10 +328,10 @@ CANAL = {
 }  # fmt: skip
 
 
-def plan_of(table: SourceTable, format_name: str, **section: Any) -> ManyPlan:
+def plan_of(table: SourceTable, format_name: str, columns: Mapping[str, str] = COLUMNS, **section: Any) -> ManyPlan:
     """Of one table, whose name has other parts."""
     config = sync_config([{"from": ".*", "to": "lake.o"}], of=format_name, **section)
-    plan = many_plan(config, {ORDERS: KNOWN[ORDERS]})
+    plan = many_plan(config, {ORDERS: schema_of(columns)})
     return replace(plan, tables=dict.fromkeys([table], *plan.tables.values()))
 
 
@@ -383,6 +383,23 @@ def test_metadata_and_computed_columns() -> None:
     for make in (plain, lambda *given: typed(*given, "id", "n")):
         found = run(many_plan(config, {ORDERS: schema_of(columns)}), [make(ORDERS, {"id": 1, "n": 17})])
         assert found.texts(1) == [f"+I(1, 17, shop, public, orders, c, 2023-11-14 22:13:20.123000, {ORDERS}, 0, 0, 10)"]
+
+
+@pytest.mark.parametrize(
+    ("format_name", "record", "expected"),
+    [
+        ("canal-json", CANAL, "shop, None, orders, INSERT, 1970-01-01 00:00:00.001000"),
+        ("maxwell-json", {**CANAL, "type": "insert", "data": {"id": 1, "n": 5}, "ts": 2},
+         "shop, None, orders, insert, 1970-01-01 00:00:02"),
+        ("json", {"id": 1, "n": 5, "m_db": "x", "m_op": "y"}, f"None, None, {ORDERS}, None, None"),
+    ],
+)  # fmt: skip
+def test_metadata_of_other_formats(format_name: str, record: Any, expected: str) -> None:
+    names = {"m_db": "db", "m_schema": "schema", "m_table": "table", "m_op": "op", "m_ts": "op_ts"}
+    table = SourceTable("", "", ORDERS) if format_name == "json" else MYSQL
+    columns = {**COLUMNS, **dict.fromkeys(names, "STRING"), "m_ts": "TIMESTAMP(3) WITH LOCAL TIME ZONE"}
+    plan = plan_of(table, format_name, columns, metadata_columns=names)
+    assert run(plan, [record]).texts(1)[0].startswith(f"+I(1, 5, {expected})")
 
 
 def test_a_source_field_of_the_name_of_a_metadata_column_does_not_fill_it() -> None:
