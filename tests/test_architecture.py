@@ -81,6 +81,7 @@ PIPELINE_LAYERS: tuple[frozenset[str], ...] = tuple(
         "batch",
         "checks",
         "sources",
+        "sync",
         "running",
         "commands",
     )
@@ -518,6 +519,7 @@ BAD = [
     (wrong_layers, "logstore/reading/x.py", "from freshet.logstore.writing.publisher import LogPublisher"),
     (wrong_layers, "pipeline/brand_new.py", ""),
     (wrong_layers, "pipeline/batch/x.py", "from freshet.pipeline.sources.raw_frame import raw_frame"),
+    (wrong_layers, "pipeline/batch/x.py", "from freshet.pipeline.sync.sync_tables import SyncTables"),
     (foreign_owners, "storage/scan/x.py", "import pyarrow.parquet as pq"),
     (foreign_owners, "storage/scan/x.py", "from pyarrow import parquet"),
     (foreign_owners, "storage/commit/x.py", "import fastavro"),

@@ -20,6 +20,11 @@ from tests.kit import option_list, option_statuses
 
 FOLDER: Final = ROOT / "docs" / "reference"
 MADE: Final = "This page is made from the code (`make reference`); do not edit it."
+REFERENCE_FILES: Final = {
+    "Records into a table": "reference.yaml",
+    "A database into tables": "reference-sync.yaml",
+    "A table into a table": "reference-table.yaml",
+}
 _CONTROL: Final = re.compile(r"\s+")
 
 
@@ -60,7 +65,7 @@ def pipeline_keys_page() -> str:
     parts = [
         f"# Keys of pipeline files\n\n{MADE} `freshet check FILE` says what is wrong with a file, with the line.\n"
     ]
-    for title, name in (("Records into a table", "reference.yaml"), ("A table into a table", "reference-table.yaml")):
+    for title, name in REFERENCE_FILES.items():
         text = (ROOT / "conf" / name).read_text(encoding="utf-8")
         parts.append(f"\n## {title}\n\n`conf/{name}`:\n\n```yaml\n{text}```\n")
     return "".join(parts)

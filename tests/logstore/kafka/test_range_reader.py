@@ -78,6 +78,89 @@ def test_brokers_that_are_gone(cluster: MockKafka) -> None:
     assert len(found) == 10
 
 
+# --- several ranges at the same time ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def topics() -> Iterator[MockKafka]:
+    """Records that say their place: three topics, `a` of two partitions."""
+    with mock_kafka(topics={"a": 2, "b": 1, "empty": 1}) as made:
+        producer = Producer({"bootstrap.servers": made.bootstrap_servers, "linger.ms": 5})
+        for number in range(COUNT):
+            for topic, partition in (("a", 0), ("a", 1), ("b", 0)):
+                producer.produce(topic, f"{topic}{partition}-{number}", partition=partition)
+        assert producer.flush(30) == 0
+        yield made
+
+
+def several(own: RangeReader, *wanted: OffsetRange) -> list[RangeProgress]:
+    """Reads ranges together, each must be read to its end and in order."""
+    given = [(each, RangeProgress(each.start)) for each in wanted]
+    found: list[list[bytes]] = [[] for _ in wanted]
+    for index, batch in own.read_several(given):
+        assert batch.schema == RECORD_SCHEMA and batch.num_rows
+        found[index] += batch.column("value").to_pylist()
+    for each, values in zip(wanted, found, strict=True):
+        numbers = range(each.start, min(each.end, COUNT)) if each.topic != "empty" else ()
+        assert values == [f"{each.topic}{each.partition}-{number}".encode() for number in numbers], str(each)
+    return [progress for _, progress in given]
+
+
+def test_ranges_of_several_topics_and_partitions(topics: MockKafka) -> None:
+    own = reader(topics)
+    for _ in range(2):
+        wanted = OffsetRange("a", 0, 0, COUNT), OffsetRange("b", 0, 50, 60), OffsetRange("a", 1, 199, COUNT)
+        assert all(progress.reached >= each.end for progress, each in zip(several(own, *wanted), wanted, strict=True))
+    own.close()
+
+
+def test_ranges_of_one_partition_are_read_one_after_the_other(topics: MockKafka) -> None:
+    """As batches of many sources may have them, in any order; others are read meanwhile."""
+    several(
+        reader(topics),
+        OffsetRange("a", 0, 150, COUNT), OffsetRange("b", 0, 0, COUNT), OffsetRange("a", 0, 0, 150),
+        OffsetRange("a", 0, 10, 20), OffsetRange("a", 0, 7, 7),
+    )  # fmt: skip
+
+
+def test_no_ranges_and_ranges_without_records(topics: MockKafka) -> None:
+    assert several(reader(topics)) == []
+    (progress,) = several(reader(topics), OffsetRange("b", 0, 5, 5))
+    assert progress.reached == 5
+
+
+def test_one_of_several_ranges_is_not_there(topics: MockKafka) -> None:
+    wanted = OffsetRange("a", 0, 0, COUNT), OffsetRange("b", 0, 1000, 1010)
+    with pytest.raises(LogTruncatedError, match="b partition 0 offsets 1000 to 1010: offset 1000 is not in Kafka"):
+        several(reader(topics), *wanted)
+    first, lost = several(reader(topics, takes_losses=True), *wanted)
+    assert (first.reached, first.passed_over) == (COUNT, 0)
+    assert (lost.reached, lost.passed_over) == (1010, 10)
+
+
+def test_one_of_several_ranges_does_not_come_to_its_end(topics: MockKafka) -> None:
+    """Though all others are read."""
+    wanted = OffsetRange("a", 0, 0, COUNT), OffsetRange("b", 0, 0, 300), OffsetRange("a", 1, 0, COUNT)
+    given = [(each, RangeProgress(each.start)) for each in wanted]
+    with pytest.raises(LogUnavailableError, match="b partition 0 offsets 0 to 300: nothing came for 1 s behind offset"):
+        list(reader(topics, timeout_s=1).read_several(given))
+    assert [progress.reached for _, progress in given] == [COUNT, COUNT, COUNT]
+
+
+def test_a_reader_that_is_left_in_the_middle_reads_the_next_ranges(topics: MockKafka) -> None:
+    own = reader(topics)
+    reading = own.read_several([(OffsetRange("a", 0, 0, COUNT), RangeProgress(0))])
+    next(reading)
+    reading.close()  # type: ignore[attr-defined]
+    several(own, OffsetRange("b", 0, 0, 10), OffsetRange("a", 0, 5, 10))
+    own.close()
+
+
+def test_a_topic_that_there_is_not(topics: MockKafka) -> None:
+    with pytest.raises(LogUnavailableError, match="topic nowhere partition 3 offsets 0 to 5"):
+        several(reader(topics, timeout_s=2), OffsetRange("nowhere", 3, 0, 5))
+
+
 @pytest.mark.parametrize(
     ("options", "only_java"),
     [

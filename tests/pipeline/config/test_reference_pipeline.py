@@ -1,13 +1,17 @@
-"""conf/reference.yaml, with conf/reference-table.yaml, names every key that the models know, and says true defaults."""
+"""conf/reference.yaml, with conf/reference-table.yaml and conf/reference-sync.yaml, names every key that the models
+know, and says true defaults."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from freshet.pipeline.config.computed_columns import FUNCTIONS
 from freshet.pipeline.config.model import (
     TABLE_SOURCE_OPTIONS,
     FilesConfig,
@@ -18,6 +22,7 @@ from freshet.pipeline.config.model import (
     TriggerConfig,
 )
 from freshet.pipeline.config.pipeline_file import load_pipeline, warnings
+from freshet.pipeline.config.sync import MetadataColumn, SyncConfig, SyncPipelineConfig, TableRule, default_ledger
 
 CONF = Path(__file__).parents[3] / "conf"
 REFERENCE = CONF / "reference.yaml"
@@ -80,3 +85,40 @@ def test_every_key_is_there_with_its_default(
         default = field.get_default(call_default_factory=True)
         if default is not PydanticUndefined and name not in EXAMPLES and default is not None:
             assert said[name] == default, name
+
+
+# --- a file with sync -------------------------------------------------------------------------------------------------
+
+SYNC_EXAMPLES = {"options", "computed_columns", "metadata_columns", "primary_key", "partition_by", "merge"}
+
+
+@pytest.fixture(scope="module")
+def syncing() -> SyncPipelineConfig:
+    config = load_pipeline(CONF / "reference-sync.yaml", {})
+    assert isinstance(config, SyncPipelineConfig)
+    return config
+
+
+def test_a_file_with_sync_is_valid_and_free_of_warnings(syncing: SyncPipelineConfig) -> None:
+    assert not list(warnings(syncing))
+    assert syncing.dead_letters is not None
+    assert syncing.ledger_name == default_ledger(syncing.dead_letters, syncing.name)
+
+
+@pytest.mark.parametrize("model", [SyncConfig, TableRule])
+def test_every_key_of_sync_is_there_with_its_default(syncing: SyncPipelineConfig, model: type[BaseModel]) -> None:
+    said: dict[str, object] = {}
+    for value in (syncing.sync, *syncing.sync.tables):
+        if isinstance(value, model):
+            said = {name: getattr(value, name) for name in value.model_fields_set} | said
+    assert set(said) == set(model.model_fields)
+    for name, field in model.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        if default is not PydanticUndefined and name not in SYNC_EXAMPLES and default is not None:
+            assert said[name] == default, name
+
+
+def test_every_function_and_every_kind_of_metadata_is_named(syncing: SyncPipelineConfig) -> None:
+    text = (CONF / "reference-sync.yaml").read_text()
+    kinds = get_args(MetadataColumn)
+    assert kinds and [name for name in (*FUNCTIONS, *kinds) if not re.search(rf"\b{name}\b", text)] == []

@@ -5,7 +5,7 @@
 | year(c), month(c), day(c), hour(c), minute(c), second(c) | INT; of a DATE or TIMESTAMP, or of a text in ISO form |
 | date_format(c, 'yyyy-MM-dd') | STRING; letters y M d H m s, others as they are |
 | substring(c, begin[, end]) | STRING; from 0, the end not included |
-| truncate(c, width) | the column's: the first characters of a text, a number rounded down to a multiple of the width |
+| truncate(c, width) | the column's: of a text its first characters, of a whole number the multiple of the width below |
 | upper(c), lower(c), trim(c) | STRING |
 | cast(value, TYPE) | TYPE; a constant |
 
@@ -18,7 +18,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.storage.model.data_type import DataType, TypeRoot, with_nullable
+import pyarrow as pa
+
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.sql_type import parse_sql_type
 
 _CALL: Final = re.compile(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", re.DOTALL)
@@ -30,6 +33,8 @@ _WIDTHS: Final = {"y": 4}
 _INTEGERS: Final = {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT}
 _TIMES: Final = {TypeRoot.DATE, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 _TEXT_ROOTS: Final = {TypeRoot.CHAR, TypeRoot.VARCHAR}
+_READ_LATER: Final = {TypeRoot.TIME, TypeRoot.TIMESTAMP_LTZ, TypeRoot.BINARY, TypeRoot.VARBINARY}
+"""Types whose constants are read in other forms than Arrow's: the decoder says what is none."""
 STRING: Final = parse_sql_type("STRING")
 INT: Final = parse_sql_type("INT")
 
@@ -51,7 +56,7 @@ class ComputedColumn:
         function, arguments = match[1].lower(), _arguments(match[2])
         if function == "cast":
             _want(function, arguments, 2, 2)
-            parse_sql_type(arguments[1])
+            _want_constant(arguments[0], parse_sql_type(arguments[1]))
             return cls(function, None, tuple(arguments))
         least, most = {"date_format": (2, 2), "substring": (2, 3), "truncate": (2, 2)}.get(function, (1, 1))
         if function not in (*PARTS, *TEXT_FUNCTIONS, "date_format", "substring", "truncate"):
@@ -61,6 +66,10 @@ class ComputedColumn:
             strftime_pattern(arguments[1])
         if function in ("substring", "truncate") and not all(each.strip().isdecimal() for each in arguments[1:]):
             raise ValueError(f"{function} wants whole numbers behind the column")
+        if function == "truncate" and not int(arguments[1]):
+            raise ValueError("truncate wants a width above 0")
+        if "(" in arguments[0]:
+            raise ValueError(f"{function} wants a column, not {arguments[0]}: functions are not nested")
         return cls(function, arguments[0], tuple(arguments[1:]))
 
     def type_over(self, data_type: DataType | None) -> DataType:
@@ -108,13 +117,27 @@ def _want(function: str, arguments: list[str], least: int, most: int) -> None:
         raise ValueError(f"{function} wants {wanted} arguments, not {len(arguments)}")
 
 
+def _want_constant(text: str, data_type: DataType) -> None:
+    if not isinstance(data_type, ScalarType):
+        raise ValueError(f"cast gives numbers, texts, dates and times, not {data_type}")
+    if data_type.root in _READ_LATER:
+        return
+    try:
+        pa.array([text]).cast(arrow_type(data_type))
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"cast wants a constant of type {data_type}, not {text!r}") from error
+
+
 def strftime_pattern(pattern: str) -> str:
     """A pattern of Java's for Arrow. Raises `ValueError` for letters that are not taken."""
     found = []
+    if pattern.count("'") % 2:
+        raise ValueError(f"date_format has a quote that does not end: {pattern}")
     for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']", pattern):
         letter = match[2]
         if letter is None:
-            found.append((match[1] if match[1] is not None else match[0]).replace("%", "%%"))
+            plain = match[0] if match[1] is None else match[1].replace("''", "'") or "'"
+            found.append(plain.replace("%", "%%"))
             continue
         if letter not in _FORMATS or len(match[0]) != _WIDTHS.get(letter, 2):
             raise ValueError(f"date_format takes yyyy MM dd HH mm ss, not {match[0]}")

@@ -22,7 +22,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +46,7 @@ from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
 from freshet.pipeline.config.sync import SyncConfig, SyncPipelineConfig, TableRule
-from freshet.pipeline.config.sync_rules import as_written, sync_contradictions
+from freshet.pipeline.config.sync_rules import as_written, misplaced_keys, sync_contradictions
 from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
 from freshet.storage.catalog import absolute_place
 from freshet.storage.exceptions import InvalidRequestError
@@ -138,6 +137,8 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
         return None, [
             Problem((), "wants the keys of a pipeline (name, sources, table, …) at its top", path=path, line=1)
         ]
+    if "sync" in tree and (misplaced := list(misplaced_keys(tree))):
+        return None, [*document.problems, *map(document.origin.placed, misplaced)]
     try:
         model = SyncPipelineConfig if "sync" in tree else PipelineConfig
         config = model.model_validate(_with_absolute_folders(tree), context=READ_FROM_FILE)
@@ -148,7 +149,7 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
         return None, [*document.problems, *map(document.origin.placed, wrong)]
     contradicting = contradictions(config)
     if isinstance(config, SyncPipelineConfig):
-        contradicting = chain(sync_contradictions(config), as_written(contradicting))
+        contradicting = sync_contradictions(config)
     found = [document.origin.placed(each) for each in contradicting]
     problems = [*document.problems, *found]
     config.read_from(document.origin)

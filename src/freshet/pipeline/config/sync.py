@@ -9,7 +9,7 @@ schemas, the topic for records that name no table.
 Such a pipeline commits every batch to one table of its own, its ledger (`sync.ledger`). That is what `table` is here:
 what a pipeline asks of its table (owner of the checkpoint, missing batches, an earlier query), it asks of the ledger.
 
-Source: conf/reference.yaml.
+Source: conf/reference-sync.yaml.
 """
 
 from __future__ import annotations
@@ -44,8 +44,12 @@ LEDGER_KEY: Final = "table_name"
 _LEDGER_OPTIONS: Final = {"bucket": "1", "snapshot.num-retained.max": "100"}
 
 _PLACE: Final = re.compile(r"\{(db|schema|table)\}|\$([0-9]+)")
+_NO_PLACE: Final = re.compile(r"\{(?!(?:db|schema|table)\})[^{}]*\}")
 _NO_WORD: Final = re.compile(r"[^A-Za-z0-9_]")
-_OF_SOURCES: Final = ("sources", "table")
+OF_SOURCES: Final = ("sources", "table")
+"""Keys of other pipeline files that those with `sync` do not have."""
+_UNKNOWN: Final = "unknown"
+"""Stands in what is made from keys that are missing, which is said of these keys."""
 
 
 def _pattern(text: str) -> str:
@@ -92,6 +96,8 @@ class TableRule(_Model):
             wrong = [int(each[2]) for each in _PLACE.finditer(self.to or "") if each[2] and int(each[2]) > groups]
             if wrong:
                 raise ValueError(f"to has ${wrong[0]}, and from has {groups} groups")
+            if unknown := _NO_PLACE.search(self.to or ""):
+                raise ValueError(f"to has {unknown[0]}; known are {{db}}, {{schema}}, {{table}} and $1, $2, …")
         return self
 
     def target(self, parts: Sequence[str], match: re.Match[str]) -> str:
@@ -120,6 +126,7 @@ class SyncPipelineConfig(PipelineConfig):
     """A pipeline file with `sync`; its `table` is the ledger, its only source that of `sync`."""
 
     warehouse: str = Field(min_length=1)
+    dead_letters: TableName
     sync: SyncConfig
 
     @model_validator(mode="before")
@@ -127,16 +134,11 @@ class SyncPipelineConfig(PipelineConfig):
     def _with_ledger(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        for key in _OF_SOURCES:
-            if key in value:
-                raise ValueError(f"a file with sync has no {key}: its source and its tables stand in sync")
-        if not isinstance(value.get("dead_letters"), str):
-            raise ValueError("a file with sync names the table of its dead letters: dead_letters: lake.dead_letters")
         sync = value.get("sync")
         source, ledger = (sync.get("source"), sync.get("ledger")) if isinstance(sync, Mapping) else (None, None)
         table = {
-            "warehouse": value.get("warehouse"),
-            "name": ledger or default_ledger(value["dead_letters"], str(value.get("name", ""))),
+            "warehouse": value.get("warehouse") or _UNKNOWN,
+            "name": ledger or default_ledger(str(value.get("dead_letters")), str(value.get("name", ""))),
             "columns": LEDGER_COLUMNS,
             "primary_key": [LEDGER_KEY],
             "options": _LEDGER_OPTIONS,
@@ -152,4 +154,4 @@ class SyncPipelineConfig(PipelineConfig):
 def default_ledger(dead_letters: str, pipeline: str) -> str:
     """In the database of the dead letters, named by the pipeline."""
     database, _, _ = dead_letters.rpartition(".")
-    return f"{database}._freshet_ledger_{_NO_WORD.sub('_', pipeline)}"
+    return f"{database or _UNKNOWN}._freshet_ledger_{_NO_WORD.sub('_', pipeline)}"

@@ -3,12 +3,13 @@ elsewhere than those of other files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
-from freshet.pipeline.config.sync import SyncConfig, SyncPipelineConfig, TableRule
+from freshet.pipeline.config.rules import contradictions
+from freshet.pipeline.config.sync import OF_SOURCES, SyncConfig, SyncPipelineConfig, TableRule
 from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.options import CoreOptions, check_option_keys
@@ -22,6 +23,8 @@ _NOT_HERE: Final = {
     "files": "sync reads Kafka",
     "table": "sync reads Kafka",
 }
+_OF_LEDGER: Final = (("warehouse",), ("name",))
+"""Keys of the ledger's table that a file says."""
 _NAMES: Final = {"payload_types": "schema"}
 
 
@@ -41,8 +44,29 @@ def as_written(problems: Iterable[Problem]) -> Iterator[Problem]:
             yield replace(problem, key_path=keys)
 
 
+def misplaced_keys(tree: Mapping[str, Any]) -> Iterator[Problem]:
+    """Keys of a file with `sync` that only other files have."""
+    for key in OF_SOURCES:
+        if key in tree:
+            yield Problem((key,), "has no place beside sync: the source and the tables stand in sync")
+
+
 def sync_contradictions(config: SyncPipelineConfig) -> Iterator[Problem]:
-    """Everything in the section that cannot be meant so."""
+    """Everything in a file with `sync` that cannot be meant so; each key is refused for one reason."""
+    own = list(_of_section(config))
+    yield from own
+    refused = [problem.key_path for problem in own]
+    others = (
+        each for each in contradictions(config) if each.key_path[:1] != ("table",) or each.key_path[1:2] in _OF_LEDGER
+    )
+    for problem in as_written(others):
+        keys = problem.key_path
+        is_source = keys == ("sync", "source")
+        if not any(keys[: len(each)] == each or (is_source and each[:2] == keys) for each in refused):
+            yield problem
+
+
+def _of_section(config: SyncPipelineConfig) -> Iterator[Problem]:
     source, key_path = config.sync.source, ("sync", "source")
     if source.kafka is None:
         yield Problem((*key_path, "kafka"), "is missing: sync reads the tables of Kafka topics")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.pipeline.config.computed_columns import PARTS, TEXT_FUNCTIONS, ComputedColumn, strftime_pattern
 from freshet.pipeline.decode.convert.by_type import convert_texts
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.sql_type import parse_sql_type
 
 _STAMP: Final = parse_sql_type("TIMESTAMP(6)")
 
 
 def computed_values(computed: ComputedColumn, column: Any, count: int) -> Any:
-    """The result as an Arrow array; `column` is the storage form of the column, None for a constant."""
+    """The result as an Arrow array, in storage form or a carrier; `column` is in storage form, None for a constant."""
     if computed.function == "cast":
-        (one,) = convert_texts(parse_sql_type(computed.arguments[1]), pa.array([computed.arguments[0]])).to_pylist()
-        return pa.array([one] * count, convert_texts(parse_sql_type(computed.arguments[1]), pa.array([])).type)
+        return _constant(computed, count)
     if computed.function in (*PARTS, "date_format"):
         times = convert_texts(_STAMP, column) if pa.types.is_string(column.type) else column
         return _of_times(computed, times)
@@ -28,6 +29,14 @@ def computed_values(computed: ComputedColumn, column: Any, count: int) -> Any:
         begin, end = int(computed.arguments[0]), int(computed.arguments[1]) if len(computed.arguments) > 1 else None
         return pc.utf8_slice_codeunits(column, begin, end)
     return pc.call_function(TEXT_FUNCTIONS[computed.function], [column])
+
+
+def _constant(computed: ComputedColumn, count: int) -> Any:
+    text, type_text = computed.arguments
+    found = convert_texts(parse_sql_type(type_text), pa.array([text]))
+    if found.null_count:
+        raise InvalidRequestError(f"cast wants a constant of type {type_text}, not {text!r}")
+    return found.take(pa.array(np.zeros(count, np.int64)))
 
 
 def _of_times(computed: ComputedColumn, times: Any) -> Any:
@@ -47,9 +56,8 @@ def _in_seconds(times: Any) -> Any:
 def _truncated(column: Any, width: int) -> Any:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return pc.utf8_slice_codeunits(column, 0, width)
-    if not width:
-        raise ValueError("truncate wants a width above 0")
     numbers = column.cast(pa.int64())
     remainder = pc.subtract(numbers, pc.multiply(pc.divide(numbers, width), width))
     below = pc.if_else(pc.less(remainder, 0), pc.add(remainder, width), remainder)
-    return pc.subtract(numbers, below).cast(column.type)
+    # Below the smallest multiple of a type it wraps around, as in Apache Paimon.
+    return pc.subtract(numbers, below).cast(column.type, safe=False)

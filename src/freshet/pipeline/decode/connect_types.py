@@ -64,6 +64,6 @@ def _decimal(parameters: JsonValue) -> str:
     try:
         scale = int(given.get("scale", "0"))
         precision = int(given.get("connect.decimal.precision", DECIMAL_DIGITS_MAX))
-    except ValueError:
+    except (TypeError, ValueError):
         return STRING
     return f"DECIMAL({precision}, {scale})" if 0 <= scale <= precision <= DECIMAL_DIGITS_MAX else STRING

@@ -224,7 +224,8 @@ class ManyDecoder:
             self._look_at_samples(part, table, decoding, stream)
             return
         values = part.column(raw_records.VALUE)
-        known = shared.prefixes.setdefault((table, decoding.plan), {})
+        # What is passed over changes `known` alone.
+        known = shared.prefixes.setdefault((table, decoding.plan, tuple(decoding.known.items())), {})
         left = np.arange(len(values))
         while len(left):
             first: bytes = values[0].as_py()

@@ -23,11 +23,12 @@ SAMPLE: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class RoutedTable:
-    """A source table, the table that it goes to (None: nowhere), and what there is to say."""
+    """A source table, the table that it goes to (None: nowhere), what there is to say, and its name in parts."""
 
     source: str
     target: str | None
     text: str
+    table: SourceTable
 
 
 def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
@@ -55,33 +56,33 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
 
 def refusals(config: SyncPipelineConfig, routed: list[RoutedTable]) -> Iterator[str]:
     """Source tables that go to one table without `merge`."""
-    by_target: dict[str, list[str]] = {}
+    by_target: dict[str, list[RoutedTable]] = {}
     for each in routed:
         if each.target is not None:
-            by_target.setdefault(each.target, []).append(each.source)
-    merged = {rule.to for rule in config.sync.tables if rule.merge}
-    for target, sources in by_target.items():
-        if len(sources) > 1 and not merged:
-            yield f"{', '.join(sources)} all go to table {target}; set merge: true in their rule if they are one table"
+            by_target.setdefault(each.target, []).append(each)
+    for target, found in by_target.items():
+        routes = [route_of(config.sync, each.table) for each in found]
+        if len(found) > 1 and not all(isinstance(route, Route) and route.is_merged for route in routes):
+            sources = ", ".join(each.source for each in found)
+            yield f"{sources} all go to table {target}; set merge: true in their rules if they are one table"
 
 
 def _routed(config: SyncPipelineConfig, table: SourceTable, described: DescribedTable | None) -> RoutedTable:
     route = route_of(config.sync, table)
     if not isinstance(route, Route):
-        return RoutedTable(str(table), None, route)
+        return RoutedTable(str(table), None, route, table)
     try:
         catalog = target_catalog(config)
         if catalog.has_table(route.target):
             schema = catalog.table(route.target).schema
             changes, _ = changes_of(schema, route, described) if described is not None else ((), ())
             more = f", {len(changes)} changes of its columns" if changes else ""
-            return RoutedTable(str(table), route.target, f"exists{more}")
+            return RoutedTable(str(table), route.target, f"exists{more}", table)
         if described is None or described.is_empty:
-            return RoutedTable(str(table), route.target, "is created once there is a row")
+            return RoutedTable(str(table), route.target, "is created once there is a row", table)
         if not described.is_typed and config.sync.of_schema != "infer":
-            return RoutedTable(
-                str(table), route.target, "cannot be created: its records bring no schema; set schema: infer under sync"
-            )
+            text = "cannot be created: its records bring no schema; set schema: infer under sync"
+            return RoutedTable(str(table), route.target, text, table)
         new = new_table(route, described)
         left_out = sorted(route.computed_columns.keys() - new.columns.keys())
         without = f", without {', '.join(left_out)}, whose field it lacks" if left_out else ""
@@ -90,7 +91,7 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
         text = f"is created: {len(new.columns)} columns, {keys}{guessed}{without}"
     except (InvalidRequestError, StorageError, OSError) as error:
         text = f"cannot be: {error}"
-    return RoutedTable(str(table), route.target, text)
+    return RoutedTable(str(table), route.target, text, table)
 
 
 def _of_topic(config: SyncPipelineConfig, topic: str) -> RoutedTable:
@@ -99,4 +100,4 @@ def _of_topic(config: SyncPipelineConfig, topic: str) -> RoutedTable:
     table = SourceTable(parts[0], parts[1], parts[2]) if len(parts) == 3 else SourceTable("", "", topic)
     route = route_of(config.sync, table)
     where = route.target if isinstance(route, Route) else None
-    return RoutedTable(f"topic {topic}", where, "no records yet" if where else str(route))
+    return RoutedTable(f"topic {topic}", where, "no records yet" if where else str(route), table)

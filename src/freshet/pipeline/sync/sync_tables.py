@@ -325,31 +325,55 @@ class SyncTables:
 
     def _follow_one(self, source: SourceTable, route: Route, described: DescribedTable, micro_batch_id: int) -> None:
         target = self._targets.get(route.target)
+        row = self._state.get(route.target)
+        if target is None and row is not None and row.state == APART:
+            self._hold_back_too(source, row)
+            return
         if target is None:
             target = self._open(source, route, described)
             if target is None:
                 return
         elif source not in target.sources:
-            self._refuse_second(source, target)
+            self._refuse_second(source, target, route)
             target.sources.add(source)
             self.events.append(f"{source} goes into table {target.name} too")
         if described.is_empty:
             return
-        changes, no_names = changes_of(target.commit.table.schema, route, described)
+        while not self._is_followed(target, source, route, described):
+            pass
+
+    def _hold_back_too(self, source: SourceTable, row: LedgerRow) -> None:
+        """Another source of a table that is set apart: `resume` reads its records with the others'."""
+        row = row.with_sources([*row.source_tables, source])
+        write_rows(self.ledger.table, self._config.name, [row])
+        self._state[row.table_name] = row
+        self.events.append(f"{source} goes into table {row.table_name}, which is set apart: it is held back too")
+
+    def _is_followed(self, target: _Target, source: SourceTable, route: Route, described: DescribedTable) -> bool:
+        """False where another driver has changed the table meanwhile: what is left to change is found again."""
+        target.commit.follow_schema(is_planned=False)
+        table = target.commit.table
+        changes, no_names = changes_of(table.schema, route, described)
         for name in no_names:
             if name not in target.passed_over:
                 self.events.append(f"field {name!r} of {source} cannot be a column of {target.name}, and is left out")
         target.passed_over |= set(no_names)
         if not changes:
-            return
+            return True
         if self._config.sync.schema_evolution == "freeze":
             raise InvalidRequestError(
                 f"the source table {source} has changed ({described.where}): {_text(changes)}, and schema_evolution is "
                 f"freeze. Nothing was committed. Alter table {target.name}, or set schema_evolution: lenient"
             )
-        target.commit.table.alter(*changes)
+        try:
+            table.alter(*changes)
+        except storage.InvalidRequestError:
+            if table.engine.latest_schema_id() == table.schema.id:
+                raise
+            return False
         target.commit.follow_schema(is_planned=False)
         self.events.append(f"table {target.name} follows {source}: {_text(changes)}")
+        return True
 
     def _open(self, source: SourceTable, route: Route, described: DescribedTable) -> _Target | None:
         """The table of a source table that is met for the first time."""
@@ -390,8 +414,8 @@ class SyncTables:
         self._targets[route.target] = target
         return target
 
-    def _refuse_second(self, source: SourceTable, target: _Target) -> None:
-        if not target.route.is_merged:
+    def _refuse_second(self, source: SourceTable, target: _Target, route: Route) -> None:
+        if not (target.route.is_merged and route.is_merged):
             known = ", ".join(str(each) for each in sorted(target.sources))
             raise InvalidRequestError(
                 f"{known} and {source} both go to table {target.name}: rows of one would overwrite rows of the other. "

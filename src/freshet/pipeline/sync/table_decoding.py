@@ -16,7 +16,7 @@ from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.sync import LEDGER_KEY, MetadataColumn, SyncPipelineConfig
 from freshet.pipeline.decode.plan import BucketPlan, ColumnPlan, DecodePlan
 from freshet.pipeline.decode.planning import plan_decoding
-from freshet.pipeline.decode.source_table import part_names
+from freshet.pipeline.decode.source_table import PARTS, part_names
 from freshet.pipeline.sync.routes import Route
 from freshet.storage.model.data_type import with_nullable
 from freshet.storage.model.schema import TableSchema
@@ -56,8 +56,10 @@ def plan_table(
     times = []
     for name, kind in metadata.items():
         if kind in ("db", "schema", "table"):
-            part = part_names(source.format or "")[("db", "schema", "table").index(kind)]
-            if part:
+            part = part_names(source.format or "")[PARTS.index(kind)]
+            if source.format == "json":  # a topic is a table
+                select |= {name: "_topic"} if kind == "table" else {}
+            elif part:
                 select[name] = f"_source.{part}"
         elif kind == "op_ts":
             times.append(name)

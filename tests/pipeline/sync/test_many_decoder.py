@@ -1,0 +1,409 @@
+"""Records of many tables in one stream: each goes to its table, or is counted, or says what is new."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from freshet.pipeline.decode.decoder import RecordDecoder
+from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.errors.repeating_errors import error_of
+from freshet.pipeline.exceptions import StoppedByRecordError
+from freshet.pipeline.sync.many_decoder import HELD, SAMPLE, ManyPlan
+from freshet.pipeline.sync.table_decoding import TableDecoding
+from tests.pipeline.records import Record, change, flat_with_schema, with_schema
+from tests.pipeline.records import run as run_alone
+from tests.pipeline.sync.kit import Result, many_plan, run, schema_of, source_table, sync_config
+
+COLUMNS = {"id": "BIGINT", "n": "INT"}
+ORDERS, USERS, ITEMS = (f"shop.public.{name}" for name in ("orders", "users", "items"))
+KNOWN = {ORDERS: schema_of(COLUMNS), USERS: schema_of({"id": "BIGINT", "name": "STRING"})}
+FIELDS: Mapping[str, dict[str, Any]] = {
+    "id": {"type": "int64", "field": "id"},
+    "n": {"type": "int32", "field": "n", "optional": True},
+    "big": {"type": "int64", "field": "n", "optional": True},
+    "text": {"type": "string", "field": "n", "optional": True},
+    "note": {"type": "string", "field": "note", "optional": True},
+    "name": {"type": "string", "field": "name", "optional": True},
+}
+KEY = flat_with_schema({"id": 1}, [FIELDS["id"]])
+
+
+def plain(table: str, row: Mapping[str, Any], op: str = "c") -> Record:
+    """A record without a schema."""
+    images = (row, None) if op == "d" else (None, row)
+    return Record(change(op, *images, table=table.split(".")[2]), {"id": row.get("id")}, topic=table)
+
+
+def typed(table: str, row: Mapping[str, Any], *fields: str, op: str = "c") -> Record:
+    """A record with the schema of these fields, as Connect's converter writes it."""
+    images = (row, None) if op == "d" else (None, row)
+    value = with_schema(change(op, *images, table=table.split(".")[2]), [FIELDS[name] for name in fields])
+    return Record(_compact(value), KEY, topic=table)
+
+
+def _compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def assert_counted(found: Result, count: int) -> None:
+    """Read = outcomes + skipped."""
+    assert found.tally.error is None
+    assert found.tally.read == count
+    assert found.record_count == count
+
+
+@pytest.fixture(scope="module")
+def config() -> Any:
+    return sync_config()
+
+
+# --- what is known ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+def test_two_tables_mixed_in_one_block(config: Any, wraps: bool) -> None:
+    make: Any = typed if wraps else plain
+    records = []
+    for number in range(300):
+        if number % 3:
+            records.append(make(ORDERS, {"id": number, "n": 7}, *(("id", "n") if wraps else ())))
+        else:
+            records.append(make(USERS, {"id": number, "name": "x"}, *(("id", "name") if wraps else ())))
+    found = run(many_plan(config, KNOWN), records[:200], records[200:])
+    assert_counted(found, 300)
+    assert not found.tally.skipped and not found.seen
+    assert found.texts(1) == [f"+I({number}, 7)" for number in range(300) if number % 3]
+    assert found.texts(2) == [f"+I({number}, x)" for number in range(0, 300, 3)]
+    assert {row["_topic"] for row in found.rows[1]} == {ORDERS}
+
+
+def test_only_one_table(config: Any) -> None:
+    found = run(many_plan(config, KNOWN), [plain(ORDERS, {"id": 1, "n": 2}), plain(ORDERS, {"id": 1, "n": 2}, "d")])
+    assert found.texts(1) == ["+I(1, 2)", "-D(1, 2)"]
+    assert_counted(found, 2)
+
+
+def test_no_records_at_all(config: Any) -> None:
+    found = run(many_plan(config, KNOWN), [])
+    assert (found.rows, found.tally.read, found.seen) == ({}, 0, {})
+
+
+def test_what_is_no_change_is_counted(config: Any) -> None:
+    records = [
+        Record(None, KEY),
+        plain(ORDERS, {"id": 1, "n": 2}),
+        Record({"ts_ms": 1}, topic="__debezium-heartbeat.shop"),
+        Record({"status": "BEGIN", "id": "1", "event_count": None, "data_collections": None}, topic="shop.transaction"),
+        Record(b"{", topic=ORDERS),
+        Record(b"\xff", topic=ORDERS),
+        Record(change("c", None, {"id": 1}, table=None), topic=ORDERS),
+        Record(change("c", None, {"id": "x", "n": 1}), topic=ORDERS),
+        Record(change("c", None, None), topic=ORDERS),
+    ]
+    found = run(many_plan(config, KNOWN), records)
+    assert_counted(found, len(records))
+    assert found.texts(1)[0] == "+I(1, 2)"
+    assert sum(found.tally.skipped.values()) == 3 and found.tally.skipped["tombstone"] == 1
+    dead = {row["_offset"]: row["_reason"] for rows in found.rows.values() for row in rows if row["_reason"]}
+    assert sorted(dead) == [4, 5, 6, 7, 8]
+    assert dead[6] == "the record does not say which table it is of"
+    assert {row["_offset"] for row in found.rows[0]} >= {4, 5, 6}, "they are of no table"
+    assert all(row["_raw_value"] for row in found.rows[0])
+
+
+def test_tombstones_alone(config: Any) -> None:
+    found = run(many_plan(config, KNOWN), [Record(None, KEY)] * 3)
+    assert_counted(found, 3)
+    assert found.tally.skipped == {"tombstone": 3}
+
+
+def test_tables_that_are_held_back_excluded_or_that_no_rule_takes() -> None:
+    config = sync_config([{"exclude": "shop.public.tmp_.*"}, {"from": "shop.public.(.*)", "to": "lake.$1"}])
+    records = [
+        plain("shop.public.tmp_1", {"id": 1}),
+        plain(USERS, {"id": 1}),
+        plain(USERS, {"id": 2}),
+        Record(change("c", None, {"id": 1}, db="other"), topic="x"),
+        plain(ORDERS, {"id": 1, "n": 2}),
+    ]
+    found = run(many_plan(config, {ORDERS: KNOWN[ORDERS], USERS: HELD}), records)
+    assert_counted(found, 5)
+    assert found.tally.skipped == {
+        "excluded by a rule: shop.public.tmp_1": 1,
+        f"{HELD}: {USERS}": 2,
+        "no rule takes its table: other.public.orders": 1,
+    }
+    assert found.texts(1) == ["+I(1, 2)"] and not found.seen
+
+
+def test_a_truncated_table_stops_the_run(config: Any) -> None:
+    found = run(many_plan(config, KNOWN), [plain(USERS, {"id": 1}), Record(change("t"), topic=ORDERS)])
+    assert found.tally.error is not None
+    error = error_of(found.tally.error)
+    assert isinstance(error, StoppedByRecordError) and "shop.public.orders partition 0 offset 1" in str(error)
+    skipping = sync_config(source={"on_truncate": "skip"})
+    found = run(many_plan(skipping, KNOWN), [plain(USERS, {"id": 1}), Record(change("t"), topic=ORDERS)])
+    assert_counted(found, 2)
+    assert found.tally.skipped == {"truncate": 1}
+
+
+def test_tasks_are_those_of_table_and_bucket(config: Any) -> None:
+    """Whatever comes for a bucket of a table comes to one task: the decoder's number of the bucket is there."""
+    records = [plain(ORDERS, {"id": number, "n": 1}) for number in range(50)]
+    found = run(many_plan(config, KNOWN), records)
+    assert {row["_bucket"] for row in found.rows[1]} == {0, 1}
+
+
+_ODD: Sequence[Record] = (
+    plain(ORDERS, {"id": 1, "n": "x"}), Record(change("c", None, None), KEY, ORDERS), Record(change("x"), KEY, ORDERS),
+    Record(change("u", {"id": 1}, {"id": 2}), KEY, ORDERS), Record(change("m"), KEY, ORDERS),
+    typed(ORDERS, {"id": 1, "n": 5}, "id", "n"), typed(ORDERS, {"id": 1, "n": 5}, "id", "n", op="d"),
+    plain(ORDERS, {"id": None}),
+)  # fmt: skip
+_CHOICES = st.sampled_from([*_ODD, plain(ORDERS, {"id": 3, "n": 1}), plain(USERS, {"id": 3, "name": "x"}),
+                            plain(USERS, {"id": 3}, "d"), Record(None, KEY)])  # fmt: skip
+
+
+@given(st.lists(_CHOICES, max_size=40))
+def test_each_table_gets_what_its_own_decoder_gives(records: list[Record]) -> None:
+    """The oracle is the decoder of one table, over its records alone."""
+    plan = many_plan(sync_config(), KNOWN)
+    found = run(plan, records)
+    assert found.tally.error is None and found.tally.read == found.record_count == len(records)
+    skipped = sum(record.value is None for record in records)
+    for name in (ORDERS, USERS):
+        decoding = plan.tables[source_table(name)]
+        assert isinstance(decoding, TableDecoding)
+        alone = run_alone(RecordDecoder(decoding.plan), [each for each in records if each.value and each.topic == name])
+        assert found.texts(decoding.index) == [text for text in alone.shown if text]
+        skipped += sum(alone.tally.skipped.values())
+    assert sum(found.tally.skipped.values()) == skipped
+
+
+# --- what is new ------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_table_with_a_schema(config: Any) -> None:
+    records = [typed(ITEMS, {"id": number, "n": 1}, "id", "n") for number in range(50)]
+    found = run(many_plan(config, KNOWN), [plain(ORDERS, {"id": 1, "n": 2}), *records])
+    assert (found.tally.read, found.tally.error) == (51, None)
+    described = found.seen[ITEMS]
+    assert (described.columns, described.keys, described.is_typed) == (COLUMNS, ("id",), True)
+    assert described.where == f"{ITEMS} partition 0 offset 1"
+
+
+def test_a_new_table_without_a_schema_is_described_by_a_sample(config: Any) -> None:
+    """Of a block every so many records, of a stream no more than the sample."""
+    rows = [{"id": number, "n": number, "late": None if number < 5000 else True} for number in range(6000)]
+    found = run(many_plan(config, {}), [plain(ITEMS, row) for row in rows])
+    described = found.seen[ITEMS]
+    assert described.columns == {"id": "BIGINT", "n": "BIGINT", "late": "BOOLEAN"} and not described.is_typed
+    assert found.tally.read == 6000
+    parts = [[plain(ITEMS, {"id": number})] for number in range(SAMPLE + 1)]
+    parts[-1] = [plain(ITEMS, {"id": 1, "unseen": 1})]
+    assert "unseen" not in run(many_plan(config, {}), *parts).seen[ITEMS].columns
+
+
+def test_deletions_alone_describe_a_table_as_far_as_they_do(config: Any) -> None:
+    found = run(many_plan(config, {}), [Record(change("t", table="items"), topic=ITEMS)])
+    assert found.seen[ITEMS].is_empty and found.seen[ITEMS].where == f"{ITEMS} partition 0 offset 0"
+    found = run(many_plan(config, {}), [plain(ITEMS, {"id": 1}, "d")])
+    assert found.seen[ITEMS].columns == {"id": "BIGINT"}
+
+
+def test_a_new_field_of_the_schema(config: Any) -> None:
+    old = [typed(ORDERS, {"id": number, "n": 1}, "id", "n") for number in range(20)]
+    new = [typed(ORDERS, {"id": number, "n": 1, "note": None}, "id", "n", "note") for number in range(20)]
+    mixed = [record for pair in zip(old, new, strict=True) for record in pair]
+    for records in ([*old, *new], [*new, *old], mixed):
+        found = run(many_plan(config, KNOWN), records)
+        described = found.seen[ORDERS]
+        assert described.columns == {"note": "STRING"} and described.is_typed
+        assert found.tally.read == 40 and found.tally.error is None
+    assert not run(many_plan(config, KNOWN), old).seen
+
+
+def test_a_plan_that_has_followed_sees_nothing_new(config: Any) -> None:
+    followed = {**KNOWN, ORDERS: schema_of({**COLUMNS, "note": "STRING"})}
+    record = typed(ORDERS, {"id": 1, "n": 1, "note": "x"}, "id", "n", "note")
+    for _ in range(2):
+        assert run(many_plan(config, KNOWN), [record]).seen
+        found = run(many_plan(config, followed), [record])
+        assert not found.seen and found.texts(1) == ["+I(1, 1, x)"]
+
+
+def test_a_field_that_cannot_be_a_column_is_no_news_again(config: Any) -> None:
+    """Though the same process has described it before that was known."""
+    record = typed(ORDERS, {"id": 1, "n": 1, "note": "x"}, "id", "n", "note")
+    assert run(many_plan(config, KNOWN), [record]).seen
+    found = run(many_plan(config, KNOWN, passed_over=["note"]), [record])
+    assert not found.seen and found.texts(1) == ["+I(1, 1)"]
+    assert_counted(found, 1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "news", "text"),
+    [
+        ("big", 1 << 40, {"n": "BIGINT"}, None),
+        ("text", "x", None, "dead n: "),
+        ("text", "5", None, "+I(1, 5)"),
+    ],
+)
+def test_a_type_that_changes(config: Any, field: str, value: Any, news: dict[str, str] | None, text: str) -> None:
+    """A wider one is followed; of another kind nothing is, and values that do not fit are dead letters."""
+    found = run(many_plan(config, KNOWN), [typed(ORDERS, {"id": 1, "n": value}, "id", field)])
+    if news is not None:
+        assert found.seen[ORDERS].columns == news
+        return
+    assert not found.seen and found.texts(1)[0].startswith(text)
+    assert_counted(found, 1)
+
+
+def test_a_narrower_type_is_none_of_ours(config: Any) -> None:
+    wide = {ORDERS: schema_of({"id": "BIGINT", "n": "BIGINT"})}
+    found = run(many_plan(config, wide), [typed(ORDERS, {"id": 1, "n": 5}, "id", "n")])
+    assert not found.seen and found.texts(1) == ["+I(1, 5)"]
+
+
+def test_fields_that_are_gone_are_null(config: Any) -> None:
+    found = run(many_plan(config, KNOWN), [typed(ORDERS, {"id": 1}, "id"), plain(ORDERS, {"id": 2})])
+    assert not found.seen and found.texts(1) == ["+I(1, None)", "+I(2, None)"]
+
+
+def test_a_new_field_without_a_schema() -> None:
+    """Its type can only be guessed, which the file has to want."""
+    records = [plain(ORDERS, {"id": number, "n": 1}) for number in range(10)]
+    records += [plain(ORDERS, {"id": 10, "n": 1, "flag": True, "text": 'a"b'}), plain(ORDERS, {"id": 11, "flag": None})]
+    found = run(many_plan(sync_config(), KNOWN), records)
+    assert_counted(found, 12)
+    assert not found.seen and any("flag" in note for note in found.tally.notes)
+    guessed = run(many_plan(sync_config(schema="infer"), KNOWN), records)
+    assert guessed.seen[ORDERS].columns == {"flag": "BOOLEAN", "text": "STRING"}
+    assert not guessed.seen[ORDERS].is_typed and guessed.tally.read == 12
+
+
+def test_guessing_changes_no_types() -> None:
+    found = run(many_plan(sync_config(schema="infer"), KNOWN), [plain(ORDERS, {"id": 1, "n": True})])
+    assert not found.seen and len(found.texts(1)) == 1
+
+
+def test_a_field_that_has_only_been_null_is_not_there_yet() -> None:
+    found = run(many_plan(sync_config(schema="infer"), KNOWN), [plain(ORDERS, {"id": 1, "n": 1, "flag": None})])
+    assert not found.seen and found.texts(1) == ["+I(1, 1)"]
+    assert_counted(found, 1)
+
+
+def test_ignore_counts_new_fields_and_creates_tables() -> None:
+    config = sync_config(schema_evolution="ignore")
+    record = typed(ORDERS, {"id": 1, "n": 1, "note": "x"}, "id", "n", "note")
+    found = run(many_plan(config, KNOWN), [record])
+    assert not found.seen and found.texts(1) == ["+I(1, 1)"]
+    assert any("note" in note for note in found.tally.notes)
+    assert set(run(many_plan(config, KNOWN), [typed(ITEMS, {"id": 1}, "id")]).seen) == {ITEMS}
+
+
+def test_freeze_says_what_is_new_too() -> None:
+    """The driver refuses it."""
+    record = typed(ORDERS, {"id": 1, "n": 1, "note": "x"}, "id", "n", "note")
+    assert run(many_plan(sync_config(schema_evolution="freeze"), KNOWN), [record]).seen
+
+
+def test_several_tables_are_new_at_once(config: Any) -> None:
+    records = [typed(f"shop.public.t{number}", {"id": 1}, "id") for number in range(20)]
+    assert set(run(many_plan(config, {}), records).seen) == {f"shop.public.t{number}" for number in range(20)}
+
+
+# --- other formats ----------------------------------------------------------------------------------------------------
+
+CANAL = {
+    "data": [{"id": "1", "n": "5"}, {"id": "2", "n": None}], "database": "shop", "table": "orders", "es": 1, "ts": 2,
+    "isDdl": False, "mysqlType": {"id": "bigint(20)", "n": "int(11)"}, "old": None, "pkNames": ["id"], "type": "INSERT",
+}  # fmt: skip
+
+
+def plan_of(table: SourceTable, format_name: str, columns: Mapping[str, str] = COLUMNS, **section: Any) -> ManyPlan:
+    """Of one table, whose name has other parts."""
+    config = sync_config([{"from": ".*", "to": "lake.o"}], of=format_name, **section)
+    plan = many_plan(config, {ORDERS: schema_of(columns)})
+    return replace(plan, tables=dict.fromkeys([table], *plan.tables.values()))
+
+
+MYSQL = SourceTable("shop", "", "orders")
+
+
+def test_canal() -> None:
+    wide = {**CANAL, "mysqlType": {"id": "bigint(20)", "n": "bigint(20)", "c": "date"}}
+    ddl = {**CANAL, "isDdl": True, "data": None, "mysqlType": None, "type": "ALTER", "sql": "ALTER TABLE orders"}
+    plan = plan_of(MYSQL, "canal-json")
+    found = run(plan, [CANAL, ddl, CANAL])
+    assert found.texts(1) == ["+I(1, 5); +I(2, None)"] * 2
+    assert_counted(found, 3)
+    assert not found.seen
+    (described,) = run(plan, [CANAL, ddl, wide]).seen.values()
+    assert described.columns == {"n": "BIGINT", "c": "DATE"}
+    new = run(plan, [{**CANAL, "table": "items"}]).seen
+    assert {name: (each.columns, each.keys) for name, each in new.items()} == {"shop.items": (COLUMNS, ("id",))}
+
+
+def test_maxwell() -> None:
+    message = {"database": "shop", "table": "orders", "type": "insert", "ts": 1, "data": {"id": 1, "n": 5, "x": 1}}
+    found = run(plan_of(MYSQL, "maxwell-json"), [message])
+    assert found.texts(1) == ["+I(1, 5)"] and not found.seen
+    (described,) = run(plan_of(MYSQL, "maxwell-json", schema="infer"), [message]).seen.values()
+    assert described.columns == {"x": "BIGINT"}
+
+
+def test_plain_json_by_topic() -> None:
+    plan = plan_of(SourceTable("", "", "a"), "json", schema="infer")
+    found = run(plan, [Record({"id": 1, "n": 2}, topic="a"), Record(None, topic="a")])
+    assert found.texts(1) == ["+I(1, 2)"]
+    assert_counted(found, 2)
+    found = run(plan, [Record({"id": 1, "n": 2}, topic="a"), Record({"k": True}, {"k": True}, topic="b")])
+    assert {name: (each.columns, each.keys) for name, each in found.seen.items()} == {"b": ({"k": "BOOLEAN"}, ("k",))}
+
+
+# --- columns of the file ----------------------------------------------------------------------------------------------
+
+
+def test_metadata_and_computed_columns() -> None:
+    names = {
+        "m_db": "db", "m_schema": "schema", "m_table": "table", "m_op": "op", "m_ts": "op_ts", "m_topic": "topic",
+        "m_partition": "partition", "m_offset": "offset",
+    }  # fmt: skip
+    config = sync_config(metadata_columns=names, computed_columns={"half": "truncate(n, 10)", "gone": "year(nothing)"})
+    kinds = {"m_partition": "INT", "m_offset": "BIGINT", "m_ts": "TIMESTAMP(3) WITH LOCAL TIME ZONE"}
+    columns = {**COLUMNS, **{name: kinds.get(name, "STRING") for name in names}, "half": "INT"}
+    for make in (plain, lambda *given: typed(*given, "id", "n")):
+        found = run(many_plan(config, {ORDERS: schema_of(columns)}), [make(ORDERS, {"id": 1, "n": 17})])
+        assert found.texts(1) == [f"+I(1, 17, shop, public, orders, c, 2023-11-14 22:13:20.123000, {ORDERS}, 0, 0, 10)"]
+
+
+@pytest.mark.parametrize(
+    ("format_name", "record", "expected"),
+    [
+        ("canal-json", CANAL, "shop, None, orders, INSERT, 1970-01-01 00:00:00.001000"),
+        ("maxwell-json", {**CANAL, "type": "insert", "data": {"id": 1, "n": 5}, "ts": 2},
+         "shop, None, orders, insert, 1970-01-01 00:00:02"),
+        ("json", {"id": 1, "n": 5, "m_db": "x", "m_op": "y"}, f"None, None, {ORDERS}, None, None"),
+    ],
+)  # fmt: skip
+def test_metadata_of_other_formats(format_name: str, record: Any, expected: str) -> None:
+    names = {"m_db": "db", "m_schema": "schema", "m_table": "table", "m_op": "op", "m_ts": "op_ts"}
+    table = SourceTable("", "", ORDERS) if format_name == "json" else MYSQL
+    columns = {**COLUMNS, **dict.fromkeys(names, "STRING"), "m_ts": "TIMESTAMP(3) WITH LOCAL TIME ZONE"}
+    plan = plan_of(table, format_name, columns, metadata_columns=names)
+    assert run(plan, [record]).texts(1)[0].startswith(f"+I(1, 5, {expected})")
+
+
+def test_a_source_field_of_the_name_of_a_metadata_column_does_not_fill_it() -> None:
+    config = sync_config(metadata_columns={"n": "offset"})
+    plan = many_plan(config, {ORDERS: schema_of({"id": "BIGINT", "n": "BIGINT"})})
+    found = run(plan, [plain(ORDERS, {"id": 1, "n": 17})])
+    assert found.texts(1) == ["+I(1, 0)"]

@@ -1,0 +1,90 @@
+"""What `freshet check` says of the tables of a file with `sync`, from what it has seen of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshet import Catalog
+from freshet.pipeline.checks import kafka_reach
+from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.sync import routing_report
+from freshet.pipeline.sync.routing_report import refusals, routed_tables
+from tests.pipeline.records import Record, change, flat_with_schema, octets, with_schema
+from tests.pipeline.sync.kit import sync_config
+
+ID = {"type": "int64", "optional": False, "field": "id"}
+KEY = flat_with_schema({"id": 1}, [ID])
+
+
+def record(name: str, *, typed: bool = True) -> Record:
+    value = change("c", None, {"id": 1}, table=name)
+    return Record(with_schema(value, [ID]) if typed else value, KEY)
+
+
+def report(
+    config: SyncPipelineConfig,
+    folder: Path,
+    records: Sequence[Record],
+    topics: Sequence[str],
+    patch: pytest.MonkeyPatch,
+) -> tuple[dict[str, tuple[str | None, str]], list[str]]:
+    """What is said by source table, and the refusals; brokers are not asked."""
+    table = config.table.model_copy(update={"warehouse": str(folder)})
+    config = config.model_copy(update={"warehouse": str(folder), "table": table})
+    patch.setattr(routing_report, "brokers_of", lambda source: object())
+    patch.setattr(routing_report, "ask_once", lambda brokers: object())
+    patch.setattr(
+        routing_report, "sample_records", lambda source, count: [(octets(r.key), octets(r.value)) for r in records]
+    )
+    patch.setattr(routing_report, "topics_of", lambda source, known: set(topics))
+    routed = routed_tables(config)
+    assert routed is not None
+    return {each.source: (each.target, each.text) for each in routed}, list(refusals(config, routed))
+
+
+def test_tables_that_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules: list[dict[str, Any]] = [
+        {"exclude": "shop.public.tmp_.*"}, {"from": "shop.public.(.*)", "to": "lake.$1", "options": {"bucket": 1}},
+    ]  # fmt: skip
+    config = sync_config(rules, computed_columns={"dt": "year(created)"}, metadata_columns={"_op": "op"})
+    Catalog(tmp_path).create_table("lake.there", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": "1"})
+    records = [
+        record("orders"), record("orders"), record("tmp_1"), record("plain", typed=False), record("there"),
+        Record(change("c", None, {"id": 1}, db="x"), KEY), Record(b"{"), Record(None),
+    ]  # fmt: skip
+    said, refused = report(config, tmp_path, records, ["shop.public.orders", "shop.public.late"], monkeypatch)
+    assert said == {
+        "shop.public.orders": ("lake.orders", "is created: 2 columns, key id, without dt, whose field it lacks"),
+        "shop.public.tmp_1": (None, "excluded by a rule"),
+        "shop.public.plain": (
+            "lake.plain", "cannot be created: its records bring no schema; set schema: infer under sync",
+        ),
+        "shop.public.there": ("lake.there", "exists, 1 changes of its columns"),
+        "x.public.orders": (None, "no rule takes its table"),
+        "topic shop.public.late": ("lake.late", "no records yet"),
+    }  # fmt: skip
+    assert not refused
+
+
+def test_two_tables_into_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules that merge other tables do not allow it."""
+    rules: list[dict[str, Any]] = [
+        {"from": "shop.public.(.*)_\\d", "to": "lake.$1", "merge": True},
+        {"from": "shop.public.(a|b)", "to": "lake.both"},
+    ]
+    names = ("a", "b", "c_1", "c_2")
+    said, refused = report(sync_config(rules), tmp_path, [record(name) for name in names], [], monkeypatch)
+    assert len(said) == 4
+    (text,) = refused
+    assert text.startswith("shop.public.a, shop.public.b all go to table lake.both; set merge: true")
+
+
+def test_brokers_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kafka_reach.brokers_of is routing_report.brokers_of
+    monkeypatch.setattr(routing_report, "brokers_of", lambda source: None)
+    monkeypatch.setattr(routing_report, "sample_records", lambda source, count: None)
+    assert routed_tables(sync_config()) is None

@@ -1,0 +1,329 @@
+"""The tables of a pipeline on the driver: created and changed, set apart, taken up again by another run. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshet import Catalog
+from freshet.pipeline.batch.dead_letters import open_dead_letters
+from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
+from freshet.pipeline.decode.described_table import DescribedTable
+from freshet.pipeline.decode.outcomes import SeenSchema
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.sync.ledger import APART, LedgerRow, read_ledger, write_rows
+from freshet.pipeline.sync.many_decoder import Held
+from freshet.pipeline.sync.sync_tables import SyncTables
+from freshet.pipeline.sync.table_decoding import TableDecoding
+from freshet.storage.exceptions import CorruptDataError, RetryableError
+from freshet.storage.table import AddColumn, Table
+from freshet.storage.table_engine import CommitCheck
+from tests.pipeline.sync.kit import source_table, sync_config
+
+LEDGER = "lake._freshet_ledger_shop"
+COLUMNS = {"id": "BIGINT", "n": "INT"}
+STARTS = {"t": {"0": 5}}
+
+
+class World:
+    """A warehouse, and runs of its pipeline one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.catalog = Catalog(folder)
+        self.folder = folder
+        self.catalog.create_table(LEDGER, schema=LEDGER_COLUMNS, primary_keys=[LEDGER_KEY], options={"bucket": "1"})
+        self.dead_letters = open_dead_letters(self.catalog, "lake.dead_letters")
+
+    @property
+    def ledger(self) -> Table:
+        return self.catalog.table(LEDGER)
+
+    def config(self, *rules: Mapping[str, Any], **section: Any) -> SyncPipelineConfig:
+        given = rules or ({"from": "shop.public.(.*)", "to": "lake.$1"},)
+        config = sync_config(given, options={"bucket": 2}, **section)
+        table = config.table.model_copy(update={"warehouse": str(self.folder)})
+        return config.model_copy(update={"warehouse": str(self.folder), "table": table})
+
+    def run(self, *rules: Mapping[str, Any], number: int = 0, **section: Any) -> SyncTables:
+        """A run that begins a batch."""
+        tables = SyncTables(self.config(*rules, **section), self.ledger, self.dead_letters, 2)
+        self.begin(tables, number)
+        return tables
+
+    def begin(self, tables: SyncTables, number: int) -> Sequence[str]:
+        check = CommitCheck(is_committed=False, last=None, latest=self.ledger.latest_snapshot())
+        tables.begin(number, check, STARTS)
+        return [each.table.name for each in tables.round(number, STARTS)]
+
+    def columns(self, name: str) -> dict[str, str]:
+        return {field.name: str(field.type) for field in self.catalog.table(name).schema.fields}
+
+    def state(self) -> dict[str, LedgerRow]:
+        return read_ledger(self.ledger)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def seen(
+    name: str, columns: Mapping[str, str] = COLUMNS, keys: Sequence[str] = ("id",), *, typed: bool = True
+) -> SeenSchema:
+    described = DescribedTable(dict(columns), tuple(keys), typed, "t partition 0 offset 7")
+    return SeenSchema(source_table(name), described.to_document())
+
+
+def written(world: World, tables: SyncTables, number: int, *names: str) -> None:
+    """What the ledger gets of a batch that these tables have rows of."""
+    rows = []
+    for name in names:
+        table = world.catalog.table(name)
+        source = source_table(f"shop.public.{name.removeprefix('lake.')}")
+        row = LedgerRow(name, batch=number, created_ms=table.engine.created_ms(), schema_id=table.schema.id)
+        rows.append(row.with_sources([source]))
+    write_rows(world.ledger, "shop", [LedgerRow("", batch=number), *rows])
+
+
+# --- created and changed ----------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_created_once(world: World) -> None:
+    tables = world.run()
+    for _ in range(2):
+        tables.follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT"}
+    assert [each.table.name for each in tables.round(0, STARTS)] == [LEDGER, "lake.a", "lake.b"]
+    assert tables.take_events() == (
+        "table lake.a is created for shop.public.a", "table lake.b is created for shop.public.b",
+    )  # fmt: skip
+    assert tables.take_events() == ()
+    plan = tables.plan()
+    assert {str(name) for name in plan.tables} == {"shop.public.a", "shop.public.b"}
+    assert len(plan.rules) == 3 and set(tables.task({0: None, 1: None, 2: None}).tables) == {0, 1, 2}  # type: ignore[dict-item]
+
+
+def test_another_run_finds_what_was_created_before_its_batch_was_committed(world: World) -> None:
+    world.run().follow([seen("shop.public.a")], 0, STARTS)
+    again = world.run()
+    again.follow([seen("shop.public.a")], 0, STARTS)
+    assert [each.table.name for each in again.round(0, STARTS)] == [LEDGER, "lake.a"]
+    assert world.catalog.table("lake.a").schema.id == 0
+
+
+def test_what_tasks_saw_of_one_table_is_joined(world: World) -> None:
+    tables = world.run()
+    one, other = {"id": "INT", "a": "INT"}, {"id": "BIGINT", "b": "DATE"}
+    tables.follow([seen("shop.public.a", one), seen("shop.public.a", other)], 0, STARTS)
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "a": "INT", "b": "DATE"}
+
+
+def test_columns_come_and_types_become_wider(world: World) -> None:
+    tables = world.run()
+    tables.follow([seen("shop.public.a")], 0, STARTS)
+    tables.take_events()
+    wide = {"id": "BIGINT", "n": "BIGINT", "note": "STRING"}
+    for _ in range(2):
+        tables.follow([seen("shop.public.a", wide)], 0, STARTS)
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "BIGINT", "note": "STRING"}
+    (event,) = tables.take_events()
+    tables.round(0, STARTS)
+    assert event == "table lake.a follows shop.public.a: new note STRING; wider n BIGINT"
+    (decoding,) = tables.plan().tables.values()
+    assert isinstance(decoding, TableDecoding) and decoding.known["note"] == "STRING"
+
+
+def test_two_drivers_end_with_the_same_table(world: World) -> None:
+    one, other = world.run(), world.run()
+    for tables in (one, other):
+        tables.follow([seen("shop.public.a")], 0, STARTS)
+    more = [seen("shop.public.a", {**COLUMNS, "x": "INT"})]
+    one.follow(more, 0, STARTS)
+    other.follow(more, 0, STARTS)
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT", "x": "INT"}
+    assert world.state() == {}, "nothing is set apart"
+
+
+def test_a_table_that_is_altered_between_a_look_and_its_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = world.run()
+    tables.follow([seen("shop.public.a")], 0, STARTS)
+    alter, others = Table.alter, []
+
+    def late(self: Table, *changes: Any, **options: Any) -> Table:
+        if not others:
+            others.append(alter(world.catalog.table("lake.a"), AddColumn("x", "INT")))
+        return alter(self, *changes, **options)
+
+    monkeypatch.setattr(Table, "alter", late)
+    tables.follow([seen("shop.public.a", {**COLUMNS, "x": "INT", "y": "INT"})], 0, STARTS)
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT", "x": "INT", "y": "INT"}
+    assert world.state() == {} and tables.take_events()[-1] == "table lake.a follows shop.public.a: new y INT"
+
+
+def test_a_column_that_somebody_else_has_added_meanwhile(world: World) -> None:
+    tables = world.run()
+    tables.follow([seen("shop.public.a")], 0, STARTS)
+    tables.round(0, STARTS)
+    world.catalog.table("lake.a").alter(AddColumn("x", "INT"))
+    tables.round(0, STARTS)
+    (decoding,) = tables.plan().tables.values()
+    assert isinstance(decoding, TableDecoding) and "x" in decoding.known
+
+
+def test_a_field_that_cannot_be_a_column_is_said_once(world: World) -> None:
+    tables = world.run()
+    odd = {**COLUMNS, "_KEY_x": "INT"}
+    tables.follow([seen("shop.public.a", odd)], 0, STARTS)
+    tables.follow([seen("shop.public.a", odd)], 0, STARTS)
+    assert sum("'_KEY_x' of shop.public.a cannot be a column" in text for text in tables.take_events()) == 1
+    tables.round(0, STARTS)
+    (decoding,) = tables.plan().tables.values()
+    assert isinstance(decoding, TableDecoding) and decoding.known["_KEY_x"] == ""
+
+
+@pytest.mark.parametrize(
+    ("rules", "section", "schemas", "message"),
+    [
+        ([], {}, [seen("shop.public.a", typed=False)], "bring no schema .t partition 0 offset 7.: set schema: infer"),
+        ([], {}, [seen("shop.public.a", keys=[])], "lake.a name no key .first record: t partition 0 offset 7."),
+        ([{"from": "shop.public.(.*)", "to": "lake.all"}], {}, [seen("shop.public.a"), seen("shop.public.b")],
+         "shop.public.a and shop.public.b both go to table lake.all: .* set merge: true"),
+        ([{"from": "shop.public.(.*)", "to": "lake.$1"}], {}, [seen("shop.public.a/b")],
+         "rule 0 of sync.tables sends shop.public.a/b to 'lake.a/b'"),
+        ([{"from": "shop.public.(.*)", "to": "lake.$1", "partition_by": ["n"], "options": {"bucket": -1}}], {},
+         [seen("shop.public.a")], "is to be partitioned by n, which its key .id. does not have"),
+    ],
+)  # fmt: skip
+def test_what_stops_the_query(
+    world: World, rules: list[Any], section: dict[str, Any], schemas: list[SeenSchema], message: str
+) -> None:
+    tables = world.run(*rules, **section)
+    with pytest.raises(PipelineFailedError, match=message):
+        tables.follow(schemas, 0, STARTS)
+    assert world.state() == {}
+
+
+def test_frozen_tables_are_created_and_not_changed(world: World) -> None:
+    tables = world.run(schema_evolution="freeze")
+    tables.follow([seen("shop.public.a")], 0, STARTS)
+    with pytest.raises(PipelineFailedError, match="has changed .* new x INT, and schema_evolution is freeze"):
+        tables.follow([seen("shop.public.a", {**COLUMNS, "x": "INT"})], 0, STARTS)
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT"}
+
+
+def test_shards(world: World) -> None:
+    rule = {"from": "shop.public.([a-z]*)_\\d", "to": "lake.$1", "merge": True}
+    tables = world.run(rule)
+    tables.follow([seen("shop.public.a_1"), seen("shop.public.a_2", {**COLUMNS, "x": "INT"})], 0, STARTS)
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT", "x": "INT"}
+    tables.round(0, STARTS)
+    one, other = tables.plan().tables.values()
+    assert one == other
+
+
+def test_shards_by_two_rules_both_say_merge(world: World) -> None:
+    """In whichever order their records come."""
+    rules = [{"from": "shop.public.a", "to": "{table}", "merge": True}, {"from": "shop.public.b", "to": "{table}"}]
+    for number, (first, second) in enumerate((("a", "b"), ("b", "a"))):
+        tables = world.run(*({**rule, "to": f"lake.t{number}"} for rule in rules))
+        tables.follow([seen(f"shop.public.{first}")], 0, STARTS)
+        with pytest.raises(PipelineFailedError, match="both go to table lake.t"):
+            tables.follow([seen(f"shop.public.{second}")], 0, STARTS)
+
+
+def test_deletions_alone_of_a_table_that_there_is_not(world: World) -> None:
+    """They have nothing to delete: counted, for this batch."""
+    tables = world.run()
+    tables.follow([seen("shop.public.a", {}, [])], 0, STARTS)
+    assert not world.catalog.has_table("lake.a")
+    assert tables.plan().tables == {source_table("shop.public.a"): Held("a deletion, and there is no such row")}
+    world.begin(tables, 1)
+    assert not tables.plan().tables
+
+
+# --- set apart --------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_set_apart_for_good_causes_alone(world: World) -> None:
+    tables = world.run()
+    tables.follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
+    tables.round(0, STARTS)
+    assert not tables.set_apart(0, CorruptDataError("the ledger"), 0, STARTS)
+    assert not tables.set_apart(1, RetryableError("the store is away"), 0, STARTS)
+    assert not tables.set_apart(1, ValueError("a bug"), 0, STARTS)
+    assert world.state() == {}
+    assert tables.set_apart(1, CorruptDataError("a file is damaged"), 3, STARTS)
+    (row,) = world.state().values()
+    assert (row.table_name, row.state, row.since_batch, row.since) == ("lake.a", APART, 3, STARTS)
+    assert row.cause == "a file is damaged" and row.source_tables == (source_table("shop.public.a"),)
+    assert [each.table.name for each in tables.round(3, STARTS)] == [LEDGER, "lake.b"]
+    assert isinstance(tables.plan().tables[source_table("shop.public.a")], Held)
+    assert any("freshet resume FILE --table lake.a" in text for text in tables.take_events())
+
+
+def test_a_replay_and_later_runs_obey(world: World) -> None:
+    tables = world.run()
+    tables.follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
+    written(world, tables, 0, "lake.a", "lake.b")
+    world.begin(tables, 1)
+    tables.set_apart(1, CorruptDataError("a file is damaged"), 1, STARTS)
+    for number in (1, 2):
+        again = world.run(number=number)
+        assert [each.table.name for each in again.round(number, STARTS)] == [LEDGER, "lake.b"]
+        assert isinstance(again.plan().tables[source_table("shop.public.a")], Held)
+    assert world.state()["lake.a"].since_batch == 1, "the first batch stays the first"
+    assert world.state()["lake.a"].batch == 0
+
+
+def test_another_source_of_a_table_that_is_set_apart_is_held_back_too(world: World) -> None:
+    rule = {"from": "shop.public.([a-z]*)_\\d", "to": "lake.$1", "merge": True}
+    tables = world.run(rule)
+    tables.follow([seen("shop.public.a_1")], 0, STARTS)
+    tables.round(0, STARTS)
+    tables.set_apart(1, CorruptDataError("a file is damaged"), 0, STARTS)
+    world.catalog.drop_table("lake.a")
+    tables.follow([seen("shop.public.a_2")], 0, STARTS)
+    assert [each.table.name for each in tables.round(0, STARTS)] == [LEDGER]
+    assert not world.catalog.has_table("lake.a")
+    row = world.state()["lake.a"]
+    assert (row.state, row.since_batch, len(row.source_tables)) == (APART, 0, 2)
+    assert {str(name) for name, each in tables.plan().tables.items() if isinstance(each, Held)} == {
+        "shop.public.a_1", "shop.public.a_2",
+    }  # fmt: skip
+
+
+def test_a_table_that_was_dropped_or_created_again_is_set_apart(world: World) -> None:
+    tables = world.run()
+    tables.follow([seen("shop.public.a"), seen("shop.public.b"), seen("shop.public.c")], 0, STARTS)
+    written(world, tables, 0, "lake.a", "lake.b", "lake.c")
+    world.catalog.drop_table("lake.a")
+    world.catalog.drop_table("lake.b")
+    world.catalog.create_table("lake.b", schema=COLUMNS, primary_keys=["id"], options={"bucket": "2"})
+    again = world.run(number=1)
+    assert [each.table.name for each in again.round(1, STARTS)] == [LEDGER, "lake.c"]
+    causes = {name: row.cause or "" for name, row in world.state().items() if row.state == APART}
+    assert set(causes) == {"lake.a", "lake.b"}
+    assert "was dropped and created again" in causes["lake.b"]
+
+
+def test_a_table_that_was_restored_stops_the_query(world: World) -> None:
+    tables = world.run()
+    tables.follow([seen("shop.public.a")], 0, STARTS)
+    written(world, tables, 0, "lake.a")
+    again = world.run(number=1)
+    check = CommitCheck(is_committed=False, last=None, latest=None)
+    with pytest.raises(PipelineFailedError, match="does not hold batch 0 .* freshet resync FILE --table lake.a"):
+        again.judged(1, check)
+
+
+def test_a_table_of_which_the_rules_say_something_else_now(world: World) -> None:
+    tables = world.run()
+    tables.follow([seen("shop.public.a")], 0, STARTS)
+    written(world, tables, 0, "lake.a")
+    again = world.run({"from": "shop.public.(.*)", "to": "other.$1"}, number=1)
+    assert [each.table.name for each in again.round(1, STARTS)] == [LEDGER]
+    again.follow([seen("shop.public.a")], 1, STARTS)
+    assert [each.table.name for each in again.round(1, STARTS)] == [LEDGER, "other.a"]
