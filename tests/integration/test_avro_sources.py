@@ -119,7 +119,7 @@ def test_rows_while_the_registry_is_away(tmp_path: Path, kafka_broker: ForeignBr
         registry.failure = 503
         said = stream.freshet("check", "--no-spark", code=2)
         assert f"no schema registry answers at {registry.url}" in said and "schema_registry.url" in said, said
-        said = stream.freshet("run", code=75)
+        said = stream.freshet("run", "--restart", "0", code=75)
         assert f"id {topic.schema_id}," in said and stream.topic in said and registry.url in said, said
         assert "sesame" not in said
         registry.failure = None
