@@ -402,8 +402,15 @@ def test_metadata_of_other_formats(format_name: str, record: Any, expected: str)
     assert run(plan, [record]).texts(1)[0].startswith(f"+I(1, 5, {expected})")
 
 
-def test_a_source_field_of_the_name_of_a_metadata_column_does_not_fill_it() -> None:
-    config = sync_config(metadata_columns={"n": "offset"})
+@pytest.mark.parametrize(
+    "columns", [{"metadata_columns": {"n": "offset"}}, {"computed_columns": {"n": "cast(0, BIGINT)"}}]
+)
+@pytest.mark.parametrize("section", [{}, {"schema": "infer"}])
+def test_a_source_field_of_the_name_of_a_column_of_the_file(columns: Any, section: Any) -> None:
+    """It does not fill the column, and is not new in each round."""
+    config = sync_config(**columns, **section)
     plan = many_plan(config, {ORDERS: schema_of({"id": "BIGINT", "n": "BIGINT"})})
-    found = run(plan, [plain(ORDERS, {"id": 1, "n": 17})])
-    assert found.texts(1) == ["+I(1, 0)"]
+    for record in (plain(ORDERS, {"id": 1, "n": 17}), typed(ORDERS, {"id": 1, "n": 17}, "id", "n")):
+        found = run(plan, [record])
+        assert not found.seen and found.texts(1) == ["+I(1, 0)"]
+        assert_counted(found, 1)

@@ -69,8 +69,7 @@ def plan_table(
     member = _SOURCE_TIMES.get(source.format or "")
     columns = [_with_own(column, times, member, computed) for column in plan.columns]
     known = {name: str(with_nullable(schema.by_name[name].type, True)) for name in schema.column_names}
-    for name in (*metadata, *computed):
-        known.pop(name, None)
+    known |= dict.fromkeys((*metadata, *computed), "")  # a field of such a name fills nothing
     return TableDecoding(
         index, replace(plan, columns=tuple(columns)), {**known, **dict.fromkeys(passed_over - known.keys(), "")}
     )
