@@ -39,8 +39,8 @@ from bench.storage_bench import storage
 from bench.stores_bench import stores
 
 PARTS: Final = (
-    "cdc", "database", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "lookup-scale",
-    "background", "changelogs", "log", "stores", "buckets",
+    "cdc", "database", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup",
+    "lookup-scale", "background", "changelogs", "log", "stores", "buckets",
 )  # fmt: skip
 FORMER_NAMES: Final = {"beside": "background"}
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from freshet.storage.table import Table, TableHandle
 
-TABLES_MAX: Final = 16
+TABLES_MAX: Final = 256
 
 
 @lru_cache(TABLES_MAX)

@@ -124,8 +124,9 @@ class ManyDirect:
     plan: Callable[[], ManyPlan]
 
     def takes(self, ranges: Ranges) -> bool:
-        """As `DirectReads` says."""
-        return self.sources.takes(ranges)
+        """As `DirectReads` says: always. Measured, a batch of a few records in a hundred topics: 0.7 s, and 30 s where
+        Spark has a task and a consumer for each Kafka partition."""
+        return True
 
     def packed_schema(self) -> pa.Schema | None:
         """As `DirectReads` says: outcomes are packed table by table."""
