@@ -7,6 +7,8 @@
 | plain, wide, schema | as in `cdc_records`: ten columns, a hundred, ten with the schema next to each payload |
 | input | plain into a table with `changelog-producer: input`, whose updates are two rows |
 | any | plain, and `only: any`: the table of a record is not checked |
+| avro, avro-wide | plain and wide in Avro (`debezium-avro`), decimals as bytes, schemas in a registry |
+| avro-cut-N | N % of those end too early |
 | canal, canal-N, maxwell | the same changes as messages of Canal (of up to N rows) and Maxwell; costs are per row |
 | tables-N | plain, N % of them of another table with other fields, and `only` says which one is read |
 | misfit-N | N % hold a text in an INT column (it fits no form) |
@@ -17,7 +19,8 @@
 | break-N | N % have a raw line break within a text |
 | utf8-N | N % have an octet that is no UTF-8 |
 
-Prints one JSON line per variant: µs of CPU per record, ns per byte, both the least of the rounds.
+Prints one JSON line per variant: µs of CPU per record, ns per byte, records per second by the clock, the best of the
+rounds.
 """
 
 from __future__ import annotations
@@ -31,13 +34,17 @@ from typing import Final
 
 import pyarrow as pa
 
+from bench.avro_records import avro_records
 from bench.binlog_records import canal_records, maxwell_records
 from bench.cdc_records import columns_of, records
 from freshet.pipeline.decode.decoder import RecordDecoder
+from tests.kit.schema_registry import SchemaRegistry
+from tests.pipeline.avro_records import avro_pipeline
 from tests.pipeline.records import RAW_SCHEMA, decoder_of, pipeline_of
 
 VARIANTS: Final = (
     "plain", "any", "wide", "schema", "input", "canal", "canal-8", "maxwell", "tables-0", "tables-1", "tables-50",
+    "avro", "avro-wide", "avro-cut-1",
     "misfit-1", "misfit-10", "large-10", "decimal-1", "decimal-10", "null-10", "cut-1", "cut-10", "break-10",
     "utf8-1", "utf8-10",
 )  # fmt: skip
@@ -62,37 +69,49 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("variants", nargs="*", default=VARIANTS)
     arguments = parser.parse_args()
-    for variant in arguments.variants:
-        batches, size_bytes = _batches(variant, arguments.records)
-        decoder = _decoder(variant)
-        least = min(_cpu_seconds(decoder, batches) for _ in range(arguments.rounds + 1))
-        figures = {
-            "variant": variant,
-            "us_per_record": round(least / arguments.records * 1e6, 2),
-            "ns_per_byte": round(least / size_bytes * 1e9, 2),
-        }
-        print(json.dumps(figures), flush=True)
+    with SchemaRegistry() as registry:
+        for variant in arguments.variants:
+            print(json.dumps(_measured(variant, arguments.records, arguments.rounds, registry)), flush=True)
 
 
-def _cpu_seconds(decoder: RecordDecoder, batches: list[pa.RecordBatch]) -> float:
-    started = time.process_time()
+def _measured(variant: str, count: int, rounds: int, registry: SchemaRegistry) -> dict[str, object]:
+    batches, size_bytes = _batches(variant, count, registry)
+    decoder = _decoder(variant, registry)
+    least, least_s = (min(of) for of in zip(*(_seconds(decoder, batches) for _ in range(rounds + 1)), strict=True))
+    return {
+        "variant": variant,
+        "us_per_record": round(least / count * 1e6, 2),
+        "ns_per_byte": round(least / size_bytes * 1e9, 2),
+        "records_per_s": round(count / least_s),
+    }
+
+
+def _seconds(decoder: RecordDecoder, batches: list[pa.RecordBatch]) -> tuple[float, float]:
+    """Of CPU, and by the clock."""
+    started, started_s = time.process_time(), time.perf_counter()
     for _ in decoder(iter(batches)):
         pass
-    return time.process_time() - started
+    return time.process_time() - started, time.perf_counter() - started_s
 
 
-def _decoder(variant: str) -> RecordDecoder:
+def _decoder(variant: str, registry: SchemaRegistry) -> RecordDecoder:
     options = {"bucket": 2, **({"changelog-producer": "input"} if variant == "input" else {})}
     kind = variant.partition("-")[0]
+    if kind == "avro":
+        columns = columns_of("wide" if variant == "avro-wide" else "plain")
+        return decoder_of(avro_pipeline(registry, columns, options=options))
     keys = {"format": f"{kind}-json"} if kind in ("canal", "maxwell") else _ONLY.get(kind, {})
     return decoder_of(pipeline_of(columns_of(variant), options=options, **keys))
 
 
-def _batches(variant: str, count: int) -> tuple[list[pa.RecordBatch], int]:
-    kind, _, percent = variant.partition("-")
+def _batches(variant: str, count: int, registry: SchemaRegistry) -> tuple[list[pa.RecordBatch], int]:
+    kind, _, percent = variant.removeprefix("avro-").partition("-")
     spoil = _BREAKS.get(kind)
+    found = _records(kind, percent, count)
+    if variant.startswith("avro"):
+        found = avro_records(registry, count, "wide" if kind == "wide" else "plain")
     rows = []
-    for number, (key, value) in enumerate(_records(kind, percent, count)):
+    for number, (key, value) in enumerate(found):
         if spoil is not None and number * 7919 % 100 < int(percent):
             value = spoil(value)
         rows.append((b'{"id":%d}' % key, value, "t", key % 2, number, 0, 0))

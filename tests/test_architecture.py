@@ -105,7 +105,8 @@ OWNERS = {
     "pyarrow.orc": ["storage/files/orc/"],
     "pyarrow.dataset": [],
     "pyarrow.fs": ["storage/io/local_file_io.py"],
-    "fastavro": ["storage/codec/avro_file.py", "storage/files/avro/"],
+    "fastavro": ["storage/codec/avro_file.py", "storage/files/avro/", "pipeline/decode/avro/schemas.py"],
+    "polars_avro": ["pipeline/decode/avro/container.py"],
     "pyroaring": ["storage/codec/roaring_bitmaps.py"],
     "datasketches": ["storage/codec/sketches.py"],
     "sqlglot": ["storage/filters/filter_text.py"],
@@ -154,8 +155,8 @@ BORDER_MAX = 15
 # Extras of pyproject.toml that a package may import from; storage must do without.
 MAY_NEED = {
     "storage": ["jdbc", "s3", "rocksdb"],
-    "logstore": ["kafka"],
-    "pipeline": ["spark", "kafka"],
+    "logstore": ["kafka", "avro"],
+    "pipeline": ["spark", "kafka", "avro"],
     "jobs": ["spark", "kafka"],
     "freshet": ["spark"],
 }

@@ -14,7 +14,10 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 CORE = [Requirement(text) for text in PROJECT["dependencies"]]
-WITH_EXTRAS = [*CORE, *(Requirement(text) for extra in ("spark", "kafka", "jdbc", "s3") for text in EXTRAS[extra])]
+WITH_EXTRAS = [
+    *CORE,
+    *(Requirement(text) for extra in ("spark", "kafka", "avro", "jdbc", "s3") for text in EXTRAS[extra]),
+]
 
 
 def locked(name: str) -> dict[str, Version]:
@@ -43,7 +46,7 @@ def test_spark_kafka_and_databases_are_extras() -> None:
     assert not {"pyspark", "confluent-kafka", "SQLAlchemy", "psycopg", "boto3"} & {
         requirement.name for requirement in CORE
     }
-    assert EXTRAS["all"] == ["freshet-lake[spark,kafka,jdbc,s3,rocksdb]"]
+    assert EXTRAS["all"] == ["freshet-lake[spark,kafka,avro,jdbc,s3,rocksdb]"]
     assert "freshet-lake[all]" in EXTRAS["dev"]
 
 

@@ -16,25 +16,65 @@ table: {{warehouse: /w, name: a.b, columns: {{id: INT}}, primary_key: [id], opti
 checkpoint: /c
 """
 KEYS = {
-    "on_truncate: skip": {"debezium-json", "debezium-unwrapped", "canal-json"},
-    "only: any": {"debezium-json", "debezium-unwrapped", "canal-json", "maxwell-json"},
+    "on_truncate: skip": {"debezium-json", "debezium-unwrapped", "debezium-avro", "canal-json"},
+    "only: any": {"debezium-json", "debezium-unwrapped", "debezium-avro", "canal-json", "maxwell-json"},
     "decimal_handling_mode: string": {"debezium-json", "debezium-unwrapped"},
-    "unavailable_value_placeholder: x": {"debezium-json", "debezium-unwrapped"},
-    "time_precision_mode: connect": {"debezium-json", "debezium-unwrapped", "json"},
-    "binary_handling_mode: hex": {"debezium-json", "debezium-unwrapped", "json"},
+    "unavailable_value_placeholder: x": {"debezium-json", "debezium-unwrapped", "debezium-avro"},
+    "time_precision_mode: connect": {"debezium-json", "debezium-unwrapped", "debezium-avro", "json", "avro"},
+    "binary_handling_mode: hex": {"debezium-json", "debezium-unwrapped", "debezium-avro", "json", "avro"},
 }
+AVRO = {"debezium-avro", "avro"}
+REGISTRY = "schema_registry: {url: 'http://r:8081'}"
 
 
-@pytest.mark.parametrize("format_name", ["debezium-json", "debezium-unwrapped", "canal-json", "maxwell-json", "json"])
+@pytest.mark.parametrize(
+    "format_name", ["debezium-json", "debezium-unwrapped", "canal-json", "maxwell-json", "json", *sorted(AVRO)]
+)
 @pytest.mark.parametrize("key", KEYS)
 def test_keys_of_other_formats(format_name: str, key: str) -> None:
-    config, problems = parse_pipeline(TEXT.format(format=format_name, key=key), "p.yaml", {})
+    keys = f"{key}, {REGISTRY}" if format_name in AVRO else key
+    config, problems = parse_pipeline(TEXT.format(format=format_name, key=keys), "p.yaml", {})
     if format_name in KEYS[key]:
         assert config is not None and not problems
     else:
         (problem,) = problems
         assert config is None and "p.yaml:3" in str(problem)
-        assert "belongs to the Debezium formats" in str(problem) and f"not to {format_name}" in str(problem)
+        assert "belongs to " in str(problem) and f"not to {format_name}" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("format_name", "given", "wanted"),
+    [
+        ("debezium-avro", "select: {}", "schema_registry: is missing"),
+        ("avro", "schema_registry: {}", "url is missing"),
+        ("avro", "schema_registry: {url: 'r:8081'}", "no address of a registry"),
+        ("avro", "schema_registry: {url: 'http://r:8081', basic.auth.userinfo: 'a:b'}", "'basic.auth.user.info'"),
+        ("avro", "schema_registry: {url: 'http://r:8081', timeout: soon}", "'soon' is no number"),
+        ("json", REGISTRY, "belongs to debezium-avro and avro, not to json"),
+        ("debezium-json", REGISTRY, "belongs to debezium-avro and avro, not to debezium-json"),
+    ],
+)
+def test_the_registry(format_name: str, given: str, wanted: str) -> None:
+    config, problems = parse_pipeline(TEXT.format(format=format_name, key=given), "p.yaml", {})
+    assert config is None and len(problems) == 1 and wanted in str(problems[0])
+
+
+def test_settings_of_the_registry_s_client() -> None:
+    key = (
+        "schema_registry: {url: 'https://a:1,https://b:2', basic.auth.user.info: 'u:geheim', ssl.ca.location: /ca.pem, "
+        "bearer.auth.token: geheim2, timeout: 3}"
+    )
+    config, problems = parse_pipeline(TEXT.format(format="avro", key=key), "p.yaml", {})
+    assert config is not None and not problems
+    assert "geheim" not in repr(config) and "geheim" not in config.without_secrets("u:geheim and geheim2")
+
+
+def test_avro_is_not_read_from_files() -> None:
+    text = TEXT.format(format="avro", key=REGISTRY).replace(
+        "kafka: {kafka.bootstrap.servers: h:1, subscribe: t}", "files: {path: /f}"
+    )
+    config, problems = parse_pipeline(text, "p.yaml", {})
+    assert config is None and "is read from Kafka alone" in str(problems[0])
 
 
 def test_a_format_that_there_is_not() -> None:

@@ -128,7 +128,7 @@ def test_secrets_of_the_table_are_masked_too(tmp_path: Path) -> None:
         ("    format: debezium-json", "    formatt: debezium-json", "p.yaml:5: sources.0.formatt: unknown key (did you mean 'format'?)"),
         ("  primary_key:", "  primary_keys:", "p.yaml:12: table.primary_keys: unknown key (did you mean 'primary_key'?)"),
         ("trigger: {processing_time", "triger: {processing_time", "p.yaml:14: triger: unknown key (did you mean 'trigger'?)"),
-        ("debezium-json", "debezium", "p.yaml:5: sources.0.format: Input should be 'debezium-json', 'debezium-unwrapped', 'canal-json', "),
+        ("debezium-json", "debezium", "p.yaml:5: sources.0.format: Input should be 'debezium-json', 'debezium-unwrapped', 'debezium-avro', "),
         ("maxOffsetsPerTrigger", "maxOffsetPerTrigger", "unknown option of the Kafka source (did you mean 'maxOffsetsPerTrigger'?)"),
         ("subscribe:", "kafka.subscribe:", "wants exactly one of assign, subscribe, subscribePattern; given: none"),
         ("1 second}", "1 second, available_now: true}", "p.yaml:14: trigger: wants exactly one of"),

@@ -23,7 +23,7 @@ from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.storage.exceptions import StorageError
+from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
 
 Records = Sequence[tuple[bytes | None, bytes | None]]
 """Keys and values."""
@@ -85,9 +85,12 @@ def _notes(config: PipelineConfig, source: SourceConfig, index: int, records: Re
     raw = _raw_batch(records, is_file=source.files is not None)
     if plan.reads_headers:
         raw = raw.append_column(raw_records.HEADERS, pa.nulls(raw.num_rows, _HEADERS))
-    for batch in RecordDecoder(plan)(iter([raw])):
-        for tally in without_tallies(batch)[1]:
-            notes |= tally.notes
+    try:
+        for batch in RecordDecoder(plan)(iter([raw])):
+            for tally in without_tallies(batch)[1]:
+                notes |= tally.notes
+    except (RetryableError, InvalidRequestError):
+        return {}  # of a schema registry, and said elsewhere
     return notes
 
 

@@ -78,7 +78,9 @@ def check(
             "--no-spark", help="Do not start Spark to analyse the expressions of select, nor look for its Java."
         ),
     ] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the Kafka brokers.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask neither Kafka brokers nor schema registries.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what is wrong with pipeline files. Starts no pipeline and writes nothing."""
@@ -128,6 +130,9 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
     if not offline and _reads_kafka(configs):
         problems += spark_part("brokers").broker_problems(configs)
         problems += spark_part("brokers").offset_problems(configs, say=complain)
+    if _reads_avro(configs):
+        registries = spark_part("registries")
+        problems += [] if offline else registries.registry_problems(configs)
     logged = [] if offline else _logged(configs)
     if logged:
         problems += spark_part("brokers").log_problems(logged)
@@ -145,6 +150,8 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
 def _kafka_is_there(configs: list[PipelineConfig], wait_s: float, stop: threading.Event) -> bool:
     """Waits for brokers and topics, and raises what is wrong with them; False when it was asked to stop meanwhile."""
     problems: list[Problem] = []
+    if _reads_avro(configs):
+        spark_part("registries")  # says what is not installed; tasks wait for the registry itself
     if _reads_kafka(configs):
         brokers = spark_part("brokers")
         if not brokers.wait_for_brokers(configs, say=complain, stop=stop):
@@ -188,6 +195,10 @@ def prepare() -> None:
 
 def _reads_kafka(configs: list[PipelineConfig]) -> bool:
     return any(source.kafka is not None for config in configs for source in config.sources)
+
+
+def _reads_avro(configs: list[PipelineConfig]) -> bool:
+    return any(source.is_avro for config in configs for source in config.sources)
 
 
 def _logged(configs: list[PipelineConfig]) -> list[PipelineConfig]:

@@ -17,27 +17,34 @@ from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.decode.change import RawRecord, Skipped
+from freshet.pipeline.decode.plan import RegistrySettings
+from freshet.pipeline.decode.planning import registry_settings
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 
 
 @dataclass(frozen=True, slots=True)
 class SharedTopic:
-    """The sources that read one topic: their indexes, formats and tables, in the order of the file."""
+    """The sources that read one topic: their indexes, formats, tables and registries, in the order of the file."""
 
     indexes: tuple[int, ...]
     formats: tuple[Format | None, ...]
     only: tuple[OnlyTables | None, ...]
+    registries: tuple[RegistrySettings | None, ...]
+    topic: str
 
     def taken_by(self, index: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The records of a batch (columns `key` and `value`) that the source of this index takes."""
         pairs = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-        mask = np.fromiter((self._chosen(RawRecord(*pair)) == index for pair in pairs), bool, batch.num_rows)
+        mask = np.fromiter(
+            (self._chosen(RawRecord(*pair, topic=self.topic)) == index for pair in pairs), bool, batch.num_rows
+        )
         return batch.filter(pa.array(mask))
 
     def _chosen(self, record: RawRecord) -> int:
-        for index, format_name, only in zip(self.indexes, self.formats, self.only, strict=True):
-            table = None if only is None or only.is_any else _table(format_name, record)
+        sources = zip(self.indexes, self.formats, self.only, self.registries, strict=True)
+        for index, format_name, only, registry in sources:
+            table = None if only is None or only.is_any else _table(format_name, record, registry)
             if table is not None and only is not None and only.takes(*table):
                 return index
         return self.indexes[0]
@@ -54,13 +61,15 @@ def shared_topics(config: PipelineConfig) -> dict[str, SharedTopic]:
             tuple(index for index, _ in found),
             tuple(source.format for _, source in found),
             tuple(source.only for _, source in found),
+            tuple(registry_settings(source) for _, source in found),
+            topic,
         )
         for topic, found in readers.items()
         if len(found) > 1 and any(source.only is not None for _, source in found)
     }
 
 
-def _table(format_name: Format | None, record: RawRecord) -> SourceTable | None:
+def _table(format_name: Format | None, record: RawRecord, registry: RegistrySettings | None) -> SourceTable | None:
     assert format_name is not None, "only `only` asks, which goes with some formats alone"
-    reading = read_record(format_name, record)
+    reading = read_record(format_name, record, registry=registry)
     return None if isinstance(reading, Skipped) else table_of(reading.source, part_names(format_name))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from freshet.pipeline.exceptions import InvalidRequestError
+
+_OF_AVRO: Final = frozenset(
+    {"polars", "polars_avro", "fsspec", "attr", "attrs", "authlib", "cachetools", "certifi", "httpx", "httpx2"}
+)
+"""What the extra `avro` brings, by the names that are imported."""
 
 
 def spark_part(name: str, package: str = "freshet.pipeline.commands") -> Any:
@@ -17,6 +22,10 @@ def spark_part(name: str, package: str = "freshet.pipeline.commands") -> Any:
         if error.name == "confluent_kafka":
             raise InvalidRequestError(
                 f"this command asks Kafka brokers, and the client is not installed here; {_extra_text('kafka')}"
+            ) from error
+        if error.name in _OF_AVRO:
+            raise InvalidRequestError(
+                f"records in Avro need {error.name}, which is not installed here; {_extra_text('avro')}"
             ) from error
         if error.name not in ("pyspark", "py4j"):
             raise

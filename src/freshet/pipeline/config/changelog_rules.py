@@ -2,8 +2,8 @@
 
 | `changelog-producer` | fed by | its readers get |
 |---|---|---|
-| input | json, debezium-unwrapped | rows as they were written: no -U, each update looks like another insert or +U |
-| input | debezium-json, canal-json, maxwell-json, row-kind | what the records say |
+| input | json, avro, debezium-unwrapped | rows as they were written: no -U, an update looks like another insert or +U |
+| input | debezium-json, debezium-avro, canal-json, maxwell-json, row-kind | what the records say |
 | lookup, full-compaction | any, with write-only | nothing until another process compacts |
 
 `storage.options.risky` knows what a table's options lead to by themselves.
@@ -17,7 +17,7 @@ from freshet.pipeline.config.model import PipelineConfig
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.options import former_values, risky_options, unheeded_options
 
-_WITHOUT_BEFORE = ("json", "debezium-unwrapped")
+_WITHOUT_BEFORE = ("json", "avro", "debezium-unwrapped")
 
 
 def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) -> Iterator[str]:

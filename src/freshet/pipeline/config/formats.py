@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-Format = Literal["debezium-json", "debezium-unwrapped", "canal-json", "maxwell-json", "json", "row-kind"]
-DEBEZIUM_FORMATS: Final = frozenset({"debezium-json", "debezium-unwrapped"})
+Format = Literal[
+    "debezium-json", "debezium-unwrapped", "debezium-avro", "canal-json", "maxwell-json", "json", "row-kind", "avro"
+]  # fmt: skip
+DEBEZIUM_FORMATS: Final = frozenset({"debezium-json", "debezium-unwrapped", "debezium-avro"})
+ENVELOPE_FORMATS: Final = frozenset({"debezium-json", "debezium-avro"})
+"""Debezium's records with the row before and after a change."""
+
+AVRO_FORMATS: Final = frozenset({"debezium-avro", "avro"})
+"""Formats whose schemas are in a registry."""
+
 BINLOG_FORMATS: Final = frozenset({"canal-json", "maxwell-json"})
 """Change captures of MySQL's binary log, whose updates carry the old values of the columns that changed."""

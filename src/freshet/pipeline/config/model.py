@@ -36,7 +36,7 @@ from pydantic import (
     model_validator,
 )
 
-from freshet.pipeline.config.formats import BINLOG_FORMATS, DEBEZIUM_FORMATS, Format
+from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, DEBEZIUM_FORMATS, Format
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
@@ -203,6 +203,8 @@ class SourceConfig(_Model):
     """Required for records; a table says itself what its rows are."""
     read: Literal["auto", "spark", "python"] = "auto"
     """Who reads the records of Kafka: Spark's source, the Python workers themselves, or whichever takes less time."""
+    schema_registry: MaskedTexts | None = None
+    """Of the formats in Avro: settings of confluent-kafka's client, `url` among them; a secret also as `env:NAME`."""
     payload_types: Texts = Field(default_factory=dict, alias="schema")
     """Types of payload fields; default: the table column of the same name, else STRING."""
     select: Texts = Field(default_factory=dict)
@@ -230,7 +232,7 @@ class SourceConfig(_Model):
     @property
     def may_delete(self) -> bool:
         """True when a record can be a deletion."""
-        return self.format != "json"
+        return self.format not in ("json", "avro")
 
     @property
     def is_kafka(self) -> bool:
@@ -241,6 +243,11 @@ class SourceConfig(_Model):
     def is_debezium(self) -> bool:
         """True when the records come from Debezium, wrapped or not."""
         return self.format in DEBEZIUM_FORMATS
+
+    @property
+    def is_avro(self) -> bool:
+        """True when the records are in Avro, and their schemas in a registry."""
+        return self.format in AVRO_FORMATS
 
     @property
     def is_binlog(self) -> bool:
@@ -395,6 +402,6 @@ class PipelineConfig(_Model):
         """`text` with every secret of this file replaced, for messages that others wrote."""
         for source in self.sources:
             read = source.table.options if source.table else source.kafka or {}
-            text = without_secrets(text, revealed(read))
+            text = without_secrets(text, revealed(read) | revealed(source.schema_registry or {}))
         own = {**self.table.options, **self.table.write_options}
         return without_secrets(text, revealed(self.spark) | revealed(self.catalog) | own)

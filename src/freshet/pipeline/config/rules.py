@@ -30,6 +30,7 @@ from freshet.pipeline.config.model import (
     TableConfig,
     revealed,
 )
+from freshet.pipeline.config.registry_rules import wrong_registry
 from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafka_values
 from freshet.pipeline.config.spark_options import wrong_spark_values
 from freshet.pipeline.config.sync import SyncPipelineConfig
@@ -335,6 +336,7 @@ def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> 
                 (*key_path, "schema", name), f"{name} is the name of a metadata column; it has a type already"
             )
     yield from _keys_of_formats(source, key_path)
+    yield from wrong_registry(source, key_path)
 
 
 def _keys_of_formats(source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
@@ -342,6 +344,8 @@ def _keys_of_formats(source: SourceConfig, key_path: KeyPath) -> Iterator[Proble
     other: dict[str, str] = {}
     if not source.is_debezium:
         other |= dict.fromkeys(("decimal_handling_mode", "unavailable_value_placeholder"), "the Debezium formats")
+    if source.is_avro:
+        other["decimal_handling_mode"] = "debezium-json and debezium-unwrapped"
     if not source.captures_changes:
         other["only"] = "the Debezium formats, canal-json and maxwell-json"
     if not source.is_debezium and source.format != "canal-json":

@@ -118,7 +118,7 @@ class CarefulReader:
 
     def read(self, record: RawRecord) -> Reading:
         """What the record says."""
-        return read_record(self._plan.format, record, self._plan.kind_field)
+        return read_record(self._plan.format, record, self._plan.kind_field, self._plan.registry)
 
     def inputs(self, key: FactsKey) -> Inputs:
         """The inputs under these facts."""
@@ -276,4 +276,4 @@ def _array(converter: Converter, values: Any) -> Any:
 
 
 def _source_text(plan: DecodePlan, change: Change) -> str | None:
-    return text_of(change.source) if plan.format == "debezium-json" else None
+    return text_of(change.source) if plan.has_envelope else None

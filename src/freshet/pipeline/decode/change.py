@@ -85,6 +85,8 @@ class RawRecord:
     key: bytes | None
     value: bytes | None
     is_line: bool = False
+    topic: str = ""
+    """For messages."""
 
 
 def changes_of(reading: Reading) -> tuple[Change, ...]:

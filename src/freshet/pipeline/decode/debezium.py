@@ -19,6 +19,7 @@ Source: Debezium 3.5/3.6 captures of PostgreSQL and MariaDB.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from freshet.pipeline.decode.change import (
@@ -66,14 +67,20 @@ def read_envelope(record: RawRecord) -> Reading:
             return Skipped(TOMBSTONE)
         if not isinstance(body, dict):
             return Dead(NO_ENVELOPE)
-    return _read_body(record, body, _row_facts(schema))
+    return read_body(body, _row_facts(schema), lambda: key_image(record.key))
 
 
-def _read_body(record: RawRecord, body: dict[str, JsonValue], facts: Facts) -> Reading:
+def read_body(
+    body: dict[str, JsonValue],
+    facts: Facts,
+    key: Callable[[], dict[str, JsonValue] | None],
+    no_envelope: str = NO_ENVELOPE,
+) -> Reading:
+    """What the members of an envelope say; `key` gives the fields of the message key."""
     before, after, op = body.get("before"), body.get("after"), text_of(body.get("op"))
     source = body.get("source")
     if not isinstance(before, dict | None) or not isinstance(after, dict | None):
-        return Dead(NO_ENVELOPE, source=source)
+        return Dead(no_envelope, source=source)
     if op is None:
         return _other(body)
     if op == "t":
@@ -84,7 +91,7 @@ def _read_body(record: RawRecord, body: dict[str, JsonValue], facts: Facts) -> R
         return Dead(f"unknown op {op[:_OP_SHOWN_MAX]}", source=source)
     image = after
     if op == "d":
-        image = before if before is not None else key_image(record.key)
+        image = before if before is not None else key()
     if image is None:
         what = (
             "a delete without before and without the key in the message key" if op == "d" else "no after in the record"

@@ -1,6 +1,6 @@
 """The decoder: batches of raw records in, batches of outcomes out, one tally at the end; no Spark, no broker.
 
-    record batch ─ blocks ─ by schema ─┬─ fast: structs, columns ──────┬─ columns of the table, rules ─ outcomes
+    record batch ─ blocks ─ by schema ─┬─ fast: structs or columns ────┬─ columns of the table, rules ─ outcomes
                                        └─ careful: one by one ─────────┘
                             what many careful records have in common is learned: the fast path takes it from then on
 
@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._lazy import LazyModule
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, images_of, shown_name
@@ -39,13 +40,19 @@ from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.decode.tables_seen import TablesSeen
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.exceptions import StoppedByRecordError
+from freshet.storage.exceptions import RetryableError
+
+if TYPE_CHECKING:
+    from freshet.pipeline.decode.avro import reader as _avro
+else:
+    _avro = LazyModule("freshet.pipeline.decode.avro.reader")
 
 BLOCK_VALUES: Final = 128 * 1024
 BLOCK_RECORDS: Final = 16_384
 BLOCK_BYTES: Final = 32 * 1024 * 1024
 """A block is decoded at once; a record longer than this is a block of its own. The values of a block, which are Python
 objects for a moment, should stay in the processor's cache: of a hundred columns, 8000 records at once cost five
-times as much per value as 500."""
+times as much per value as 500. Those of Avro are no objects."""
 BLOCK_BYTES_OF_SEVERAL: Final = 2 * 1024 * 1024
 """The same for records of several rows, whose number shows in their length alone: messages of 100 rows cost half as
 much per row as in blocks of 32 MiB."""
@@ -82,10 +89,12 @@ class RecordDecoder:
         bytes_max = BLOCK_BYTES_OF_SEVERAL if self.plan.has_several_rows else BLOCK_BYTES
         for batch in batches:
             counts.sizes = counts.sizes.joined(raw_records.sizes_of(batch))
-            for block in blocks_of(batch, len(self.plan.fields), bytes_max):
+            for block in blocks_of(batch, 1 if self.plan.is_avro else len(self.plan.fields), bytes_max):
                 try:
                     with without_gc():
                         outcomes = list(state.decode(block, counts))
+                except RetryableError:
+                    raise  # of a schema registry; Spark may try the task again
                 except REPEATING_ERRORS as error:
                     yield state.writer.tally(Tally(counts.read, error=error_document(error)))
                     return
@@ -131,7 +140,9 @@ class BlockDecoder:
         read = {each.name for each in self._careful.inputs(None).all} | {plan.kind_field or ""}
         envelopes = ({"event_count", "data_collections"}, {"source", "databaseName"}, {"schema", "payload"})
         looks_like_others = flat and any(marks <= names for marks in envelopes)
-        self._is_always_careful = is_careful or looks_like_others or not all(map(can_be_member, read))
+        is_unfit = looks_like_others or not all(map(can_be_member, read))
+        self._is_always_careful = is_careful or (is_unfit and not plan.is_avro)
+        self._avro = _avro.AvroReaders(plan, self._careful, self._tables) if plan.is_avro else None
         self._heartbeats = flat and "ts_ms" in names
 
     def decode(self, block: pa.RecordBatch, counts: Counts) -> Iterator[pa.RecordBatch]:
@@ -180,6 +191,8 @@ class BlockDecoder:
         """The images of the records that take the fast path, and the other records, from which it learns."""
         if self._is_always_careful or not len(indexes):
             return [], indexes
+        if self._avro is not None:
+            return self._avro.read(block, values, indexes, findings)
         for _ in range(_LEARN_ROUNDS):
             images, careful, detoured, read = self._read_fast(block, values, indexes)
             if not self._fast.learn(block, careful, detoured, len(indexes)):

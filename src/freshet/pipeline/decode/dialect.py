@@ -41,7 +41,7 @@ def dialect_of(source: SourceConfig) -> Dialect:
     """The dialect that a source's configuration describes."""
     binary_mode = "base64" if source.binary_handling_mode == "bytes" else source.binary_handling_mode
     return Dialect(
-        coded_decimals=source.is_debezium,
+        coded_decimals=source.is_debezium or source.is_avro,
         digits_are_coded=source.is_debezium and source.decimal_handling_mode == "precise",
         numeric_times=source.numeric_times,
         binary_mode="latin1" if source.format == "canal-json" else binary_mode,

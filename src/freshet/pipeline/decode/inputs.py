@@ -14,9 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
+
 from freshet.pipeline.decode.change import Facts
 from freshet.pipeline.decode.convert.by_type import converter_for
-from freshet.pipeline.decode.convert.converter import Converter, FieldConversion
+from freshet.pipeline.decode.convert.converter import Converted, Converter, FieldConversion
 from freshet.pipeline.decode.convert.scalars import IntegerConverter, TextConverter
 from freshet.pipeline.decode.dialect import PLAIN_TEXT, Fact
 from freshet.pipeline.decode.json_value import INT, STRING, JsonValue, text_of
@@ -43,6 +45,13 @@ class MemberConverter(Converter):
         text = text_of(value)
         assert text is not None
         return self._text.one(str(text))
+
+    def of_array(self, array: Any) -> Converted | None:
+        if pa.types.is_integer(array.type) and not isinstance(self._text, IntegerConverter | TextConverter):
+            return None  # The text of a number is none to the others.
+        if pa.types.is_integer(array.type) or isinstance(self._text, TextConverter):
+            return self._text.of_array(array)
+        return None
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         expected = {IntegerConverter: INT, TextConverter: STRING}.get(type(self._text))

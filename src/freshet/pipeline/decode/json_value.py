@@ -1,6 +1,7 @@
 """JSON as the careful path reads it: exact numbers, the last of several members of one name, nothing but strict JSON.
 
-A value is None, a bool, a `str`, a `JsonNumber` (the text of a number as the record has it), a list or a dict.
+A value is None, a bool, a `str`, a `JsonNumber` (the text of a number as the record has it), a list or a dict. Records
+that are not JSON have values of the same form; their bytes are `Octets`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ ALL_KINDS: Final = frozenset({STRING, INT, NUMBER, BOOL, NESTED})
 
 class JsonNumber(str):
     """The text of a number."""
+
+    __slots__ = ()
+
+
+class Octets(str):
+    """Bytes of a format that has them, in base64."""
 
     __slots__ = ()
 

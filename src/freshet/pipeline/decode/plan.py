@@ -5,11 +5,12 @@ A plan is a value that travels to the workers; `planning` makes it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
-from freshet.pipeline.config.formats import BINLOG_FORMATS, Format
+from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, ENVELOPE_FORMATS, Format
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import METADATA_COLUMNS
 from freshet.pipeline.decode.dialect import Dialect
@@ -21,6 +22,7 @@ References = frozenset[tuple[str, ...]]
 """The names that an expression reads, split at the dots."""
 
 STRING: Final = ScalarType(TypeRoot.VARCHAR, True, LENGTH_MAX)
+_REFERENCE: Final = "env:"
 _NAMED_TYPES: Final = frozenset(
     {TypeRoot.DECIMAL, TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 )
@@ -117,6 +119,20 @@ class BucketPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class RegistrySettings:
+    """How the workers reach a schema registry: settings of confluent-kafka's client, as the pipeline file has them."""
+
+    given: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def resolved(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The settings, for `env:NAME` the variable of this process; not to be shown or kept."""
+        return {
+            key: environment.get(text.removeprefix(_REFERENCE), "") if text.startswith(_REFERENCE) else text
+            for key, text in self.given
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class DecodePlan:
     """All that a decoder of one source knows."""
 
@@ -139,6 +155,7 @@ class DecodePlan:
     skips_truncate: bool
     fails_on_unknown: bool
     only: OnlyTables | None = None
+    registry: RegistrySettings | None = None
 
     @property
     def names_tables(self) -> bool:
@@ -154,8 +171,18 @@ class DecodePlan:
 
     @property
     def is_debezium(self) -> bool:
-        """True for both Debezium formats."""
+        """True for the Debezium formats."""
         return self.placeholder is not None
+
+    @property
+    def has_envelope(self) -> bool:
+        """True for Debezium's envelopes, in JSON or Avro."""
+        return self.format in ENVELOPE_FORMATS
+
+    @property
+    def is_avro(self) -> bool:
+        """True for records in Avro, whose schemas are in a registry."""
+        return self.format in AVRO_FORMATS
 
     @property
     def is_binlog(self) -> bool:
@@ -175,7 +202,7 @@ class DecodePlan:
     @property
     def splits_updates(self) -> bool:
         """True when an update may be two rows."""
-        has_before = self.format == "debezium-json" or self.is_binlog
+        has_before = self.has_envelope or self.is_binlog
         return has_before and self.has_key and not self.ignores_deletes
 
     @property
@@ -186,7 +213,7 @@ class DecodePlan:
     @property
     def wants_facts(self) -> bool:
         """True when the types in a record's schema matter."""
-        return self.is_debezium and any(field.wants_fact for field in self.fields)
+        return (self.is_debezium or self.is_avro) and any(field.wants_fact for field in self.fields)
 
     @property
     def members(self) -> tuple[str, ...]:

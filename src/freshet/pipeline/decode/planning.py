@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
-from freshet.pipeline.config.model import PipelineConfig, SourceConfig
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest
 from freshet.pipeline.decode.dialect import dialect_of
 from freshet.pipeline.decode.plan import (
@@ -31,6 +31,7 @@ from freshet.pipeline.decode.plan import (
     DecodePlan,
     PayloadField,
     References,
+    RegistrySettings,
     ScopeColumn,
 )
 from freshet.pipeline.exceptions import ConfigurationError
@@ -136,7 +137,15 @@ def plan_decoding(
         skips_truncate=source.on_truncate == "skip",
         fails_on_unknown=source.on_unknown_field == "fail",
         only=source.only,
+        registry=registry_settings(source),
     )
+
+
+def registry_settings(source: SourceConfig) -> RegistrySettings | None:
+    """How the schemas of a source are found; None where it needs none."""
+    if source.schema_registry is None:
+        return None
+    return RegistrySettings(tuple(sorted(revealed(source.schema_registry).items())))
 
 
 def _columns(

@@ -46,8 +46,9 @@ def each_of(block: Any, indexes: Any) -> Iterator[RawRecord]:
     """The records at these indexes of a block."""
     columns = [block.column(name).take(pa.array(indexes)) for name in (KEY, VALUE)]
     is_line = block.column(KAFKA_PARTITION).take(pa.array(indexes)).is_null()
-    for key, value, line in zip(*(column.to_pylist() for column in (*columns, is_line)), strict=True):
-        yield RawRecord(key, value, line)
+    topics = block.column(TOPIC).take(pa.array(indexes))
+    for key, value, line, topic in zip(*(column.to_pylist() for column in (*columns, is_line, topics)), strict=True):
+        yield RawRecord(key, value, line, topic or "")
 
 
 def where(block: Any, index: int) -> str:

@@ -2,7 +2,7 @@
 
 | format | db, schema, table |
 |---|---|
-| debezium-json | members of `source` |
+| debezium-json, debezium-avro | members of `source` |
 | debezium-unwrapped | `__source_db`, else `__db`, and so on, where the transformation adds them (`add.fields`) |
 | canal-json, maxwell-json | `database`, none, `table` of the message |
 

@@ -13,7 +13,7 @@ a block are of another one, each record is read twice: its names first (0.6 µs)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 
 from freshet.pipeline.decode.change import Change, Dead, Reading, Several, Skipped, Truncate
+from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.fast.schemas_seen import Group
 from freshet.pipeline.decode.fast.structs import Slot, can_refuse_tables
 from freshet.pipeline.decode.images import Findings, RowIndexes
@@ -82,19 +83,27 @@ class TablesSeen:
     def sort(self, group: Group, findings: Findings) -> tuple[Group, RowIndexes]:
         """The records of the group that are taken, and those for the careful path."""
         tables = self._sorter.tables(group.values)
-        found = set(tables)
-        self._seen |= found - {UNREAD}
-        if len(found) == 1 and self._is_taken(tables[0]):
-            self._note_all(tables, group.indexes, findings)
+        self._seen |= set(tables) - {UNREAD}
+        taken, unread = self.sort_tables(tables, group.indexes, findings)
+        if taken.all():
             return group, group.indexes[:0]
+        chosen = np.flatnonzero(taken).tolist()
+        rest = replace(group, indexes=group.indexes[taken], values=[group.values[index] for index in chosen])
+        return rest, group.indexes[unread]
+
+    def sort_tables(
+        self, tables: Sequence[SourceTable | None], indexes: RowIndexes, findings: Findings
+    ) -> tuple[Mask, Mask]:
+        """Which records of these tables are taken, and which are for the careful path; the others are counted."""
+        if len(set(tables)) == 1 and self._is_taken(tables[0]):
+            self._note_all(tables, indexes, findings)
+            return np.ones(len(tables), bool), np.zeros(len(tables), bool)
         taken = np.fromiter(map(self._is_taken, tables), bool, len(tables))
         unread = np.fromiter((self._is_unread(table) for table in tables), bool, len(tables))
         for index in np.flatnonzero(~taken & ~unread).tolist():
             findings.skipped[OTHER_TABLE + str(tables[index])] += 1
-        chosen = np.flatnonzero(taken).tolist()
-        rest = replace(group, indexes=group.indexes[taken], values=[group.values[index] for index in chosen])
-        self._note_all([tables[index] for index in chosen], rest.indexes, findings)
-        return rest, group.indexes[unread]
+        self._note_all([tables[index] for index in np.flatnonzero(taken).tolist()], indexes[taken], findings)
+        return taken, unread
 
     def read_alone(
         self, only: tuple[SourceTable | None] | None, indexes: RowIndexes, careful: RowIndexes, findings: Findings
@@ -139,7 +148,7 @@ class TablesSeen:
         return self._only is None or self._only.takes(*table)
 
     @staticmethod
-    def _note_all(tables: list[SourceTable | None], indexes: RowIndexes, findings: Findings) -> None:
+    def _note_all(tables: Sequence[SourceTable | None], indexes: RowIndexes, findings: Findings) -> None:
         for table in set(tables):
             if table is not None:
                 _note(findings, table, int(indexes[tables.index(table)]))

@@ -40,6 +40,7 @@ from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_doc
 from freshet.pipeline.sync.record_sorter import RecordSorter
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding
+from freshet.storage.exceptions import RetryableError
 
 NO_TABLE: Final = 0
 """The number of the ledger, under which what belongs to no table crosses."""
@@ -106,6 +107,8 @@ class ManyDecoder:
                 try:
                     with without_gc():
                         outcomes = list(self._decoded(block, stream, shared))
+                except RetryableError:
+                    raise
                 except REPEATING_ERRORS as error:
                     yield from self.tally(Tally(stream.counts.read, error=error_document(error)))
                     return

@@ -65,6 +65,11 @@ class Converter(ABC):
         """The conversion for these kinds of values; none seen yet: the one to try first."""
         return self.raw_conversion
 
+    def of_array(self, array: Any) -> Converted | None:
+        """A column that has an Arrow type already, with what `one` makes of its values; None where it has to be read
+        value by value. Whole numbers are int32 or int64, texts string, bytes binary."""
+        return None
+
     def one_by_one(self, values: Sequence[JsonValue]) -> Converted:
         """A column by `one`."""
         return self._array([None if value is None else self.one(value) for value in values])
@@ -139,6 +144,15 @@ def with_nulls(numbers: npt.NDArray[Any], nulls: Mask | None, data_type: Any) ->
         return pa.Array.from_buffers(data_type, len(nulls) if nulls is not None else -1, [None, pa.py_buffer(numbers)])
     validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     return pa.Array.from_buffers(data_type, len(nulls), [validity, pa.py_buffer(numbers)])
+
+
+def ranged(array: Any, low: int, high: int, arrow: Any) -> Converted:
+    """Whole numbers in an integer type of Arrow; marked are those outside of these bounds."""
+    numbers = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    bad = (numbers < low) | (numbers > high)
+    if not bad.any():
+        return array.cast(arrow), None
+    return pc.if_else(pa.array(bad), pa.scalar(None, array.type), array).cast(arrow), bad
 
 
 def null_mask(array: Any) -> Mask:

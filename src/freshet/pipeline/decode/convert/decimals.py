@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -53,6 +53,8 @@ _DIGITS_MAX: Final = 38
 _EXPONENT_MAX: Final = 9
 _EXACT: Final = Context(prec=20_000, Emax=999_999, Emin=-999_999)
 _OCTETS_MAX: Final = 16
+UNSCALED_BYTES_MAX: Final = 1024
+"""A longer number fits no type, and Python refuses to write it."""
 _NARROW_TEXT_MAX: Final = 12
 """Characters of the base64 of at most 8 bytes."""
 
@@ -192,6 +194,21 @@ class DecimalConverter(Converter):
         except pa.ArrowInvalid:
             return None
 
+    def of_unscaled(self, octets: Any, scale: int) -> Converted:
+        """A column of unscaled numbers, big-endian two's complement."""
+        unscaled, done = _unscaled_octets(octets)
+        return self._scaled(
+            unscaled, done, null_mask(octets), scale, lambda indexes: self._each(octets, scale, indexes)
+        )
+
+    def _each(self, octets: Any, scale: int, indexes: Sequence[int]) -> Converted:
+        return self._array([self._of_octets(octets[index].as_py(), scale) for index in indexes])
+
+    def _of_octets(self, octets: bytes, scale: int) -> Any:
+        if not 1 <= len(octets) <= UNSCALED_BYTES_MAX:
+            return LOST
+        return self._fitted(Decimal(int.from_bytes(octets, "big", signed=True)).scaleb(-scale, _EXACT))
+
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
         if not self._dialect.coded_decimals or (self._fact is not None and self._fact.name != CONNECT_DECIMAL):
             return self._convert_plain(values)
@@ -204,8 +221,24 @@ class DecimalConverter(Converter):
         if self._fact is None:
             # Eight letters that could be base64, and what Debezium writes for an infinite number.
             done &= ~pc.equal(texts, "Infinity").fill_null(False).to_numpy(zero_copy_only=False)
-        nulls = null_mask(texts)
-        shift = self._scale - self._coded_scale
+        return self._scaled(
+            unscaled,
+            done,
+            null_mask(texts),
+            self._coded_scale,
+            lambda indexes: self._convert_rest([values[index] for index in indexes]),
+        )
+
+    def _scaled(
+        self,
+        unscaled: npt.NDArray[np.int64],
+        done: Mask,
+        nulls: Mask,
+        scale: int,
+        rest_by: Callable[[Sequence[int]], Converted],
+    ) -> Converted:
+        """The numbers of this scale, where they are `done`; the others, by their indexes, by `rest_by`."""
+        shift = self._scale - scale
         bound = 10 ** min(self._precision, 18)
         if shift < 0 or shift > 18:
             done[:] = False
@@ -218,10 +251,10 @@ class DecimalConverter(Converter):
         rest = np.flatnonzero(~done & ~nulls)
         if len(rest) == 0:
             return _decimals(unscaled, nulls, self.arrow), None
-        others, bad = self._convert_rest([values[index] for index in rest.tolist()])
+        others, bad = rest_by(rest.tolist())
         all_bad = None
         if bad is not None:
-            all_bad = np.zeros(len(values), bool)
+            all_bad = np.zeros(len(done), bool)
             all_bad[rest[bad]] = True
         whole = _decimals(np.where(done, unscaled, 0), ~done, self.arrow)
         return pc.replace_with_mask(whole, pa.array(~done & ~nulls), others), all_bad
@@ -232,6 +265,27 @@ def _decimals(unscaled: npt.NDArray[np.int64], nulls: Mask, arrow: Any) -> Any:
     words[:, 0] = unscaled
     words[:, 1] = unscaled >> 63
     return with_nulls(words, nulls, arrow)
+
+
+def _unscaled_octets(values: Any) -> tuple[npt.NDArray[np.int64], Mask]:
+    """The numbers of 1 to 8 bytes, and where there is one."""
+    count = len(values)
+    numbers, done = np.zeros(count, np.int64), np.zeros(count, bool)
+    _, offset_buffer, data_buffer = values.buffers()
+    if data_buffer is None:
+        return numbers, done
+    offsets = np.frombuffer(offset_buffer, np.int32, count + 1 + values.offset)[values.offset :].astype(np.int64)
+    octets = np.frombuffer(data_buffer, np.uint8)
+    lengths = np.where(null_mask(values), 0, np.diff(offsets))
+    for length in range(1, 9):
+        indexes = np.flatnonzero(lengths == length)
+        if not len(indexes):
+            continue
+        wide = np.zeros((len(indexes), 8), np.uint8)
+        wide[:, :length] = octets[offsets[indexes][:, None] + np.arange(length)]
+        numbers[indexes] = wide.view(">i8")[:, 0] >> (64 - 8 * length)
+        done[indexes] = True
+    return numbers, done
 
 
 def _unscaled(texts: Any) -> tuple[npt.NDArray[np.int64], Mask]:

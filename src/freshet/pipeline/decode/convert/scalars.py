@@ -6,7 +6,7 @@
 | TINYINT … BIGINT | whole numbers in range, as number or text; 5.0 is 5 | fractions, out of range |
 | FLOAT, DOUBLE | numbers, NaN, Infinity by any of their usual names | text; finite numbers that overflow |
 | CHAR, VARCHAR(n) | everything; objects and arrays as JSON text | longer than n characters; lone surrogates |
-| BINARY, VARBINARY(n) | base64, url-safe base64, hex, or a byte per character | other text, longer than n bytes |
+| BINARY, VARBINARY(n) | bytes, base64, url-safe base64, hex, a byte per character | other text, longer than n bytes |
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from freshet.pipeline.decode.convert.converter import (
     FieldConversion,
     null_mask,
     partly,
+    ranged,
     whole_array,
 )
 from freshet.pipeline.decode.dialect import Dialect
-from freshet.pipeline.decode.json_value import BOOL, INT, NUMBER, STRING, JsonNumber, JsonValue, text_of
+from freshet.pipeline.decode.json_value import BOOL, INT, NUMBER, STRING, JsonNumber, JsonValue, Octets, text_of
 from freshet.storage.model.data_type import LENGTH_MAX, ScalarType, TypeRoot
 
 _BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
@@ -71,6 +72,9 @@ class BooleanConverter(Converter):
             return FieldConversion(str | None, self._convert_texts)
         return self.raw_conversion
 
+    def of_array(self, array: Any) -> Converted | None:
+        return (array, None) if pa.types.is_boolean(array.type) else None
+
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
         texts = pa.array(values, pa.string())
         bad = pc.and_(texts.is_valid(), pc.invert(pc.is_in(texts, _BOOLEAN_TEXTS))).to_numpy(zero_copy_only=False)
@@ -97,6 +101,9 @@ class IntegerConverter(Converter):
         if kinds == {STRING}:
             return FieldConversion(str | None, self._convert_texts)
         return self.raw_conversion
+
+    def of_array(self, array: Any) -> Converted | None:
+        return ranged(array, self._low, self._high, self.arrow) if pa.types.is_integer(array.type) else None
 
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
         """Texts that have a digit less than the largest number, by Arrow."""
@@ -140,6 +147,9 @@ class FloatConverter(Converter):
         if kinds == {STRING}:
             return FieldConversion(str | None, self._convert_texts)
         return FieldConversion(float | None, self._convert) if kinds <= {INT, NUMBER} else self.raw_conversion
+
+    def of_array(self, array: Any) -> Converted | None:
+        return (array, None) if array.type == self.arrow else None
 
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
         return partly(values, pa.array(values, pa.string()), _PLAIN_FLOAT, self._cast, self.one_by_one)
@@ -191,8 +201,15 @@ class TextConverter(Converter):
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         return FieldConversion(str | None, self._convert) if kinds <= {STRING} else self.raw_conversion
 
+    def of_array(self, array: Any) -> Converted | None:
+        if pa.types.is_string(array.type):
+            return self._checked(array)
+        return self._checked(array.cast(pa.string())) if pa.types.is_integer(array.type) else None
+
     def _convert(self, values: Sequence[Any]) -> Converted:
-        texts = pa.array(values, pa.string())
+        return self._checked(pa.array(values, pa.string()))
+
+    def _checked(self, texts: Any) -> Converted:
         if self._length_max is None:
             return texts, None
         too_long = pc.greater(pc.utf8_length(texts), self._length_max).fill_null(False)
@@ -220,13 +237,19 @@ class BytesConverter(Converter):
 
     def one(self, value: JsonValue) -> Any:
         try:
-            octets = self._octets(text_of(value) or "")
+            octets = binascii.a2b_base64(value) if isinstance(value, Octets) else self._octets(text_of(value) or "")
         except (binascii.Error, ValueError):
             return LOST
         return octets if len(octets) <= self._length_max else LOST
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         return FieldConversion(str | None, self.one_by_one) if kinds <= {STRING} else self.raw_conversion
+
+    def of_array(self, array: Any) -> Converted | None:
+        if not pa.types.is_binary(array.type):
+            return None
+        too_long = pc.greater(pc.binary_length(array), self._length_max).fill_null(False)
+        return array, too_long.to_numpy(zero_copy_only=False) if pc.any(too_long).as_py() else None
 
     def _octets(self, text: str) -> bytes:
         match self._mode:

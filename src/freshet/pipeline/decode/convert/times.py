@@ -41,6 +41,7 @@ from freshet.pipeline.decode.convert.converter import (
     FieldConversion,
     null_mask,
     partly,
+    ranged,
     whole_array,
     with_nulls,
 )
@@ -125,6 +126,12 @@ class DateConverter(Converter):
             )
         return self.raw_conversion
 
+    def of_array(self, array: Any) -> Converted | None:
+        if not self._takes_numbers or not pa.types.is_integer(array.type):
+            return None
+        days, bad = ranged(array, _DAY_MIN, _DAY_MAX, pa.int32())
+        return days.view(self.arrow), bad
+
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
         return partly(values, pa.array(values, pa.string()), _PLAIN_DATE, _cast_dates, self.one_by_one)
 
@@ -176,8 +183,13 @@ class _CountConverter(Converter):
         fits = count is not None and self._low <= count <= self._high and count % self._step == 0
         return count if fits else LOST
 
+    def of_array(self, array: Any) -> Converted | None:
+        return self._counts(array.cast(pa.int64())) if self._unit and pa.types.is_integer(array.type) else None
+
     def _convert_numbers(self, values: Sequence[Any]) -> Converted:
-        array = whole_array(values, pa.int64())
+        return self._counts(whole_array(values, pa.int64()))
+
+    def _counts(self, array: Any) -> Converted:
         nulls = null_mask(array)
         numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
         assert self._unit is not None

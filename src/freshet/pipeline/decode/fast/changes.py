@@ -145,6 +145,8 @@ class ChangeReader:
                 assert self._plan.kind_field is not None
                 given = map(attrgetter(names[self._plan.kind_field]), structs)
                 kinds = np.fromiter(map(_kind_code, given), np.int8, count)
+            case "debezium-avro" | "avro":
+                raise AssertionError("read by decode.avro")
             case unknown:
                 assert_never(unknown)
         return Changes(indexes, kinds, structs, None, ops, structs)

@@ -138,6 +138,8 @@ class ColumnReader:
                 return [second if first is None else first for first, second in pairs]
             case "json" | "row-kind":
                 return [None] * len(changes.rows)
+            case "debezium-avro" | "avro":
+                raise AssertionError("read by decode.avro")
             case unknown:
                 assert_never(unknown)
 

@@ -164,9 +164,9 @@ class FastReader:
         kinds = found.kinds if self._plan.has_key else np.zeros(count, np.int8)
         images = Images(found.indexes, kinds, afters, new, *self._columns.metadata(found), missing)
         if old is not None and splits is not None:
-            images = _with_rows_before(images, old, splits, befores, bad)
+            images = with_rows_before(images, old, splits, befores, bad)
         elif bad.any():
-            images = _at(images, np.flatnonzero(~bad))
+            images = at_rows(images, np.flatnonzero(~bad))
         if self._plan.has_several_rows:
             images = replace(images, subs=ranks_of(images.records, images.subs))
         notes = [Note(UNKNOWN_NOTE + name, np.unique(found.indexes[mask & ~bad])) for name, mask in unknown.items()]
@@ -218,7 +218,7 @@ class FastReader:
         ]
 
 
-def _with_rows_before(images: Images, old: Sequence[Any], splits: RowIndexes, befores: Any, bad: Mask) -> Images:
+def with_rows_before(images: Images, old: Sequence[Any], splits: RowIndexes, befores: Any, bad: Mask) -> Images:
     """The images that are not bad, and those of the rows before `splits`, whose inputs are `old`, with these subs."""
     count = len(bad)
     kept, wanted = np.flatnonzero(~bad), splits[~bad[splits]]
@@ -226,7 +226,7 @@ def _with_rows_before(images: Images, old: Sequence[Any], splits: RowIndexes, be
     position[splits] = np.arange(count, count + len(splits))
     take: Any = pa.array(np.concatenate([kept, position[wanted]]))
     return replace(
-        _at(replace(images, inputs=()), np.concatenate([kept, wanted])),
+        at_rows(replace(images, inputs=()), np.concatenate([kept, wanted])),
         kinds=np.concatenate([images.kinds[kept], np.full(len(wanted), UPDATE_BEFORE, np.int8)]),
         subs=np.concatenate([images.subs[kept], befores[wanted]]),
         inputs=[pa.concat_arrays([after, before]).take(take) for after, before in zip(images.inputs, old, strict=True)],
@@ -236,7 +236,7 @@ def _with_rows_before(images: Images, old: Sequence[Any], splits: RowIndexes, be
     )
 
 
-def _at(images: Images, rows: RowIndexes) -> Images:
+def at_rows(images: Images, rows: RowIndexes) -> Images:
     """The images of some rows."""
     take: Any = pa.array(rows)
     return Images(
