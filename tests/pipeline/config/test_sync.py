@@ -144,7 +144,7 @@ def test_a_group_that_is_empty_and_a_source_without_schemas() -> None:
         ),
         ('kafka.bootstrap.servers: "h:1", ', "", ["4: sync.source.kafka: kafka.bootstrap.servers is missing"]),
         (f"{FORMAT}\n", "", ["3: sync.source.format: is missing"]),
-        ("debezium-json", "debezium-avro", ["5: sync.source.format: Input should be 'debezium-json', "]),
+        ("debezium-json", "debezium-xml", ["5: sync.source.format: Input should be 'debezium-json', "]),
         ("debezium-json", "debezium-unwrapped", ["5: sync.source.format: debezium-unwrapped does not go with sync"]),
         ("debezium-json", "row-kind", ["5: sync.source.format: row-kind does not go with sync, whose formats are"]),
         (
