@@ -1,7 +1,7 @@
 """`freshet run` of a database of twenty tables, killed (SIGKILL) at random and started again, over a real broker.
 
-Midway columns are added and widened. In the end each table equals its source: no row is lost or there twice, no value
-is NULL that was not.
+Midway columns are added and widened. In the end each table equals its source: no row is lost or there twice, and no
+value is NULL that was not.
 """
 
 from __future__ import annotations
