@@ -7,10 +7,12 @@ A range is over when what was reached is at or beyond its end:
 | a record | the offset behind it; a record at or beyond the end is not given |
 | the end of the partition | what the broker says: a marker of a transaction, or a compacted tail, may be last |
 
-Nothing else ends it: where nothing comes for the time allowed, `LogUnavailableError`; where the first offset is not in
-Kafka any more, `LogTruncatedError`, or the reader goes on at the first that is, and says how many it has passed over.
-Memory: what the client holds ahead is bounded (`QUEUE_BYTES`), and a batch is a part of that. Measured, 646-byte
-records with lz4: 2.3 µs of processor time each, the threads of the client included.
+Nothing else ends it: where nothing comes for the time allowed, `LogUnavailableError`; where an offset is not in Kafka
+any more, or the partition ends before the range and stays so (`ENDED_S`), `LogTruncatedError`, or the reader goes on at
+the first that is there, and says how many it has passed over.
+Memory: what the client holds ahead is bounded (`QUEUE_BYTES`, and what a fetch of 8 MiB unpacks to), and so is a batch
+(`BATCH_BYTES`, or one record). Measured, 646-byte records with lz4: 2.3 µs of processor time each, the threads of the
+client included.
 
 Source: docs/explanation/spark.md.
 """
@@ -34,6 +36,12 @@ from freshet.logstore.kafka.connection import LastError, made_client
 QUEUE_BYTES: Final = 64 << 20
 """What a consumer holds ahead, at most; a process reads one range at a time."""
 BATCH_RECORDS: Final = 16_384
+BATCH_BYTES: Final = 32 << 20
+_FIRST_RECORDS: Final = 1024
+"""Of a reader that has seen none: they may be large."""
+ENDED_S: Final = 30.0
+"""How long a partition that ends before the range may still grow. A new leader does not know at once which records all
+replicas have."""
 _POLL_S: Final = 0.05
 _FETCH: Final[Mapping[str, Any]] = {
     "fetch.message.max.bytes": 8 << 20,
@@ -83,6 +91,8 @@ class RangeProgress:
     reached: int
     passed_over: int = 0
     """Offsets that were not in Kafka any more."""
+    ended_at: int | None = None
+    """The end of the partition, where one was seen."""
 
 
 class RangeReader:
@@ -92,6 +102,7 @@ class RangeReader:
         """`settings` are those of librdkafka for the connection, and its `isolation.level`."""
         self._timeout_s = timeout_s
         self._takes_losses = takes_losses
+        self._records_max = _FIRST_RECORDS
         self._last_error = LastError(settings)
         self._known: set[str] = set()
         """Topics that the client knows."""
@@ -148,7 +159,7 @@ class RangeReader:
         while now:
             missing = sum(wanted[index][0].end - wanted[index][1].reached for index in now.values())
             # It returns when so many are there, or after the time: what cannot come is not waited for.
-            messages = self._consumer.consume(min(BATCH_RECORDS, missing), _POLL_S)
+            messages = self._consumer.consume(min(self._records_max, missing), _POLL_S)
             now_s = time.monotonic()
             has_progressed = False
             for place, part in _by_partition(messages, only).items():
@@ -160,20 +171,37 @@ class RangeReader:
                 before = progress.reached
                 records = self._taken(part, each, progress)
                 if records:
-                    yield index, _batch(records)
+                    for batch in self._batches(records):
+                        yield index, batch
                 has_progressed |= progress.reached > before
-                if progress.reached >= each.end:
-                    del now[place]
-                    if now:
-                        self._consumer.incremental_unassign([KafkaPartition(*place)])
+                self._end(place, wanted, now)
             if has_progressed:
                 heard_s = time.monotonic()  # what the caller did meanwhile does not count
-            elif now and now_s - heard_s > self._timeout_s:
+                self._last_error.last = None
+                continue
+            waited_s = now_s - heard_s
+            for place, index in list(now.items()):
+                each, progress = wanted[index]
+                if progress.ended_at == progress.reached and waited_s > min(ENDED_S, self._timeout_s):
+                    self._pass_over_the_rest(each, progress)
+                self._end(place, wanted, now)
+            if now and waited_s > self._timeout_s:
                 each, progress = wanted[next(iter(now.values()))]
                 raise LogUnavailableError(
                     f"{each}: nothing came for {self._timeout_s:.0f} s behind offset {progress.reached}"
                     f"{self._last_error.text()}; try again, or allow more time (kafkaConsumer.pollTimeoutMs)"
                 )
+
+    def _batches(self, records: list[Message]) -> Iterator[pa.RecordBatch]:
+        """Of limited size; what is asked for next follows the size of these."""
+        ends = np.fromiter(map(len, records), np.int64, len(records)).cumsum()
+        mean = int(ends[-1]) // len(records) + 1
+        self._records_max = max(1, min(BATCH_RECORDS, BATCH_BYTES // mean))
+        start, used = 0, 0
+        while start < len(records):
+            end = max(start + 1, int(np.searchsorted(ends, used + BATCH_BYTES, side="right")))
+            yield _batch(records[start:end])
+            start, used = end, int(ends[end - 1])
 
     def _taken(self, messages: list[Message], wanted: OffsetRange, progress: RangeProgress) -> list[Message]:
         """The records of the range among what came of its partition; says how far it is."""
@@ -192,11 +220,25 @@ class RangeReader:
 
     def _take_event(self, error: KafkaError, offset: int, wanted: OffsetRange, progress: RangeProgress) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
+            progress.ended_at = offset
             progress.reached = max(progress.reached, offset)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._pass_over(wanted, progress)
         elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and (error.fatal() or not error.retriable()):
             raise KafkaException(error)  # of the group, which nothing is asked of, a user may know nothing
+
+    def _end(
+        self,
+        place: tuple[str, int],
+        wanted: Sequence[tuple[OffsetRange, RangeProgress]],
+        now: dict[tuple[str, int], int],
+    ) -> None:
+        """Takes a range that is over out of `now`."""
+        each, progress = wanted[now[place]]
+        if progress.reached >= each.end:
+            del now[place]
+            if now:
+                self._consumer.incremental_unassign([KafkaPartition(*place)])
 
     def _refuse_errors(self, messages: list[Message]) -> None:
         """Raises where an event that is of no range says that nothing will come."""
@@ -205,10 +247,21 @@ class RangeReader:
             if error is not None and not message.topic():
                 self._take_event(error, -1, OffsetRange("", 0, 0, 0), RangeProgress(0))
 
-    def _pass_over(self, wanted: OffsetRange, progress: RangeProgress) -> None:
-        """The offset that was asked for is not there."""
+    def _pass_over_the_rest(self, wanted: OffsetRange, progress: RangeProgress) -> None:
+        """The partition has ended before the range for a while."""
+        _, high = self._watermarks(wanted)
+        progress.ended_at = None
+        if high < wanted.end:
+            self._pass_over(wanted, progress)
+
+    def _watermarks(self, wanted: OffsetRange) -> tuple[int, int]:
         partition = KafkaPartition(wanted.topic, wanted.partition)
         low, high = self._consumer.get_watermark_offsets(partition, timeout=self._timeout_s)
+        return low, high
+
+    def _pass_over(self, wanted: OffsetRange, progress: RangeProgress) -> None:
+        """The offset that was asked for is not there."""
+        low, high = self._watermarks(wanted)
         if not self._takes_losses:
             raise LogTruncatedError(
                 f"{wanted}: offset {progress.reached} is not in Kafka, which has {low} to {high}: records were "
@@ -219,6 +272,7 @@ class RangeReader:
         progress.passed_over += following - progress.reached
         progress.reached = following
         if following < wanted.end:
+            partition = KafkaPartition(wanted.topic, wanted.partition)
             self._consumer.incremental_unassign([partition])
             self._consumer.incremental_assign([KafkaPartition(wanted.topic, wanted.partition, following)])
 
