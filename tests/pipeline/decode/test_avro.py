@@ -17,7 +17,7 @@ from freshet.logstore.kafka import schema_registry
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.decode.avro.schemas import schemas_of
 from freshet.pipeline.decode.careful import CarefulReader
-from freshet.pipeline.decode.decoder import _state_of
+from freshet.pipeline.decode.decoder import block_decoder
 from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from tests.kit.schema_registry import SchemaRegistry
@@ -61,7 +61,7 @@ def fast_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: CarefulReader, record: Any) -> Any:
         raise AssertionError(f"the careful path reads {record}")
 
-    _state_of.cache_clear()
+    block_decoder.cache_clear()
     monkeypatch.setattr(CarefulReader, "read", refuse)
 
 

@@ -385,6 +385,19 @@ def test_metadata_and_computed_columns() -> None:
         assert found.texts(1) == [f"+I(1, 17, shop, public, orders, c, 2023-11-14 22:13:20.123000, {ORDERS}, 0, 0, 10)"]
 
 
+def test_a_field_that_is_called_as_a_computed_column_where_its_input_is_not() -> None:
+    """`dt` of all tables, and a table that has a `dt` of its own and no `created`, or another type of it."""
+    config = sync_config(computed_columns={"dt": "date_format(created, 'yyyy')"})
+    record = plain(ORDERS, {"id": 1, "dt": "2024-02-03", "created": "2023-01-01"})
+    for columns, expected in (
+        ({"id": "BIGINT", "dt": "STRING"}, "1, 2024-02-03"),
+        ({"id": "BIGINT", "dt": "DATE", "created": "DATE"}, "1, 2024-02-03, 2023-01-01"),
+        ({"id": "BIGINT", "dt": "STRING", "created": "DATE"}, "1, 2023, 2023-01-01"),
+    ):
+        found = run(many_plan(config, {ORDERS: schema_of(columns)}), [record])
+        assert found.texts(1) == [f"+I({expected})"]
+
+
 @pytest.mark.parametrize(
     ("format_name", "record", "expected"),
     [
@@ -402,8 +415,15 @@ def test_metadata_of_other_formats(format_name: str, record: Any, expected: str)
     assert run(plan, [record]).texts(1)[0].startswith(f"+I(1, 5, {expected})")
 
 
-def test_a_source_field_of_the_name_of_a_metadata_column_does_not_fill_it() -> None:
-    config = sync_config(metadata_columns={"n": "offset"})
+@pytest.mark.parametrize(
+    "columns", [{"metadata_columns": {"n": "offset"}}, {"computed_columns": {"n": "cast(0, BIGINT)"}}]
+)
+@pytest.mark.parametrize("section", [{}, {"schema": "infer"}])
+def test_a_source_field_of_the_name_of_a_column_of_the_file(columns: Any, section: Any) -> None:
+    """It does not fill the column, and is not new in each round."""
+    config = sync_config(**columns, **section)
     plan = many_plan(config, {ORDERS: schema_of({"id": "BIGINT", "n": "BIGINT"})})
-    found = run(plan, [plain(ORDERS, {"id": 1, "n": 17})])
-    assert found.texts(1) == ["+I(1, 0)"]
+    for record in (plain(ORDERS, {"id": 1, "n": 17}), typed(ORDERS, {"id": 1, "n": 17}, "id", "n")):
+        found = run(plan, [record])
+        assert not found.seen and found.texts(1) == ["+I(1, 0)"]
+        assert_counted(found, 1)

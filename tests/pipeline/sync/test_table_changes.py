@@ -130,6 +130,20 @@ def test_columns_of_the_file_come_once_their_input_is_there() -> None:
     assert changes({"id": "BIGINT"}, computed_columns={"y": "year(created)"}) == ["+y INT"]
 
 
+def test_a_field_of_the_name_of_a_column_of_the_file_is_no_second_column() -> None:
+    rule: dict[str, Any] = {"computed_columns": {"dt": "year(shipped)"}}
+    assert changes({"dt": "STRING", "shipped": "DATE"}, **rule) == ["+dt INT", "+shipped DATE"]
+    assert changes({"dt": "STRING"}, **rule) == ["+dt STRING"]
+
+
+def test_a_computed_column_becomes_wider_with_its_input() -> None:
+    rule: dict[str, Any] = {"computed_columns": {"half": "truncate(n, 10)"}}
+    schema = schema_of({"id": "BIGINT", "n": "INT", "half": "INT"})
+    for text, expected in (("BIGINT", ["n BIGINT", "half BIGINT"]), ("INT", []), ("SMALLINT", []), ("DOUBLE", [])):
+        found, _ = changes_of(schema, route(**rule), described({"id": "BIGINT", "n": text}))
+        assert [f"{each.name} {each.type}" for each in found] == expected  # type: ignore[union-attr]
+
+
 def test_a_key_is_widened_and_stays_not_null() -> None:
     found, passed = changes_of(schema_of({"id": "INT"}), route(), described({"id": "BIGINT", "a`": "INT"}))
     assert found == (ChangeType("id", "BIGINT"),) and passed == ("a`",)

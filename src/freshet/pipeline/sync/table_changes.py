@@ -74,19 +74,22 @@ def changes_of(
 ) -> tuple[tuple[SchemaChange, ...], tuple[str, ...]]:
     """The changes that the table needs, and the fields that cannot become columns."""
     changes: list[SchemaChange] = []
-    columns = {name: str(field.type) for name, field in schema.by_name.items()}
+    columns = {name: str(with_nullable(field.type, True)) for name, field in schema.by_name.items()}
     wanted = {name: text for name, text in described.columns.items() if is_column_name(name)}
+    own_names = route.metadata_columns.keys() | route.computed_columns.keys()
+    after = dict(columns)
     for name, text in wanted.items():
-        known = schema.by_name.get(name)
-        if known is None:
-            changes.append(AddColumn(name, text))
-        else:
-            held = str(with_nullable(known.type, True))
-            if described.is_typed and not takes(held, text) and takes(text, held):
-                changes.append(ChangeType(name, text))
-    for name, text in _own_columns(route, columns | wanted).items():
+        held = columns.get(name)
+        if held is None or (name not in own_names and described.is_typed and _is_wider(text, held)):
+            after[name] = text
+    for name, text in _own_columns(route, after).items():
+        if name not in columns or _is_wider(text, columns[name]):
+            after[name] = text
+    for name, text in after.items():
         if name not in columns:
             changes.append(AddColumn(name, text))
+        elif text != columns[name]:
+            changes.append(ChangeType(name, text))
     added = sum(isinstance(each, AddColumn) for each in changes)
     if added > NEW_COLUMNS_MAX:
         raise InvalidRequestError(
@@ -95,6 +98,10 @@ def changes_of(
             "freshet alter and start again"
         )
     return tuple(changes), tuple(name for name in described.columns if not is_column_name(name))
+
+
+def _is_wider(text: str, held: str) -> bool:
+    return not takes(held, text) and takes(text, held)
 
 
 def _own_columns(route: Route, columns: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableConfig
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.sync import LEDGER_KEY, MetadataColumn, SyncPipelineConfig
+from freshet.pipeline.decode.described_table import wider_type
 from freshet.pipeline.decode.plan import BucketPlan, ColumnPlan, DecodePlan
 from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.decode.source_table import PARTS, part_names
@@ -48,9 +49,8 @@ def plan_table(
 ) -> TableDecoding:
     """Plans the decoding for a target of this schema."""
     metadata = {name: kind for name, kind in route.metadata_columns.items() if name in schema.by_name}
-    computed = {
-        name: ComputedColumn.parse(text) for name, text in route.computed_columns.items() if name in schema.by_name
-    }
+    functions = {name: ComputedColumn.parse(text) for name, text in route.computed_columns.items()}
+    computed = {name: each for name, each in functions.items() if _is_computed(name, each, schema)}
     source = config.sync.source
     select = {name: _quoted(name) for name in schema.column_names if name not in metadata and name not in computed}
     times = []
@@ -69,11 +69,23 @@ def plan_table(
     member = _SOURCE_TIMES.get(source.format or "")
     columns = [_with_own(column, times, member, computed) for column in plan.columns]
     known = {name: str(with_nullable(schema.by_name[name].type, True)) for name in schema.column_names}
-    for name in (*metadata, *computed):
-        known.pop(name, None)
+    known |= dict.fromkeys((*metadata, *computed), "")  # a field of such a name fills nothing
     return TableDecoding(
         index, replace(plan, columns=tuple(columns)), {**known, **dict.fromkeys(passed_over - known.keys(), "")}
     )
+
+
+def _is_computed(name: str, computed: ComputedColumn, schema: TableSchema) -> bool:
+    """Whether a column is the computed one of its name: a source may have a field that is called so, and lack the input
+    or have another type."""
+    own, given = schema.by_name.get(name), schema.by_name.get(computed.column or "")
+    if own is None or (computed.column is not None and given is None):
+        return False
+    try:
+        result = computed.type_over(None if given is None else given.type)
+    except ValueError:
+        return False
+    return wider_type(str(with_nullable(result, True)), str(with_nullable(own.type, True))) is not None
 
 
 def nameless_plan(config: SyncPipelineConfig) -> DecodePlan:
