@@ -456,3 +456,42 @@ def test_a_driver_that_was_declared_dead_commits_nothing_twice(world: World, mon
         snapshots = [each for each in catalog.table(f"lake.{name}").snapshots() if each.commit_user == "shop"]
         appended = [each.commit_identifier for each in snapshots if each.commit_kind is CommitKind.APPEND]
         assert sorted(set(appended)) == sorted(appended), name
+
+
+def test_what_a_table_has_of_the_batch_that_it_was_set_apart_in_is_not_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = (world.table(name, {"id": "int", "n": "int"}) for name in ("a", "b"))
+    options = "{bucket: 2, merge-engine: aggregation, fields.n.aggregate-function: sum}"
+    world.rules = f"[{{from: '{world.db}.public.(.*)', to: 'lake.$1', options: {options}}}]"
+    world.send(a, a.upsert({"id": 1, "n": 1}))
+    world.send(b, b.upsert({"id": 1, "n": 1}))
+    world.run()
+    world.send(a, SourceTable(world.db, "public", "a", a.columns).upsert({"id": 1, "n": 10}))
+    commit, follow = TableCommit.commit, TableCommit.follow_schema
+
+    def dying(self: TableCommit, *arguments: Any) -> Any:
+        if "ledger" in self.table.name:
+            raise OSError("the driver dies")
+        return commit(self, *arguments)
+
+    def damaged(self: TableCommit, *, is_planned: bool) -> None:
+        if self.table.name == "lake.a":
+            raise CorruptDataError("a manifest is damaged")
+        follow(self, is_planned=is_planned)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "commit", dying)
+        with pytest.raises(PipelineFailedError):
+            world.run()
+    assert world.rows("a")[1]["n"] == 11
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "follow_schema", damaged)
+        world.run()
+        world.send(a, SourceTable(world.db, "public", "a", a.columns).upsert({"id": 1, "n": 100}))
+        world.run()
+    assert (world.ledger()["lake.a"]["state"], world.ledger()["lake.a"]["since_batch"]) == ("apart", 1)
+    (config,) = load_pipelines([world.file])
+    assert isinstance(config, SyncPipelineConfig)
+    resume_table(world.spark, config, "lake.a", anew=False)
+    assert world.rows("a")[1]["n"] == 111

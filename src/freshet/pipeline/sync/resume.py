@@ -111,7 +111,7 @@ def resume_table(spark: SparkSession, config: SyncPipelineConfig, name: str, *, 
             "not the checkpoint of this pipeline, or an older one"
         )
     run = _Resume(spark, config, name, ledger, row, takes_losses=anew)
-    result, table = run.write(number, ranges_between(row.since, ends))
+    result, table = run.write(number, ranges_between(_starts(spark, config, row), ends))
     done = replace(
         row,
         state=RESUMED,
@@ -124,6 +124,24 @@ def resume_table(spark: SparkSession, config: SyncPipelineConfig, name: str, *, 
     )
     write_rows(ledger, config.name, [done])
     return Resumed(name, number, result.read_count, result.row_count, result.dead_count)
+
+
+def _starts(spark: SparkSession, config: SyncPipelineConfig, row: LedgerRow) -> Offsets:
+    """Where its records have to be read from. The table may hold the batch that it was set apart in, whose driver died
+    before the ledger had it, or what an earlier try has committed: that is not read again."""
+    catalog = target_catalog(config)
+    if row.since_batch is None or not catalog.has_table(row.table_name):
+        return row.since
+    last = TableCommit(catalog.table(row.table_name), config.name).last_commit_of(config.name)
+    if last is None or last.identifier < row.since_batch:
+        return row.since
+    ends = ends_of_batch(open_checkpoint(spark, config.checkpoint), last.identifier, 0)
+    if ends is None:
+        raise InvalidRequestError(
+            f"table {row.table_name} holds batch {last.identifier}, and checkpoint {config.checkpoint} does not say "
+            f"any more where that ended: read the table anew with freshet resync FILE --table {row.table_name}"
+        )
+    return ends
 
 
 def ranges_between(starts: Offsets, ends: Mapping[str, Mapping[str, int]]) -> tuple[OffsetRange, ...]:
