@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 from freshet.logstore.kafka.java_options import java_client_option
@@ -61,10 +61,36 @@ def test_an_offset_that_is_not_there(cluster: MockKafka) -> None:
     assert not found and progress.passed_over == 10 and progress.reached == 1010
 
 
-def test_a_range_that_is_not_read_to_its_end_in_time(cluster: MockKafka) -> None:
-    """The topic ends before: nothing says that what is missing will not come."""
-    with pytest.raises(LogUnavailableError, match="nothing came for 1 s behind offset 200"):
-        values(reader(cluster, timeout_s=1), OffsetRange("t", 0, 150, 300))
+def test_a_partition_that_ends_before_the_range(cluster: MockKafka) -> None:
+    """It did not when the range was planned: what is missing will not come."""
+    wanted = OffsetRange("t", 0, 150, 300)
+    with pytest.raises(LogTruncatedError, match="offsets 150 to 300: offset 200 is not in Kafka, which has 0 to 200"):
+        values(reader(cluster, timeout_s=1), wanted)
+    found, progress = values(reader(cluster, takes_losses=True, timeout_s=1), wanted)
+    assert len(found) == 50 and progress.passed_over == 100 and progress.reached == 300
+
+
+def test_records_that_come_later_than_the_end_of_the_partition_was_seen(cluster: MockKafka) -> None:
+    """As from a new leader, which does not know at once which records all replicas have."""
+    own, progress, found = reader(cluster), RangeProgress(150), 0
+    for batch in own.read(OffsetRange("t", 0, 150, COUNT + 10), progress):
+        if not found:
+            late = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+            for number in range(10):
+                late.produce("t", f"v{COUNT + number}")
+            assert late.flush(30) == 0
+        found += batch.num_rows
+    assert found == 60 and progress.reached == COUNT + 10 and not progress.passed_over
+
+
+def test_what_was_heard_before_records_came_is_not_said(cluster: MockKafka) -> None:
+    own = reader(cluster, timeout_s=1)
+    with pytest.raises(LogUnavailableError, match="nothing came for 1 s behind offset 0"):
+        values(own, OffsetRange("t", 7, 0, 10))
+    values(own, OffsetRange("t", 0, 0, 10))
+    own._last_error.keep(KafkaError(KafkaError._TRANSPORT, "refused"))
+    values(own, OffsetRange("t", 0, 10, 20))
+    assert own._last_error.heard() is None
 
 
 def test_brokers_that_are_gone(cluster: MockKafka) -> None:
@@ -86,6 +112,7 @@ def test_brokers_that_are_gone(cluster: MockKafka) -> None:
         ({"kafka.max.partition.fetch.bytes": "1", "kafka.receive.buffer.bytes": "-1"}, None),
         ({"kafka.interceptor.classes": "x.Y"}, "kafka.interceptor.classes"),
         ({"kafka.ssl.truststore.location": "/t.jks"}, "kafka.ssl.truststore.location"),
+        ({"kafka.ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}, "kafka.ssl.cipher.suites"),
         ({"kafka.ssl.truststore.password": "p"}, "kafka.ssl.truststore.password"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "kafka.sasl.mechanism = GSSAPI"),
     ],

@@ -1,7 +1,7 @@
 """Options of the Java client, which Spark's Kafka source takes, as settings of librdkafka.
 
 Those that say how to connect (`kafka.security.protocol`, `kafka.sasl.jaas.config`, …) are translated, as far as
-librdkafka has a word for them.
+librdkafka has a word for them. `ssl.cipher.suites` are Java's names, of which OpenSSL takes only some here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ PREFIX: Final = "kafka."
 """Options of Spark's source that begin so belong to the client."""
 
 _SAME: Final[tuple[str, ...]] = (
-    "bootstrap.servers", "security.protocol", "client.id", "client.dns.lookup", "ssl.cipher.suites",
-    "sasl.kerberos.service.name",
+    "bootstrap.servers", "security.protocol", "client.id", "client.dns.lookup", "sasl.kerberos.service.name",
 )  # fmt: skip
 _PEM_FILES: Final[Mapping[str, str]] = {"ssl.truststore": "ssl.ca.location", "ssl.keystore": "ssl.keystore.location"}
 

@@ -7,8 +7,9 @@ A range is over when what was reached is at or beyond its end:
 | a record | the offset behind it; a record at or beyond the end is not given |
 | the end of the partition | what the broker says: a marker of a transaction, or a compacted tail, may be last |
 
-Nothing else ends it: where nothing comes for the time allowed, `LogUnavailableError`; where the first offset is not in
-Kafka any more, `LogTruncatedError`, or the reader goes on at the first that is, and says how many it has passed over.
+Nothing else ends it: where nothing comes for the time allowed, `LogUnavailableError`; where an offset is not in Kafka
+any more, or the partition ends before the range and stays so (`ENDED_S`), `LogTruncatedError`, or the reader goes on at
+the first that is there, and says how many it has passed over.
 Memory: what the client holds ahead is bounded (`QUEUE_BYTES`), and a batch is a part of that. Measured, 646-byte
 records with lz4: 2.3 µs of processor time each, the threads of the client included.
 
@@ -34,6 +35,9 @@ from freshet.logstore.kafka.connection import LastError, made_client
 QUEUE_BYTES: Final = 64 << 20
 """What a consumer holds ahead, at most; a process reads one range at a time."""
 BATCH_RECORDS: Final = 16_384
+ENDED_S: Final = 30.0
+"""How long a partition that ends before the range may still grow. A new leader does not know at once which records all
+replicas have."""
 _POLL_S: Final = 0.05
 _FETCH: Final[Mapping[str, Any]] = {
     "fetch.message.max.bytes": 8 << 20,
@@ -83,6 +87,8 @@ class RangeProgress:
     reached: int
     passed_over: int = 0
     """Offsets that were not in Kafka any more."""
+    ended_at: int | None = None
+    """The end of the partition, where one was seen."""
 
 
 class RangeReader:
@@ -131,6 +137,9 @@ class RangeReader:
                 yield _batch(records)
             if progress.reached > before:
                 heard_s = time.monotonic()  # what the caller did meanwhile does not count
+                self._last_error.last = None
+            elif progress.ended_at == before and now_s - heard_s > min(ENDED_S, self._timeout_s):
+                self._pass_over_the_rest(wanted, progress)
             elif now_s - heard_s > self._timeout_s:
                 raise LogUnavailableError(
                     f"{wanted}: nothing came for {self._timeout_s:.0f} s behind offset {progress.reached}"
@@ -154,16 +163,28 @@ class RangeReader:
 
     def _take_event(self, error: KafkaError, offset: int, wanted: OffsetRange, progress: RangeProgress) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
+            progress.ended_at = offset
             progress.reached = max(progress.reached, offset)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._pass_over(wanted, progress)
         elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and (error.fatal() or not error.retriable()):
             raise KafkaException(error)  # of the group, which nothing is asked of, a user may know nothing
 
-    def _pass_over(self, wanted: OffsetRange, progress: RangeProgress) -> None:
-        """The offset that was asked for is not there."""
+    def _pass_over_the_rest(self, wanted: OffsetRange, progress: RangeProgress) -> None:
+        """The partition has ended before the range for a while."""
+        _, high = self._watermarks(wanted)
+        progress.ended_at = None
+        if high < wanted.end:
+            self._pass_over(wanted, progress)
+
+    def _watermarks(self, wanted: OffsetRange) -> tuple[int, int]:
         partition = KafkaPartition(wanted.topic, wanted.partition)
         low, high = self._consumer.get_watermark_offsets(partition, timeout=self._timeout_s)
+        return low, high
+
+    def _pass_over(self, wanted: OffsetRange, progress: RangeProgress) -> None:
+        """The offset that was asked for is not there."""
+        low, high = self._watermarks(wanted)
         if not self._takes_losses:
             raise LogTruncatedError(
                 f"{wanted}: offset {progress.reached} is not in Kafka, which has {low} to {high}: records were "
