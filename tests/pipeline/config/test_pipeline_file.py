@@ -385,6 +385,22 @@ def test_records_that_only_spark_can_read(tmp_path: Path) -> None:
     assert "sources.1.read: belongs to Kafka" in problem
 
 
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ("{files: {path: /in}, format: json}", "sources.1 is files"),
+        ("{kafka: *k, format: json, read: spark}", "sources.1 says read: spark"),
+        ("{kafka: {<<: *k, kafka.interceptor.classes: x.Y}, format: json}", "kafka.interceptor.classes is an option"),
+    ],
+)
+def test_all_sources_are_read_in_one_way(other: str, why: str) -> None:
+    """One that the workers are to read, beside one that Spark reads."""
+    own = GOOD.replace("kafka: {", "kafka: &k {").replace("    format:", "    read: python\n    format:")
+    (problem,) = problems(own.replace("table:\n", f"  - {other}\ntable:\n"))
+    assert "sources.0.read: read: python cannot be: " in problem and why in problem
+    assert "all sources of a file are read in one way" in problem
+
+
 def warnings_of(text: str, tmp_path: Path) -> list[str]:
     return list(warnings(read(text, tmp_path)))
 

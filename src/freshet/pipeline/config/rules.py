@@ -315,7 +315,7 @@ def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> 
         yield Problem((*key_path, "format"), "is missing")
     if source.kafka is not None:
         yield from _kafka(revealed(source.kafka), (*key_path, "kafka"))
-        yield from _read(source, revealed(source.kafka), (*key_path, "read"))
+        yield from _read(config, source, (*key_path, "read"))
     if source.files is not None:
         if "read" in source.model_fields_set:
             yield Problem((*key_path, "read"), "belongs to Kafka; files are read by Spark")
@@ -373,11 +373,28 @@ def _location(text: str, key_path: KeyPath) -> Iterator[Problem]:
         yield Problem(key_path, f"{text!r} is no folder; write a path or a URI, such as file:///data/…")
 
 
-def _read(source: SourceConfig, options: Mapping[str, str], key_path: KeyPath) -> Iterator[Problem]:
+def _read(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
     """What keeps the workers from reading the records themselves, where they are to."""
-    reason = why_spark_reads(source.select, options)
-    if source.read == "python" and reason is not None:
+    if source.read != "python":
+        return
+    reason = why_spark_reads(source.select, revealed(source.kafka or {}))
+    if reason is None:
+        others = (_why_other(index, each) for index, each in enumerate(config.sources) if each is not source)
+        reason = next(filter(None, others), None)
+    if reason is not None:
         yield Problem(key_path, f"read: python cannot be: {reason}; write read: auto, with which Spark reads them")
+
+
+def _why_other(index: int, source: SourceConfig) -> str | None:
+    """Why another source is read by Spark, and with it all of the file; None where it is not."""
+    if source.kafka is None:
+        reason: str | None = "is files"
+    elif source.read == "spark":
+        reason = "says read: spark"
+    else:
+        reason = why_spark_reads(source.select, revealed(source.kafka))
+        reason = None if reason is None else f"cannot be read otherwise ({reason})"
+    return None if reason is None else f"sources.{index} {reason}, and all sources of a file are read in one way"
 
 
 def why_spark_reads(select: Mapping[str, str], options: Mapping[str, str]) -> str | None:
