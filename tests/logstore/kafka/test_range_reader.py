@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
+from freshet.logstore.kafka import range_reader
 from freshet.logstore.kafka.java_options import java_client_option
 from freshet.logstore.kafka.range_reader import RECORD_SCHEMA, OffsetRange, RangeProgress, RangeReader
 from tests.kit.mock_kafka import MockKafka, mock_kafka
@@ -51,6 +52,23 @@ def test_ranges_one_after_the_other(cluster: MockKafka) -> None:
         assert found == [f"v{number}".encode() for number in range(start, end)]
         assert progress.reached >= end and not progress.passed_over
     own.close()
+
+
+def test_batches_are_bounded_by_bytes(cluster: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch that unpacks to much more, and one record larger than a batch may be."""
+    monkeypatch.setattr(range_reader, "BATCH_BYTES", 1 << 20)
+    sizes = [100_000] * 40 + [0] * 10 + [900_000] * 3 + [10] * 50
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 50, "compression.type": "lz4"})
+    for size in sizes:
+        producer.produce("t", b"x" * size)
+    producer.produce("t", None)
+    assert producer.flush(30) == 0
+    own, progress = reader(cluster), RangeProgress(COUNT)
+    batches = list(own.read(OffsetRange("t", 0, COUNT, COUNT + len(sizes) + 1), progress))
+    found = [value for batch in batches for value in batch.column("value").to_pylist()]
+    assert [None if value is None else len(value) for value in found] == [*sizes, None]
+    assert all(batch.num_rows == 1 or batch.column("value").nbytes < (1 << 20) + 4096 for batch in batches)
+    assert len(batches) < 20
 
 
 def test_an_offset_that_is_not_there(cluster: MockKafka) -> None:

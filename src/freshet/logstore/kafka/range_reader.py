@@ -10,8 +10,9 @@ A range is over when what was reached is at or beyond its end:
 Nothing else ends it: where nothing comes for the time allowed, `LogUnavailableError`; where an offset is not in Kafka
 any more, or the partition ends before the range and stays so (`ENDED_S`), `LogTruncatedError`, or the reader goes on at
 the first that is there, and says how many it has passed over.
-Memory: what the client holds ahead is bounded (`QUEUE_BYTES`), and a batch is a part of that. Measured, 646-byte
-records with lz4: 2.3 µs of processor time each, the threads of the client included.
+Memory: what the client holds ahead is bounded (`QUEUE_BYTES`, and what a fetch of 8 MiB unpacks to), and so is a batch
+(`BATCH_BYTES`, or one record). Measured, 646-byte records with lz4: 2.3 µs of processor time each, the threads of the
+client included.
 
 Source: docs/explanation/spark.md.
 """
@@ -35,6 +36,9 @@ from freshet.logstore.kafka.connection import LastError, made_client
 QUEUE_BYTES: Final = 64 << 20
 """What a consumer holds ahead, at most; a process reads one range at a time."""
 BATCH_RECORDS: Final = 16_384
+BATCH_BYTES: Final = 32 << 20
+_FIRST_RECORDS: Final = 1024
+"""Of a reader that has seen none: they may be large."""
 ENDED_S: Final = 30.0
 """How long a partition that ends before the range may still grow. A new leader does not know at once which records all
 replicas have."""
@@ -98,6 +102,7 @@ class RangeReader:
         """`settings` are those of librdkafka for the connection, and its `isolation.level`."""
         self._timeout_s = timeout_s
         self._takes_losses = takes_losses
+        self._records_max = _FIRST_RECORDS
         self._last_error = LastError(settings)
         own = {"error_cb": self._last_error.keep}
         self._consumer = made_client(Consumer, {**_FETCH, **settings, **_NOT_OURS, **own})
@@ -129,12 +134,12 @@ class RangeReader:
         heard_s = time.monotonic()
         while progress.reached < wanted.end:
             # It returns when so many are there, or after the time: what cannot come is not waited for.
-            messages = self._consumer.consume(min(BATCH_RECORDS, wanted.end - progress.reached), _POLL_S)
+            messages = self._consumer.consume(min(self._records_max, wanted.end - progress.reached), _POLL_S)
             now_s = time.monotonic()
             before = progress.reached
             records = self._taken(messages, wanted, progress)
             if records:
-                yield _batch(records)
+                yield from self._batches(records)
             if progress.reached > before:
                 heard_s = time.monotonic()  # what the caller did meanwhile does not count
                 self._last_error.last = None
@@ -145,6 +150,17 @@ class RangeReader:
                     f"{wanted}: nothing came for {self._timeout_s:.0f} s behind offset {progress.reached}"
                     f"{self._last_error.text()}; try again, or allow more time (kafkaConsumer.pollTimeoutMs)"
                 )
+
+    def _batches(self, records: list[Message]) -> Iterator[pa.RecordBatch]:
+        """Of limited size; what is asked for next follows the size of these."""
+        ends = np.fromiter(map(len, records), np.int64, len(records)).cumsum()
+        mean = int(ends[-1]) // len(records) + 1
+        self._records_max = max(1, min(BATCH_RECORDS, BATCH_BYTES // mean))
+        start, used = 0, 0
+        while start < len(records):
+            end = max(start + 1, int(np.searchsorted(ends, used + BATCH_BYTES, side="right")))
+            yield _batch(records[start:end])
+            start, used = end, int(ends[end - 1])
 
     def _taken(self, messages: list[Message], wanted: OffsetRange, progress: RangeProgress) -> list[Message]:
         """The records of the range among what came; says how far it is."""
