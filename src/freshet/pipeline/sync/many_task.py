@@ -1,4 +1,4 @@
-"""One task of a batch of many tables: packed outcomes in, the files of each table written, a result for each.
+"""One task of a batch of many tables: packed outcomes in, the files of each table written, the results of all as one.
 
 Of each table what arrives is gathered as in `bucket_task`, which writes it; the tables are written one after the other.
 An error that would come again is a result with the number of its table, so that the driver knows which one failed.
@@ -18,7 +18,7 @@ from freshet.pipeline.batch.bucket_task import Arrived, BucketTask, forget_garba
 from freshet.pipeline.batch.gathered_rows import MEMORY_BYTES
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.packed_rows import PACKED
-from freshet.pipeline.batch.task_result import encode_error, encode_result
+from freshet.pipeline.batch.task_result import encode_error, encode_results
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ReportedError
 from freshet.storage.exceptions import RetryableError
 
@@ -41,7 +41,7 @@ class ManyTask:
     tables: Mapping[int, TableTask]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Takes the packed outcomes of one Spark partition, gives a result for each table that has any."""
+        """Takes the packed outcomes of one Spark partition, gives the results of the tables that have any, as one."""
         clock = LapClock()
         memory_bytes = max(_MEMORY_BYTES_MIN, MEMORY_BYTES // max(1, len(self.tables) - 1))
         with ExitStack() as stack:
@@ -57,8 +57,9 @@ class ManyTask:
                         outcomes = ipc.read_record_batch(value.as_buffer(), self.tables[number].schema)
                         arrived[number].add(outcomes)
                 clock.lap("receive")
+                results = []
                 for number, each in sorted(arrived.items()):
-                    yield encode_result(self.tables[number].task.finish(each, clock))
+                    results.append(self.tables[number].task.finish(each, clock))
                     clock = LapClock()
                     each.close()
             except RetryableError:
@@ -66,4 +67,6 @@ class ManyTask:
             except (ReportedError, *REPEATING_ERRORS) as error:
                 yield encode_error(error, number)
                 return
+        if results:
+            yield encode_results(results)
         forget_garbage()
