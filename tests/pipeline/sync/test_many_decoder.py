@@ -427,3 +427,26 @@ def test_a_source_field_of_the_name_of_a_column_of_the_file(columns: Any, sectio
         found = run(plan, [record])
         assert not found.seen and found.texts(1) == ["+I(1, 0)"]
         assert_counted(found, 1)
+
+
+def test_a_new_field_of_a_schema_in_an_odd_form(config: Any) -> None:
+    """With blanks, or the payload first: no prefix of the value is a schema."""
+    plan = many_plan(config, KNOWN)
+    record = typed(ORDERS, {"id": 1, "n": 1, "note": "x"}, "id", "n", "note")
+    assert isinstance(record.value, bytes)
+    document = json.loads(record.value)
+    for value in (json.dumps(document), json.dumps({"payload": document["payload"], "schema": document["schema"]})):
+        found = run(plan, [replace(record, value=value.encode())])
+        assert {table: dict(each.columns) for table, each in found.seen.items()} == {ORDERS: {"note": "STRING"}}
+
+
+def test_a_new_field_of_canal_in_the_middle_of_a_block() -> None:
+    def message(number: int, **more: str) -> Record:
+        types = {"id": "bigint", "n": "int", **dict.fromkeys(more, "varchar(9)")}
+        row = {"id": str(number), "n": "1", **more}
+        body = {"type": "INSERT", "database": "shop", "table": "orders", "data": [row], "mysqlType": types}
+        return Record(body, {}, topic="t")
+
+    orders = SourceTable("shop", "", "orders")
+    found = run(plan_of(orders, "canal-json"), [message(1), message(2, note="x"), message(3)])
+    assert {table: dict(each.columns) for table, each in found.seen.items()} == {str(orders): {"note": "STRING"}}

@@ -203,7 +203,7 @@ class ManyDecoder:
             for outcomes in block_decoder(decoding.plan).decode(piece, counts):
                 if not stream.seen:
                     yield from self._packed(decoding.index, outcomes)
-        if self.plan.follows_fields and self.plan.guesses:
+        if self.plan.follows_fields:
             self._look_at_notes(part, table, decoding, before, stream)
 
     # --- what is new --------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class ManyDecoder:
                 continue
             prefix = next((each for each in known if first.startswith(each)), None) or schema_prefix(first)
             if prefix is None or len(known) >= SCHEMAS_MAX:
-                return  # an odd form: its fields are known by name alone
+                return  # an odd form: `_look_at_notes` finds its new fields
             if prefix not in known:
                 (record,) = raw_records.each_of(part, left[:1])
                 described = describe_record(self.plan.ledger.format, record, raw_records.where(part, int(left[0])))
@@ -261,7 +261,8 @@ class ManyDecoder:
     def _look_at_notes(
         self, part: Any, table: SourceTable, decoding: TableDecoding, before: Mapping[str, int], stream: _Stream
     ) -> None:
-        """Fields that nothing reads, of records without a schema: their types are guessed."""
+        """Fields that nothing reads, though no schema of the block has said so: of records without one, whose types are
+        guessed, or whose schema was not looked at (`_look_at_samples`, an odd form)."""
         notes = stream.counts.notes
         names = [
             note.removeprefix(UNKNOWN_NOTE)
@@ -274,7 +275,9 @@ class ManyDecoder:
             has_name: Any = pc.match_substring(part.column(raw_records.VALUE).cast(pa.large_binary()), f'"{name}"')
             chosen = np.flatnonzero(has_name.fill_null(False).to_numpy(zero_copy_only=False))
             described = describe_records(self.plan.ledger.format, _records(part, chosen[:SAMPLE]))
-            news = None if described is None else _news(described, decoding)
+            if described is None or not (described.is_typed or self.plan.guesses):
+                continue
+            news = _news(described, decoding)
             if news is not None:
                 stream.note(table, news)
 
