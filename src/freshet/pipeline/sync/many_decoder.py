@@ -48,6 +48,7 @@ NO_TABLE: Final = 0
 SAMPLE: Final = 200
 """Records of a new table that one decoder looks at: each takes 20 µs by the careful path."""
 _SAMPLE_OF_BLOCK: Final = 20
+_TYPED_SAMPLE: Final = 3
 SCHEMAS_MAX: Final = 64
 LEFT: Final = "left to the pipeline"
 HELD: Final = "held back, its table is set apart"
@@ -264,6 +265,7 @@ class ManyDecoder:
         """Fields that nothing reads, though no schema of the block has said so: of records without one, whose types are
         guessed, or whose schema was not looked at (`_look_at_samples`, an odd form)."""
         notes = stream.counts.notes
+        count = SAMPLE if self.plan.guesses else _TYPED_SAMPLE
         names = [
             note.removeprefix(UNKNOWN_NOTE)
             for note, count in notes.items()
@@ -274,7 +276,7 @@ class ManyDecoder:
                 continue
             has_name: Any = pc.match_substring(part.column(raw_records.VALUE).cast(pa.large_binary()), f'"{name}"')
             chosen = np.flatnonzero(has_name.fill_null(False).to_numpy(zero_copy_only=False))
-            described = describe_records(self.plan.ledger.format, _records(part, chosen[:SAMPLE]))
+            described = describe_records(self.plan.ledger.format, _records(part, chosen[:count]))
             if described is None or not (described.is_typed or self.plan.guesses):
                 continue
             news = _news(described, decoding)
