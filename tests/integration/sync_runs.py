@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ from freshet.pipeline.sync.resume import resume_table
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.model.snapshot import CommitKind
 from tests.kit.kafka_broker import any_broker
+from tests.kit.schema_registry import SchemaRegistry
 from tests.kit.source_database import Row, SourceTable
+from tests.pipeline.avro_records import AvroTopic, avro_change, decimal, envelope_of, optional, record_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -49,6 +52,8 @@ class World:
         self.tables: dict[str, SourceTable] = {}
         self.progress: list[Progress] = []
         self.read = "spark"
+        self.format = "debezium-json"
+        self.source = ""
         self.rules = f"[{{from: '{self.db}.public.(.*)', to: 'lake.$1', options: {{bucket: 2}}}}]"
         self.more = ""
 
@@ -73,8 +78,9 @@ sync:
   source:
     kafka: {{kafka.bootstrap.servers: '{self.broker.bootstrap_servers}', subscribePattern: '{self.db}[.].*',
              startingOffsets: earliest, kafka.metadata.max.age.ms: 500}}
-    format: debezium-json
+    format: {self.format}
     read: {self.read}
+    {self.source}
   tables: {self.rules}
 {self.more}
 warehouse: {self.folder / "w"}
@@ -495,3 +501,34 @@ def test_what_a_table_has_of_the_batch_that_it_was_set_apart_in_is_not_read_agai
     assert isinstance(config, SyncPipelineConfig)
     resume_table(world.spark, config, "lake.a", anew=False)
     assert world.rows("a")[1]["n"] == 111
+
+
+@pytest.mark.parametrize("read", ["spark", "python"])
+def test_records_in_avro(world: World, read: str) -> None:
+    with SchemaRegistry() as registry:
+        world.read, world.format, world.source = read, "debezium-avro", f"schema_registry: {{url: '{registry.url}'}}"
+        tables = [SourceTable(world.db, "public", name, {"id": "bigint", "n": "bigint"}) for name in ("a", "b")]
+        world.tables = {table.name: table for table in tables}
+        for table in tables:
+            world.broker.create_topic(table.topic, kafka_partitions=2)
+
+        def send(table: SourceTable, row: Row, schema: Any) -> None:
+            values = AvroTopic(registry, envelope_of(schema), f"{table.topic}-value")
+            keys = AvroTopic(registry, record_of({"id": "long"}, "Key"), f"{table.topic}-key")
+            op = "u" if row["id"] in table.rows else "c"
+            table.upsert(row)
+            datum = avro_change(op, None, row, db=table.db, schema="public", table=table.name)
+            world.send(table, [(keys.value({"id": row["id"]}), values.value(datum))])
+
+        plain = {"id": "long", "n": optional("long")}
+        for table in tables:
+            for number in range(5):
+                send(table, {"id": number, "n": number}, plain)
+        world.run()
+        world.assert_equal()
+        tables[0].add_column("total", "text")
+        send(tables[0], {"id": 1, "n": 7, "total": Decimal("1.50")}, {**plain, "total": optional(decimal(2, 9))})
+        send(tables[1], {"id": 1, "n": 8}, plain)
+        (progress,) = world.run()
+        world.assert_equal()
+        assert any("new total DECIMAL(9, 2)" in text for text in progress.report.table_events)

@@ -14,7 +14,7 @@ from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.options import CoreOptions, check_option_keys
 
-FORMATS: Final = ("debezium-json", "canal-json", "maxwell-json", "json")
+FORMATS: Final = ("debezium-json", "debezium-avro", "canal-json", "maxwell-json", "json")
 _NOT_HERE: Final = {
     "on_unknown_field": "schema_evolution decides what becomes of new fields",
     "only": "the rules under tables decide which tables are read",

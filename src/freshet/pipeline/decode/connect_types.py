@@ -44,6 +44,11 @@ _NAMED: Final = {
 _DECIMAL: Final = f"{_CONNECT}Decimal"
 
 
+def sql_type_of_name(name: str) -> str | None:
+    """The type that a name of Connect's or Debezium's says; None where it says none."""
+    return _NAMED.get(name)
+
+
 def sql_type_of_field(field: Mapping[str, JsonValue]) -> str:
     """The type of a field or of the items of an array: a JSON object of a Connect schema."""
     name = field.get("name")

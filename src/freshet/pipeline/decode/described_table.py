@@ -4,6 +4,7 @@
 |---|---|---|
 | Debezium's, with a schema | of the fields of `after` (`connect_types`) | the fields of the record's key |
 | canal-json | `mysqlType` (`mysql_types`) | `pkNames` |
+| debezium-avro | of the writer schema | of the schema of the record's key |
 | any other | guessed from values | the record's key; `primary_key_columns` of Maxwell |
 
 A guess makes whole numbers BIGINT, true and false BOOLEAN, all else STRING: it cannot know decimals and times. A field
@@ -14,17 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from freshet._lazy import LazyModule
 from freshet.pipeline.config.formats import Format
 from freshet.pipeline.decode.change import RawRecord, changes_of, key_image, key_object, parsed
 from freshet.pipeline.decode.connect_types import sql_type_of_field
 from freshet.pipeline.decode.json_value import BOOL, INT, JsonValue, kind_of
 from freshet.pipeline.decode.mysql_types import sql_type_of_mysql
+from freshet.pipeline.decode.plan import RegistrySettings
 from freshet.pipeline.decode.reading import read_record
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.table import possible_loss
+
+if TYPE_CHECKING:
+    from freshet.pipeline.decode.avro import source_tables as _avro
+else:
+    _avro = LazyModule("freshet.pipeline.decode.avro.source_tables")
 
 BIGINT, BOOLEAN, STRING = "BIGINT", "BOOLEAN", "STRING"
 _KEY_PREFIX: Final = "pk."
@@ -88,11 +96,16 @@ def takes(wider: str, narrower: str) -> bool:
     return _kind(first) == _kind(second) and possible_loss(second, first) is None
 
 
-def describe_record(format_name: Format, record: RawRecord, where: str) -> DescribedTable:
+def describe_record(
+    format_name: Format, record: RawRecord, where: str, registry: RegistrySettings | None = None
+) -> DescribedTable:
     """What one record says; nothing where it is no change."""
     nothing = DescribedTable({}, (), False, where)
     if record.value is None:
         return nothing
+    if registry is not None:
+        described = _avro.described_avro(record, registry)
+        return nothing if described is None else DescribedTable(*described, True, where)
     try:
         top = parsed(record.value)
     except ValueError:
@@ -113,11 +126,13 @@ def describe_record(format_name: Format, record: RawRecord, where: str) -> Descr
     return DescribedTable(guessed, keys, False, where)
 
 
-def describe_records(format_name: Format, records: Iterable[tuple[RawRecord, str]]) -> DescribedTable | None:
+def describe_records(
+    format_name: Format, records: Iterable[tuple[RawRecord, str]], registry: RegistrySettings | None = None
+) -> DescribedTable | None:
     """What several records say together; None where none of them says anything."""
     whole: DescribedTable | None = None
     for record, where in records:
-        found = describe_record(format_name, record, where)
+        found = describe_record(format_name, record, where, registry)
         if not found.is_empty:
             whole = found if whole is None else whole.joined(found)
     return whole

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from freshet.pipeline.batch.packed_rows import PackRule, packed_value
 from freshet.pipeline.config.sync import SyncConfig
 from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode.avro.wire import HEAD_BYTES
 from freshet.pipeline.decode.careful import UNKNOWN_NOTE
 from freshet.pipeline.decode.change import Dead, Skipped
 from freshet.pipeline.decode.decoder import Counts, block_decoder, blocks_of, without_gc
@@ -157,7 +158,7 @@ class ManyDecoder:
         format_name = self.plan.ledger.format
         more: dict[SourceTable, list[int]] = {}
         for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
-            reading = read_record(format_name, record)
+            reading = read_record(format_name, record, registry=self.plan.ledger.registry)
             table = None if isinstance(reading, Skipped) else table_of(reading.source, part_names(format_name))
             if table is not None:
                 more.setdefault(table, []).append(index)
@@ -200,11 +201,11 @@ class ManyDecoder:
             counts.read += part.num_rows
             return
         before = dict(counts.notes)
-        for piece in blocks_of(part, len(decoding.plan.fields)):
+        for piece in blocks_of(part, 1 if decoding.plan.is_avro else len(decoding.plan.fields)):
             for outcomes in block_decoder(decoding.plan).decode(piece, counts):
                 if not stream.seen:
                     yield from self._packed(decoding.index, outcomes)
-        if self.plan.follows_fields:
+        if self.plan.follows_fields and not decoding.plan.is_avro:
             self._look_at_notes(part, table, decoding, before, stream)
 
     # --- what is new --------------------------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ class ManyDecoder:
             return
         sample = indexes[:: -(-len(indexes) // _SAMPLE_OF_BLOCK)]
         stream.looked_at[table] += len(sample)
-        described = describe_records(self.plan.ledger.format, _records(block, sample))
+        described = self._described(_records(block, sample))
         if described is None:
             described = DescribedTable({}, (), False, raw_records.where(block, int(indexes[0])))
         stream.note(table, described)
@@ -226,6 +227,9 @@ class ManyDecoder:
         """The schemas that records bring: each is looked at once per process and plan."""
         if self.plan.ledger.format == "canal-json":
             self._look_at_samples(part, table, decoding, stream)
+            return
+        if self.plan.ledger.is_avro:
+            self._look_at_ids(part, table, decoding, stream, shared)
             return
         values = part.column(raw_records.VALUE)
         # What is passed over changes `known` alone.
@@ -243,7 +247,7 @@ class ManyDecoder:
                 return  # an odd form: `_look_at_notes` finds its new fields
             if prefix not in known:
                 (record,) = raw_records.each_of(part, left[:1])
-                described = describe_record(self.plan.ledger.format, record, raw_records.where(part, int(left[0])))
+                described = self._described_one(record, raw_records.where(part, int(left[0])))
                 known[prefix] = _news(described, decoding)
             news = known[prefix]
             if news is not None:
@@ -251,11 +255,32 @@ class ManyDecoder:
             others = np.flatnonzero(~pc.starts_with(values, pattern=prefix).to_numpy(zero_copy_only=False))
             left, values = left[others], values.take(pa.array(others))
 
+    def _look_at_ids(
+        self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared
+    ) -> None:
+        """The writer schemas of records in Avro, by the ids in front of them."""
+        known = shared.prefixes.setdefault((table, decoding.plan, tuple(decoding.known.items())), {})
+        heads = pc.binary_slice(part.column(raw_records.VALUE), 0, HEAD_BYTES).dictionary_encode()
+        for code, head in enumerate(heads.dictionary.to_pylist()):
+            if head not in known:
+                first = pc.index(heads.indices, code).as_py()
+                (record,) = raw_records.each_of(part, np.array([first]))
+                known[head] = _news(self._described_one(record, raw_records.where(part, first)), decoding)
+            news = known[head]
+            if news is not None:
+                stream.note(table, news)
+
+    def _described(self, records: Iterable[tuple[Any, str]]) -> DescribedTable | None:
+        return describe_records(self.plan.ledger.format, records, self.plan.ledger.registry)
+
+    def _described_one(self, record: Any, where: str) -> DescribedTable:
+        return describe_record(self.plan.ledger.format, record, where, self.plan.ledger.registry)
+
     def _look_at_samples(self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream) -> None:
         """Messages that bring their types, each in its own order: by their first and last of a block."""
         ends = sorted({0, part.num_rows - 1})
         for record, where in _records(part, np.array(ends)):
-            news = _news(describe_record(self.plan.ledger.format, record, where), decoding)
+            news = _news(self._described_one(record, where), decoding)
             if news is not None:
                 stream.note(table, news)
 
@@ -276,7 +301,7 @@ class ManyDecoder:
                 continue
             has_name: Any = pc.match_substring(part.column(raw_records.VALUE).cast(pa.large_binary()), f'"{name}"')
             chosen = np.flatnonzero(has_name.fill_null(False).to_numpy(zero_copy_only=False))
-            described = describe_records(self.plan.ledger.format, _records(part, chosen[:count]))
+            described = self._described(_records(part, chosen[:count]))
             if described is None or not (described.is_typed or self.plan.guesses):
                 continue
             news = _news(described, decoding)
@@ -310,4 +335,4 @@ class _Shared:
 
 @lru_cache(8)
 def _shared(ledger: DecodePlan) -> _Shared:
-    return _Shared(OutcomeWriter(ledger), RecordSorter(ledger.format))
+    return _Shared(OutcomeWriter(ledger), RecordSorter(ledger.format, ledger.registry))

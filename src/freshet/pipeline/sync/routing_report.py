@@ -11,6 +11,7 @@ from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.change import Dead, RawRecord, Skipped
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record
+from freshet.pipeline.decode.planning import registry_settings
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 from freshet.pipeline.exceptions import InvalidRequestError
@@ -38,14 +39,14 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
     if brokers is None or records is None:
         return None
     found: dict[SourceTable, DescribedTable | None] = {}
-    format_name = source.format or "json"
+    format_name, registry = source.format or "json", registry_settings(source)
     for key, value in records:
         record = RawRecord(key, value)
-        reading = read_record(format_name, record)
+        reading = read_record(format_name, record, registry=registry)
         table = None if isinstance(reading, Skipped) else table_of(reading.source, part_names(format_name))
         if table is None:
             continue
-        described = None if isinstance(reading, Dead) else describe_record(format_name, record, "a sample")
+        described = None if isinstance(reading, Dead) else describe_record(format_name, record, "a sample", registry)
         known = found.get(table)
         found[table] = described if known is None or described is None else known.joined(described)
     routed = [_routed(config, table, described) for table, described in sorted(found.items())]

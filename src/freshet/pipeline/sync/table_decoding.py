@@ -30,7 +30,7 @@ METADATA_TYPES: Final[Mapping[MetadataColumn, str]] = {
 _TEXTS: Final[Mapping[MetadataColumn, str]] = {
     "op": "_op", "topic": "_topic", "partition": "_partition", "offset": "_offset",
 }  # fmt: skip
-_SOURCE_TIMES: Final = {"debezium-json": "ts_ms", "canal-json": "es"}
+_SOURCE_TIMES: Final = {"debezium-json": "ts_ms", "debezium-avro": "ts_ms", "canal-json": "es"}
 """The member of `_source` with the time of the change at the source, in milliseconds."""
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final
 
@@ -65,6 +65,8 @@ class Node:
     null_at: int = 0
     scale: int | None = None
     """Of decimals alone."""
+    precision: int | None = None
+    """Of decimals whose schema has it."""
     is_uuid: bool = False
     size: int = 0
     symbols: Sequence[str] = ()
@@ -176,9 +178,7 @@ class _Parser:
 
 def _nullable(node: Node, null_at: int) -> Node:
     """The type with NULL; its fields are those of the type itself, which may not be complete yet."""
-    return Node(
-        node.kind, node.name, True, null_at, node.scale, node.is_uuid, node.size, node.symbols, node.item, node.fields
-    )
+    return replace(node, is_nullable=True, null_at=null_at)
 
 
 def _annotated(node: Node, schema: Mapping[str, Any]) -> Node:
@@ -190,6 +190,9 @@ def _annotated(node: Node, schema: Mapping[str, Any]) -> Node:
         scale = int(given or 0)
         if abs(scale) <= _SCALE_MAX:
             node.name, node.scale = CONNECT_DECIMAL, scale
+            of_connect = parameters.get("connect.decimal.precision") if isinstance(parameters, Mapping) else None
+            precision = str(schema.get("precision", of_connect) or "")
+            node.precision = int(precision) if precision.isdecimal() else None
     elif node.kind == "fixed" and logical == "uuid" and node.size == _UUID_BYTES:
         node.is_uuid = True
     return node
