@@ -516,7 +516,7 @@ def test_records_in_avro(world: World, read: str) -> None:
             values = AvroTopic(registry, envelope_of(schema), f"{table.topic}-value")
             keys = AvroTopic(registry, record_of({"id": "long"}, "Key"), f"{table.topic}-key")
             op = "u" if row["id"] in table.rows else "c"
-            table.upsert(row)
+            table.rows[row["id"]] = row
             datum = avro_change(op, None, row, db=table.db, schema="public", table=table.name)
             world.send(table, [(keys.value({"id": row["id"]}), values.value(datum))])
 

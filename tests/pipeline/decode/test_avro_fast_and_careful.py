@@ -165,6 +165,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("number", range(len(SETTINGS)))
 def test_an_envelope_is_what_its_twin_in_json_is(registry: SchemaRegistry, number: int) -> None:
     keys = dict(SETTINGS[number])
@@ -198,6 +199,7 @@ def test_an_envelope_is_what_its_twin_in_json_is(registry: SchemaRegistry, numbe
     check()
 
 
+@pytest.mark.hypothesis
 def test_a_plain_row_is_the_same_by_both_paths(registry: SchemaRegistry) -> None:
     fields = {name: kind if name == "id" else optional(kind) for name, kind in ROW.items()}
     topic = AvroTopic(registry, record_of(fields), "rows-value")
@@ -232,6 +234,7 @@ def spoiled(draw: st.DrawFn, value: bytes) -> bytes:
     return value[:5] + bytes(octets[5:])
 
 
+@pytest.mark.hypothesis
 def test_spoiled_datums(registry: SchemaRegistry) -> None:
     """They leave those around them alone, and nothing hangs. What becomes of them may differ by path: a branch that a
     union of null and one type does not have is the other type to arrow-avro, and fastavro refuses it."""
