@@ -18,6 +18,7 @@ from freshet.pipeline.sync.ledger import APART, LedgerRow, read_ledger, write_ro
 from freshet.pipeline.sync.many_decoder import Held
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.pipeline.sync.table_decoding import TableDecoding
+from freshet.storage import exceptions as storage
 from freshet.storage.exceptions import CorruptDataError, RetryableError
 from freshet.storage.table import AddColumn, Table
 from freshet.storage.table_engine import CommitCheck
@@ -254,6 +255,8 @@ def test_a_table_is_set_apart_for_good_causes_alone(world: World) -> None:
     assert not tables.set_apart(0, CorruptDataError("the ledger"), 0, STARTS)
     assert not tables.set_apart(1, RetryableError("the store is away"), 0, STARTS)
     assert not tables.set_apart(1, ValueError("a bug"), 0, STARTS)
+    missing = storage.InvalidRequestError("a library that all tables need is not installed")
+    assert not tables.set_apart(1, missing, 0, STARTS)
     assert world.state() == {}
     assert tables.set_apart(1, CorruptDataError("a file is damaged"), 3, STARTS)
     (row,) = world.state().values()

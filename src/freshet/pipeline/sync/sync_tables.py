@@ -56,6 +56,7 @@ _STEP: Final = 7
 
 PERMANENT: Final = (storage.NotFoundError, storage.CorruptDataError, storage.InvalidRequestError)
 """Errors of a table that another attempt would meet again."""
+DAMAGE: Final = (storage.NotFoundError, storage.CorruptDataError)
 
 
 @dataclass(slots=True)
@@ -228,8 +229,9 @@ class SyncTables:
             target.commit.close()
 
     def set_apart(self, number: int, error: Exception, micro_batch_id: int, starts: Offsets) -> bool:
-        """Sets the table of a number of this round apart, where its work failed for good."""
-        if not number or not isinstance(error, PERMANENT):
+        """Sets the table of a number of this round apart, where it is damaged or gone. What a task is refused for any
+        other reason may be met by all tables, such as a library that is missing, and stops the query."""
+        if not number or not isinstance(error, DAMAGE):
             return False
         self.apart(self._current[number - 1].name, str(error), micro_batch_id, starts)
         return True
