@@ -57,13 +57,17 @@ class World:
         self.rules = f"[{{from: '{self.db}.public.(.*)', to: 'lake.$1', options: {{bucket: 2}}}}]"
         self.more = ""
 
-    def table(self, name: str, columns: dict[str, str], *, with_schema: bool = True) -> SourceTable:
+    def table(
+        self, name: str, columns: dict[str, str], *, with_schema: bool = True, kafka_partitions: int = 2
+    ) -> SourceTable:
         found = SourceTable(self.db, "public", name, columns, with_schema=with_schema)
         self.tables[name] = found
-        self.broker.create_topic(found.topic, kafka_partitions=2)
+        self.broker.create_topic(found.topic, kafka_partitions=kafka_partitions)
         return found
 
-    def send(self, table: SourceTable, records: Sequence[tuple[bytes, bytes | None]], topic: str | None = None) -> None:
+    def send(
+        self, table: SourceTable, records: Sequence[tuple[bytes | None, bytes | None]], topic: str | None = None
+    ) -> None:
         for key, value in records:
             self.producer.produce(topic or table.topic, value, key=key)
         assert self.producer.flush(60) == 0
@@ -442,13 +446,9 @@ def test_a_driver_that_was_declared_dead_commits_nothing_twice(world: World, mon
     commit, others = TableCommit.commit, []
 
     def overtaken(self: TableCommit, *arguments: Any) -> Any:
-        if self.table.name == "lake.b" and not others:  # this driver hangs here, and another one is started
-            shutil.copytree(world.folder / "c", world.folder / "c2")
-            other = world.folder / "other.yaml"
-            other.write_text(world.file.read_text().replace(f"{world.folder}/c\n", f"{world.folder}/c2\n"))
+        if self.table.name == "lake.b" and not others:
             world.send(world.tables["c"], world.tables["c"].upsert({"id": 7, "n": 7, "more": "later"}))
-            command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(other)]
-            others.append(subprocess.run(command, capture_output=True, text=True, check=False))
+            others.append(run_other_driver(world))
         return commit(self, *arguments)
 
     with monkeypatch.context() as patch:
@@ -532,3 +532,146 @@ def test_records_in_avro(world: World, read: str) -> None:
         (progress,) = world.run()
         world.assert_equal()
         assert any("new total DECIMAL(9, 2)" in text for text in progress.report.table_events)
+
+
+# --- truncates --------------------------------------------------------------------------------------------------------
+
+
+def two_tables(world: World) -> tuple[SourceTable, SourceTable]:
+    world.source = "on_truncate: apply"
+    found = [world.table(name, {"id": "int", "n": "int"}, kafka_partitions=1) for name in ("a", "b")]
+    for table in found:
+        world.send(table, table.upsert(*({"id": i, "n": i} for i in range(40))))
+    world.run()
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("read", ["spark", "python"])
+def test_a_truncate_is_applied_in_order_with_its_batch(world: World, read: str) -> None:
+    world.read = read
+    a, b = two_tables(world)
+    for table in (a, b):  # one batch: rows, a truncate, rows, a truncate, rows
+        world.send(table, table.upsert({"id": 1, "n": 100}, {"id": 90, "n": 1}))
+    world.send(a, a.truncate())
+    world.send(a, a.upsert({"id": 5, "n": 5}, {"id": 6, "n": 6}))
+    world.send(a, a.delete(6))
+    world.send(a, a.truncate())
+    world.send(a, a.upsert({"id": 7, "n": 7}, {"id": 1, "n": 2}))
+    (progress,) = world.run()
+    world.assert_equal()
+    assert sorted(world.rows("a")) == [1, 7]
+    assert progress.report.result.skipped == {"truncate": 2, "tombstone": 1, "before a truncate": 5}
+    (event,) = (text for text in progress.report.table_events if "emptied" in text)
+    assert event.startswith(f"table lake.a was emptied: its source was truncated ({a.topic} partition 0 offset 4")
+    table = Catalog(str(world.folder / "w")).table("lake.a")
+    assert [each.commit_kind for each in table.snapshots()][-2:] == [CommitKind.OVERWRITE, CommitKind.APPEND]
+    world.send(a, a.upsert({"id": 7, "n": 8}, {"id": 8, "n": 8}))
+    world.run()
+    world.assert_equal()
+    world.send(a, a.truncate())  # and nothing behind it
+    world.run()
+    world.assert_equal()
+    assert not world.rows("a")
+    assert world.ledger()["lake.a"]["batch"] == 3
+
+
+@pytest.mark.parametrize("dies_at", ["a before", "a behind", "b", "ledger"])
+def test_a_truncate_is_applied_once_whenever_the_driver_dies(
+    world: World, dies_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = two_tables(world)
+    for table in (a, b):
+        world.send(table, table.upsert({"id": 1, "n": 100}, {"id": 90, "n": 1}))
+        world.send(table, table.truncate())
+        world.send(table, table.upsert({"id": 2, "n": 2}))
+    commit, truncate = TableCommit.commit, TableCommit.truncate
+
+    def dying_commit(self: TableCommit, *arguments: Any) -> Any:
+        if self.table.name == f"lake.{dies_at}" or (dies_at == "ledger" and "ledger" in self.table.name):
+            raise OSError("the driver dies")
+        return commit(self, *arguments)
+
+    def dying_truncate(self: TableCommit, *arguments: Any) -> Any:
+        if self.table.name == "lake.a" and dies_at == "a before":
+            raise OSError("the driver dies")
+        truncate(self, *arguments)
+        if self.table.name == "lake.a" and dies_at == "a behind":
+            raise OSError("the driver dies")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "commit", dying_commit)
+        patch.setattr(TableCommit, "truncate", dying_truncate)
+        with pytest.raises(PipelineFailedError):
+            world.run()
+    world.run()
+    world.assert_equal()
+
+
+def test_a_driver_that_was_declared_dead_takes_nothing_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, _ = two_tables(world)
+    world.send(a, a.truncate())
+    world.send(a, a.upsert({"id": 2, "n": 2}))
+    truncate, others = TableCommit.truncate, []
+
+    def overtaken(self: TableCommit, *arguments: Any) -> Any:
+        others.append(run_other_driver(world))
+        assert world.rows("a") == a.rows
+        return truncate(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "truncate", overtaken)
+        with suppress(PipelineFailedError):
+            world.run()
+    assert others[0].returncode == 0, others[0].stderr[-2000:]
+    world.assert_equal()
+
+
+def run_other_driver(world: World) -> subprocess.CompletedProcess[str]:
+    """Another driver runs the pipeline to its end while one hangs in a batch."""
+    shutil.copytree(world.folder / "c", world.folder / "c2")
+    other = world.folder / "other.yaml"
+    other.write_text(world.file.read_text().replace(f"{world.folder}/c\n", f"{world.folder}/c2\n"))
+    command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(other)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_truncate_in_a_topic_of_several_partitions_stops_the_query(world: World) -> None:
+    world.source = "on_truncate: apply"
+    table = world.table("a", {"id": "int", "n": "int"})
+    world.send(table, table.upsert(*({"id": i, "n": i} for i in range(10))))
+    world.run()
+    before = dict(table.rows)
+    world.send(table, table.truncate())
+    with pytest.raises(PipelineFailedError, match="has 2 partitions, and what others hold has no order with it"):
+        world.run()
+    assert world.rows("a") == before
+
+
+def test_resume_applies_the_truncates_that_were_held_back(world: World) -> None:
+    a, b = two_tables(world)
+    name = damaged_manifest(world, "a")
+    world.send(a, a.upsert({"id": 1, "n": 9}))
+    world.send(b, b.upsert({"id": 1, "n": 9}))
+    world.run()
+    assert world.ledger()["lake.a"]["state"] == "apart"
+    world.send(a, a.truncate())
+    world.send(a, a.upsert({"id": 2, "n": 9}))
+    world.send(b, b.upsert({"id": 2, "n": 9}))
+    world.run()
+    name.rename(name.with_suffix(""))
+    (config,) = load_pipelines([world.file])
+    assert isinstance(config, SyncPipelineConfig)
+    resume_table(world.spark, config, "lake.a", anew=False)
+    world.assert_equal()
+    world.send(a, a.upsert({"id": 3, "n": 9}))
+    world.run()
+    world.assert_equal()
+
+
+def damaged_manifest(world: World, name: str) -> Path:
+    """Takes the newest snapshot's manifest list away; gives where it lies now."""
+    table = Catalog(str(world.folder / "w")).table(f"lake.{name}")
+    latest = table.latest_snapshot()
+    assert latest is not None
+    path = world.folder / f"w/lake.db/{name}/manifest/{latest.delta_manifest_list}"
+    return path.rename(path.with_name(path.name + ".away"))

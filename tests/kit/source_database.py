@@ -55,6 +55,11 @@ class SourceTable:
             records += [self._record("d", row, None), (self._key(key), None)]
         return records
 
+    def truncate(self) -> list[tuple[None, bytes]]:
+        """The record of a truncate, which has no key."""
+        self.rows.clear()
+        return [(None, self._record("t", None, None)[1])]
+
     def add_column(self, name: str, kind: str) -> None:
         self.columns[name] = kind
         for row in self.rows.values():
@@ -71,7 +76,7 @@ class SourceTable:
         self.changes += 1
         source = {"db": self.db, "schema": self.schema, "table": self.name, "ts_ms": 1_700_000_000_000 + self.changes}
         payload = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1_700_000_100_000}
-        key = (after or before or {})[self.key]
+        key = (after or before or {}).get(self.key)
         if not self.with_schema:
             return self._key(key), json.dumps(payload, separators=(",", ":")).encode()
         value = {"schema": self._envelope(), "payload": payload}

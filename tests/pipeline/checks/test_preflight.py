@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.pipeline.batch.dead_letters import DEAD_LETTER_COLUMNS
-from freshet.pipeline.batch.table_setup import open_or_create, with_table_options
+from freshet.pipeline.batch.table_setup import open_or_create, with_table
 from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipeline
@@ -295,7 +295,7 @@ def test_a_table_that_is_there_keeps_its_buckets(folder: Path) -> None:
     without = configured(folder, ("options: {bucket: 1}", "options: {}"))
     assert problems_before_start(without) == []
     assert warnings_before_start(without) == []
-    assert with_table_options(without).table.core_options.bucket == 1
+    assert with_table(without).table.core_options.bucket == 1
 
 
 def test_a_damaged_table_is_no_mistake_of_the_file(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.batch.table_setup import check_table, open_or_create, unused_options, with_table_options
+from freshet.pipeline.batch.table_setup import check_table, open_or_create, unused_options, with_table
 from freshet.pipeline.config.model import PipelineConfig, TableConfig
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
@@ -131,10 +131,8 @@ def test_records_are_decoded_for_the_options_that_the_table_has(tmp_path: Path) 
     open_or_create(_config(tmp_path))
     config = _pipeline(tmp_path, table=_table(tmp_path, options={}))
     assert config.table.table_schema.options == {}
-    assert with_table_options(config).table.table_schema.options["bucket"] == "2"
-    assert (
-        with_table_options(_pipeline(tmp_path / "new", table=_table(tmp_path / "new"))).table.options["bucket"] == "2"
-    )
+    assert with_table(config).table.table_schema.options["bucket"] == "2"
+    assert with_table(_pipeline(tmp_path / "new", table=_table(tmp_path / "new"))).table.options["bucket"] == "2"
 
 
 def _pipeline(folder: Path, **changes: object) -> PipelineConfig:

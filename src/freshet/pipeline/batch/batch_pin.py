@@ -14,6 +14,7 @@ from typing import Final
 
 from pyspark import SparkContext, TaskContext
 
+from freshet.pipeline.decode.outcomes import TruncatedAt
 from freshet.storage.table_engine import CompactionLimit, TaskLog
 
 PROPERTY: Final = "freshet.batch"
@@ -36,6 +37,8 @@ class BatchPin:
     log: TaskLog | None = None
     is_committed: bool = False
     """True where the table holds the batch already, while another table of the query does not: nothing is written."""
+    truncated: TruncatedAt | None = None
+    """Where the batch truncates the source table: rows from before are left out."""
 
 
 def hand_over(pins: Mapping[int, BatchPin], context: SparkContext) -> None:

@@ -36,10 +36,11 @@ from freshet.pipeline.batch.dead_letters import WRITE_OPTIONS, DeadLetterWriter
 from freshet.pipeline.batch.gathered_rows import MEMORY_BYTES, GatheredRows
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.outcome_counts import OutcomeCounts
-from freshet.pipeline.batch.read_count import ReadCount, without_tallies
+from freshet.pipeline.batch.read_count import ReadCount, record_count, without_tallies
 from freshet.pipeline.batch.restored_rows import restore_rows
 from freshet.pipeline.batch.routing import POSITION
 from freshet.pipeline.batch.task_result import TaskResult, encode_error, encode_result
+from freshet.pipeline.batch.truncates import TRUNCATED_AWAY, is_kept
 from freshet.pipeline.batch.unavailable_values import UnavailableValues
 from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.decode.outcomes import BUCKET, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
@@ -199,6 +200,11 @@ class Arrived:
         if not pc.all(is_data).as_py():
             self.add_dead(pa.Table.from_batches([batch.filter(pc.equal(tags, TAG_DEAD))]))
             batch = batch.filter(is_data)  # rows that are gone (`TAG_GONE`) are in neither
+        truncated = self._task.pinned().truncated
+        if truncated is not None:
+            kept = is_kept(batch, truncated)
+            self.counts.skipped[TRUNCATED_AWAY] += record_count(batch.filter(pc.invert(kept)))
+            batch = batch.filter(kept)
         self.gathered.add(batch)
 
     def add_dead(self, dead: pa.Table) -> None:
@@ -236,6 +242,7 @@ class Arrived:
             notes=counts.notes,
             tables=tuple(counts.tables),
             seen=tuple(counts.seen),
+            truncated=tuple(counts.truncated),
             restored=counts.restored,
             **written,
         )

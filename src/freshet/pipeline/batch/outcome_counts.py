@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from freshet.pipeline.batch.dead_letter_sample import DeadLetterSample
 from freshet.pipeline.batch.read_count import record_count
-from freshet.pipeline.decode.outcomes import REASON, SUB, SeenSchema, SeenTable, Tally
+from freshet.pipeline.decode.outcomes import REASON, SUB, SeenSchema, SeenTable, Tally, TruncatedAt
 
 IGNORED: Final = "ignore-delete or ignore-update-before"
 """Why rows of plain frames are skipped; a decoder skips such records before they become rows."""
@@ -37,6 +37,7 @@ class OutcomeCounts:
         self.first_dead = DeadLetterSample()
         self.tables: list[SeenTable] = []
         self.seen: list[SeenSchema] = []
+        self.truncated: list[TruncatedAt] = []
 
     def add_tally(self, tally: Tally) -> None:
         """What a decoder counted; its skipped records are no rows."""
@@ -44,6 +45,7 @@ class OutcomeCounts:
         self.notes.update(tally.notes)
         self.tables += tally.tables
         self.seen += tally.seen
+        self.truncated += tally.truncated
 
     def add_data(self, rows: pa.Table, *, restored: int) -> None:
         """Rows that go to the writer; `restored` of them got values from the table."""

@@ -44,9 +44,11 @@ from freshet.pipeline.batch.direct_reads import DirectReads, Ranges, planned_ran
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.many_tables import ROUNDS_MAX, ManyTables, batch_starts
+from freshet.pipeline.batch.new_columns import add_columns
 from freshet.pipeline.batch.packed_rows import PackedTasks
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import TableFailedError, TaskResult, sum_results
+from freshet.pipeline.batch.truncates import Truncates, last_truncates, refuse_unordered, truncate_texts
 from freshet.pipeline.batch.whole_job import run_whole_job
 from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.errors.error_kind import ErrorKind
@@ -59,7 +61,7 @@ from freshet.pipeline.identity.open_checkpoint import open_checkpoint
 from freshet.pipeline.identity.read_digest import ReadDigests
 from freshet.pipeline.spark.active_query import ActiveQuery, collected_binary
 from freshet.pipeline.spark.batch_settings import batch_settings
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitTrace, CompactionLimit
 
@@ -215,17 +217,31 @@ class QueryRun:
             run.digests.refuse_missing_files()
         clock.lap("look")
         context = frame.sparkSession.sparkContext
-        pins = {
-            index: table.pin(micro_batch_id, limit, context, check)
-            for index, (table, limit, check) in enumerate(zip(self._tables, limits, checks, strict=True))
-        }
         ranges = self._direct_ranges(run)
-        collected, task_count = run_whole_job(  # 2
-            lambda: self._collect(frame, pins, run, ranges), table=self.table_name, micro_batch_id=micro_batch_id
-        )
-        result = sum_results(collected)
-        self._follow_sizes(frame, result, run)
-        clock.lap("job")
+        truncates: Truncates = {}
+        while True:
+            pins = {
+                index: table.pin(micro_batch_id, limit, context, check, truncates.get(index))
+                for index, (table, limit, check) in enumerate(zip(self._tables, limits, checks, strict=True))
+            }
+            collected, task_count = run_whole_job(  # 2
+                lambda pins=pins: self._collect(frame, pins, run, ranges),  # type: ignore[misc]
+                table=self.table_name,
+                micro_batch_id=micro_batch_id,
+            )
+            result = sum_results(collected)
+            self._follow_sizes(frame, result, run)
+            clock.lap("job")
+            if result.seen:
+                self._discard(result)
+                raise add_columns(self._tables[0], result.seen)
+            found = last_truncates(result.truncated)
+            if found == truncates:
+                break
+            self._discard(result)
+            truncates = self._truncated(found, batch, run, self._tables)
+            checks = [table.has_committed(batch) for table in self._tables]
+            clock.lap("truncate")
         carried = self._check(result, micro_batch_id, last, ranges)  # 3
         if self._dead_letters is not None:
             self._dead_letters.commit(batch, result.dead_letter_messages)  # 4
@@ -234,7 +250,7 @@ class QueryRun:
             for index, (table, check) in enumerate(zip(self._tables, checks, strict=True))
             if not check.is_committed and (index in result.messages or len(self._tables) == 1)
         ]
-        return BatchReport.of_tables(
+        report = BatchReport.of_tables(
             self._commit_user,
             micro_batch_id,
             result,
@@ -243,6 +259,7 @@ class QueryRun:
             left_out=tuple(name for table in self._tables for name in table.left_out(result.notes)),
             times_ms=clock.times_ms,
         )
+        return replace(report, table_events=truncate_texts(truncates, self._tables))
 
     def _write_many(
         self, many: ManyTables, frame: DataFrame, batch: BatchIdentity, run: _ActiveRun, clock: LapClock
@@ -250,14 +267,15 @@ class QueryRun:
         """A batch of many tables: the ledger says whether it is done, and gets it last. What is new is followed, and
         the job is run again; so it is where a table is set apart."""
         number = batch.micro_batch_id
-        check = many.ledger.has_committed(batch)
-        if check.is_committed:
+        held = many.ledger.has_committed(batch)
+        if held.is_committed:
             return BatchReport(self._commit_user, number, is_replay=True)
-        last = None if check.last is None else check.last.identifier
+        last = None if held.last is None else held.last.identifier
         refuse_missing_batches(last, number, table=many.ledger.table.name, pipeline=self._commit_user)
         starts = batch_starts(run.query, number)
-        many.begin(number, check, starts)
+        many.begin(number, held, starts)
         ranges = self._direct_ranges(run)
+        truncates: Truncates = {}
         for _ in range(ROUNDS_MAX):
             tables = many.round(number, starts)
             checks = [table.has_committed(batch) for table in tables]
@@ -266,7 +284,7 @@ class QueryRun:
             clock.lap("look")
             context = frame.sparkSession.sparkContext
             pins = {
-                index: table.pin(number, None, context, check)
+                index: table.pin(number, None, context, check, truncates.get(index))
                 for index, (table, check) in enumerate(zip(tables, checks, strict=True))
             }
             try:
@@ -282,11 +300,20 @@ class QueryRun:
                 continue
             self._follow_sizes(frame, result, run)
             clock.lap("job")
-            if not result.seen:
+            found = last_truncates(result.truncated)
+            if not result.seen and found == truncates:
                 break
             self._discard(result, tables)
-            many.follow(result.seen, number, starts)
-            clock.lap("follow")
+            if result.seen:
+                many.follow(result.seen, number, starts)
+                clock.lap("follow")
+                continue
+            try:
+                truncates = self._truncated(found, batch, run, tables)
+            except TableFailedError as error:
+                if not many.set_apart(error.table_index, error.cause, number, starts):
+                    raise error.cause from None
+            clock.lap("truncate")
         else:
             raise PipelineFailedError(
                 f"the tables of batch {number} still do not fit its records after {ROUNDS_MAX} tries: a source whose "
@@ -294,24 +321,39 @@ class QueryRun:
                 pipeline=self._commit_user,
                 micro_batch_id=number,
             )
-        self._check(result, number, check.last, ranges, tables)
+        self._check(result, number, held.last, ranges, tables)
         if self._dead_letters is not None:
             self._dead_letters.commit(batch, result.dead_letter_messages)
         reports, written = [], []
-        for index, (table, found) in enumerate(zip(tables, checks, strict=True)):
-            if index and (found.is_committed or index in result.messages):
+        for index, (table, check) in enumerate(zip(tables, checks, strict=True)):
+            if index and (check.is_committed or index in result.messages or index in truncates):
                 written.append(index)
-                if not found.is_committed:
-                    reports.append(table.commit(batch, result.messages[index], None, clock))
+                if not check.is_committed:
+                    reports.append(table.commit(batch, result.messages.get(index, ()), None, clock))
         done = many.ledger.commit(batch, many.rows(batch, written, pins[0]), None, clock)
         many.committed(done.snapshot_ids)
         return replace(
             BatchReport.of_tables(
                 self._commit_user, number, result, reports, task_count=task_count, left_out=(), times_ms=clock.times_ms
             ),
-            table_events=many.take_events(),
+            table_events=(*many.take_events(), *truncate_texts(truncates, tables)),
             is_replay=False,
         )
+
+    def _truncated(
+        self, found: Truncates, batch: BatchIdentity, run: _ActiveRun | None, tables: Sequence[TableCommit]
+    ) -> Truncates:
+        """Empties the tables whose sources were truncated (`truncates`)."""
+        ends = None if run is None else run.query.offsets(batch.micro_batch_id)
+        refuse_unordered(found, ends or (), is_alone=self._many is None)
+        for index in found:
+            try:
+                tables[index].truncate(batch)
+            except StorageError as error:
+                if self._many is None:
+                    raise
+                raise TableFailedError(index, error) from error
+        return found
 
     def _direct_ranges(self, run: _ActiveRun | None) -> Ranges | None:
         """What the workers read themselves; None where Spark does."""

@@ -27,6 +27,7 @@ from freshet.pipeline.batch.left_out import carried_columns, left_out_columns
 from freshet.pipeline.batch.renumber_job import RenumberJob
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.config.model import CompactionConfig
+from freshet.pipeline.decode.outcomes import TruncatedAt
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.replays import is_same_input, unproven_replay_text
 from freshet.storage.exceptions import InvalidRequestError
@@ -96,13 +97,18 @@ class TableCommit:
         return nullcontext() if self._rounds is None else self._rounds.batch(self.table)
 
     def pin(
-        self, micro_batch_id: int, limit: CompactionLimit | None, context: SparkContext, check: CommitCheck
+        self,
+        micro_batch_id: int,
+        limit: CompactionLimit | None,
+        context: SparkContext,
+        check: CommitCheck,
+        truncated: TruncatedAt | None = None,
     ) -> BatchPin:
         """What the tasks of a batch write upon, as `has_committed` has found it; `commit` takes the same batch next."""
         base, schema = check.latest, self.table.schema
         log = None if self._log is None else TaskLog(self._log.identity, self._log.epoch, 0)
         base_id = None if base is None else base.id
-        pin = BatchPin(micro_batch_id, schema.id, schema.time_ms, base_id, limit, log, check.is_committed)
+        pin = BatchPin(micro_batch_id, schema.id, schema.time_ms, base_id, limit, log, check.is_committed, truncated)
         self._renumber_job = RenumberJob(context, self.table.handle, pin)
         return pin
 
@@ -112,6 +118,10 @@ class TableCommit:
         if check.is_committed and not is_same_input(check, batch.micro_batch_id, batch.digest):
             _LOG.warning(unproven_replay_text(self.table.name, self._commit_user, batch.micro_batch_id))
         return check
+
+    def truncate(self, batch: BatchIdentity) -> None:
+        """Takes all rows away, unless the table holds the batch; `commit` of the same batch follows."""
+        self._committer(batch.query_id).truncate(batch.micro_batch_id, digest=batch.digest)
 
     def commit(
         self, batch: BatchIdentity, messages: Sequence[CommitMessage], carried: str | None, clock: LapClock

@@ -60,14 +60,19 @@ def check_table(config: PipelineConfig) -> list[str]:
     return list(_differences(catalog.table(wanted.name).schema, wanted.table_schema, config))
 
 
-def with_table_options(config: PipelineConfig) -> PipelineConfig:
-    """The configuration with the options that the table has, where it is there: records are decoded for those."""
+def with_table(config: PipelineConfig) -> PipelineConfig:
+    """The configuration with the options that the table has, where it is there: records are decoded for those. So they
+    are for all of its columns, where the fields that records have become columns (`on_unknown_field: add`)."""
     catalog = target_catalog(config)
     if not catalog.has_table(config.table.name):
         return config
-    options = {**config.table.options, **catalog.table(config.table.name).schema.options}
+    schema = catalog.table(config.table.name).schema
     given = {name: getattr(config.table, name) for name in TableConfig.model_fields}
-    table = TableConfig.model_validate({**given, "options": options})
+    given["options"] = {**config.table.options, **schema.options}
+    if any(source.on_unknown_field == "add" for source in config.sources):
+        added = {field.name: str(field.type) for field in schema.fields if field.name not in config.table.columns}
+        given["columns"] = {**config.table.columns, **added}
+    table = TableConfig.model_validate(given)
     return config.model_copy(update={"table": table})
 
 

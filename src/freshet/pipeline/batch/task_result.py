@@ -19,7 +19,7 @@ from pyspark.sql import types as spark
 
 from freshet.pipeline.batch.dead_letter_sample import merged_sample
 from freshet.pipeline.batch.read_count import ReadCount
-from freshet.pipeline.decode.outcomes import SeenSchema, SeenTable
+from freshet.pipeline.decode.outcomes import SeenSchema, SeenTable, TruncatedAt
 from freshet.pipeline.errors.repeating_errors import ReportedError, error_document, error_of
 from freshet.storage.table_engine import CommitMessage, decode_commit_messages, encode_commit_messages
 
@@ -61,6 +61,8 @@ class TaskResult:
     """The tables that records name, of sources that may have only one."""
     seen: tuple[SeenSchema, ...] = ()
     """What is new of the tables of a source of many."""
+    truncated: tuple[TruncatedAt, ...] = ()
+    """Where source tables were truncated, of sources whose truncates are applied."""
     keys_merged: int = 0
     """Keys of which several rows were merged, at flush and in compaction; a key merged twice counts twice."""
     keys_in_python: int = 0
@@ -102,7 +104,7 @@ class TableFailedError(Exception):
 
 
 _ADDED_UP: Final = frozenset(each.name for each in fields(TaskResult)) - {
-    "messages", "dead_letter_messages", "first_dead", "read", "tables", "seen",
+    "messages", "dead_letter_messages", "first_dead", "read", "tables", "seen", "truncated",
 }  # fmt: skip
 """Counts and times: numbers, or numbers by name."""
 
@@ -126,6 +128,7 @@ def _document(result: TaskResult) -> dict[str, Any]:
         "read": result.read.to_document(),
         "tables": [[each.source_index, list(each.table), each.where] for each in result.tables],
         "seen": [[list(each.table), each.described] for each in result.seen],
+        "truncated": [list(each) for each in result.truncated],
     }
 
 
@@ -152,6 +155,7 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         read=_sum_read([d["read"] for d in documents]),
         tables=tuple(SeenTable.of(each) for d in documents for each in d["tables"]),
         seen=tuple(SeenSchema.of(each) for d in documents for each in d["seen"]),
+        truncated=tuple(TruncatedAt(*each) for d in documents for each in d["truncated"]),
         **{name: _sum([d[name] for d in documents]) for name in _ADDED_UP if documents},
     )
 

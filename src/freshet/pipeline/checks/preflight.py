@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
-from freshet.pipeline.batch.table_setup import check_table, default_buckets, unused_options, with_table_options
+from freshet.pipeline.batch.table_setup import check_table, default_buckets, unused_options, with_table
 from freshet.pipeline.checks.table_sources import source_problems
 from freshet.pipeline.config.catalogs import target_catalog, target_location
 from freshet.pipeline.config.changelog_rules import changelog_warnings
@@ -59,7 +59,7 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
     A table that cannot be looked at is a problem, reported elsewhere.
     """
     try:
-        known = with_table_options(config)
+        known = with_table(config)
         catalog = target_catalog(config)
         is_compacted = catalog.has_table(config.table.name) and catalog.table(config.table.name).engine.is_compacted()
         unused = [*unused_options(config), *default_buckets(config)]
@@ -93,7 +93,7 @@ def _files(config: PipelineConfig) -> Iterator[Problem]:
 def _libraries(config: PipelineConfig) -> Iterator[Problem]:
     """What the first batch would need: of this machine, those of executors are not looked at."""
     try:
-        moves_rows = with_table_options(config).table.moves_rows
+        moves_rows = with_table(config).table.moves_rows
     except (StorageError, OSError):
         return  # said elsewhere
     if moves_rows and not is_rocksdb_installed():

@@ -80,7 +80,7 @@ def broker_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
 def log_problems(configs: Sequence[PipelineConfig], *, asks_for_silence: bool = True) -> list[Problem]:
     """What keeps the tables that have a log from having it: options, brokers that do not answer, topics that do not
     fit or are another's. A topic that is not there yet is none: the writer makes it. The configurations have the
-    options of their tables, where these are there (`with_table_options`).
+    options of their tables, where these are there (`with_table`).
 
     Without `asks_for_silence` brokers that do not answer are no problem: opening the log reports that they are away.
     """

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from freshet.pipeline.batch.table_setup import with_table_options
+from freshet.pipeline.batch.table_setup import with_table
 from freshet.pipeline.checks.preflight import problems_before_start, refuse_to_start, warnings_before_start
 from freshet.pipeline.checks.record_samples import RECORDS_MAX, Records, left_out_warnings
 from freshet.pipeline.commands.arguments import Adopt, AsJson, PipelineFiles
@@ -209,7 +209,7 @@ def _logged(configs: list[PipelineConfig]) -> list[PipelineConfig]:
 
 def _known(config: PipelineConfig) -> PipelineConfig:
     try:
-        return with_table_options(config)
+        return with_table(config)
     except (StorageError, OSError):
         return config  # reported elsewhere
 

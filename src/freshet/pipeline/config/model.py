@@ -209,8 +209,8 @@ class SourceConfig(_Model):
     """Types of payload fields; default: the table column of the same name, else STRING."""
     select: Texts = Field(default_factory=dict)
     """Table column = Spark SQL expression over payload fields; empty: columns are payload fields of the same name."""
-    on_unknown_field: Literal["ignore", "fail"] = "ignore"
-    on_truncate: Literal["fail", "skip"] = "fail"
+    on_unknown_field: Literal["ignore", "fail", "add"] = "ignore"
+    on_truncate: Literal["fail", "skip", "apply"] = "fail"
     only: OnlyTables | None = None
     """Records of which tables are read, where they name it; without it a second table stops the run."""
     decimal_handling_mode: Literal["precise", "string", "double"] = "precise"

@@ -336,6 +336,7 @@ def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> 
                 (*key_path, "schema", name), f"{name} is the name of a metadata column; it has a type already"
             )
     yield from _keys_of_formats(source, key_path)
+    yield from _changes_of_the_source(config, source, key_path)
     yield from wrong_registry(source, key_path)
 
 
@@ -355,6 +356,25 @@ def _keys_of_formats(source: SourceConfig, key_path: KeyPath) -> Iterator[Proble
     for key, formats in other.items():
         if key in source.model_fields_set:
             yield Problem((*key_path, key), f"belongs to {formats}, not to {source.format}")
+
+
+def _changes_of_the_source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
+    """What keeps the table from following its source."""
+    if source.on_truncate == "apply":
+        reason = None
+        if source.kafka is None:
+            reason = "lines of files have no order that a truncate could be placed in"
+        elif len(config.sources) > 1:
+            reason = "it would take away the rows of the other sources too"
+        elif config.table.moves_rows:
+            reason = "it does not go with rows that move between partitions (bucket=-1 and a key without them)"
+        if reason is not None:
+            yield Problem((*key_path, "on_truncate"), f"cannot be apply: {reason}; write fail or skip")
+    if source.on_unknown_field == "add" and source.select:
+        yield Problem(
+            (*key_path, "on_unknown_field"),
+            "add does not go with select, which says which fields are read",
+        )
 
 
 def _selected(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:

@@ -79,6 +79,14 @@ def _of_section(config: SyncPipelineConfig) -> Iterator[Problem]:
     for key, reason in _NOT_HERE.items():
         if key in source.model_fields_set and getattr(source, key) not in (None, {}):
             yield Problem((*key_path, _NAMES.get(key, key)), f"has no place under sync: {reason}")
+    if source.on_truncate == "apply":
+        for index, rule in enumerate(config.sync.tables):
+            if rule.merge:
+                yield Problem(
+                    (*key_path, "on_truncate"),
+                    f"cannot be apply beside merge: true (sync.tables.{index}): the truncate of one shard would take "
+                    "away the rows of the others; write fail or skip",
+                )
     if config.compaction.background:
         yield Problem(("compaction",), "background compaction does not go with sync yet; run freshet compact --every")
     names = [config.table.name, config.dead_letters]

@@ -29,12 +29,14 @@ from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, images_of, shown_name
 from freshet.pipeline.decode.change import Change, Dead, Several, Skipped, Truncate
+from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.fast.learned_readers import LearnedReaders
 from freshet.pipeline.decode.fast.structs import can_be_member
 from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey
+from freshet.pipeline.decode.new_fields import described_fields, new_names
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
-from freshet.pipeline.decode.outcomes import SeenTable, Tally
+from freshet.pipeline.decode.outcomes import SeenSchema, SeenTable, Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.decode.tables_seen import TablesSeen
@@ -61,12 +63,14 @@ DECODERS_MAX: Final = 512
 """What one process keeps of plans: as many as the tables of a large database."""
 
 _LEARN_ROUNDS: Final = 4
+_THE_TABLE: Final = SourceTable("", "", "")
+"""Of a source that has one."""
 _TRUNCATED: Final = (
-    ": the source table was truncated and on_truncate is fail; delete the rows of the table yourself, then set "
-    "on_truncate: skip and start again"
+    ": the source table was truncated and on_truncate is fail; set on_truncate: apply, or "
+    "delete the rows of the table yourself, set on_truncate: skip, and start again"
 )
 _UNKNOWN: Final = (
-    "; on_unknown_field is fail: add the field to the table or to `schema`, or set on_unknown_field: ignore"
+    "; on_unknown_field is fail: add the field to the table or to `schema`, or set on_unknown_field: add or ignore"
 )
 
 
@@ -87,12 +91,18 @@ class RecordDecoder:
         state = block_decoder(self.plan, self.is_careful)
         counts = Counts()
         bytes_max = BLOCK_BYTES_OF_SEVERAL if self.plan.has_several_rows else BLOCK_BYTES
+        seen: DescribedTable | None = None
         for batch in batches:
             counts.sizes = counts.sizes.joined(raw_records.sizes_of(batch))
             for block in blocks_of(batch, 1 if self.plan.is_avro else len(self.plan.fields), bytes_max):
+                before = dict(counts.notes)
                 try:
                     with without_gc():
                         outcomes = list(state.decode(block, counts))
+                    if self.plan.on_unknown == "add":
+                        described = described_fields(self.plan, block, new_names(counts.notes, before, ()))
+                        if described is not None:
+                            seen = described if seen is None else seen.joined(described)
                 except RetryableError:
                     raise  # of a schema registry; Spark may try the task again
                 except REPEATING_ERRORS as error:
@@ -100,7 +110,15 @@ class RecordDecoder:
                     return
                 yield from outcomes
         if counts.read:
-            tally = Tally(counts.read, counts.skipped, counts.notes, tables=counts.named(self.plan), sizes=counts.sizes)
+            tally = Tally(
+                counts.read,
+                counts.skipped,
+                counts.notes,
+                tables=counts.named(self.plan),
+                sizes=counts.sizes,
+                truncated=tuple(TruncatedAt(0, *place) for place in counts.truncates),
+                seen=() if seen is None else (SeenSchema(_THE_TABLE, seen.to_document()),),
+            )
             yield state.writer.tally(tally)
 
     def tally(self, tally: Tally) -> pa.RecordBatch:
@@ -117,6 +135,8 @@ class Counts:
     notes: Counter[str] = field(default_factory=Counter)
     tables: dict[SourceTable, str] = field(default_factory=dict)
     """The place of the first record of each."""
+    truncates: list[tuple[str, int, int]] = field(default_factory=list)
+    """Topic, partition and offset of each truncate that is applied."""
     sizes: RecordSizes = NOTHING_SEEN
 
     def named(self, plan: DecodePlan) -> tuple[SeenTable, ...]:
@@ -176,6 +196,7 @@ class BlockDecoder:
         if findings.dead:
             yield context.dead(findings.dead)
         counts.skipped.update(findings.skipped)
+        counts.truncates += [raw_records.place(block, index) for index in findings.truncates]
         for table, index in findings.tables.items():
             if table not in counts.tables:
                 counts.tables[table] = raw_records.where(block, index)
@@ -258,8 +279,10 @@ class BlockDecoder:
                 case Dead(reason, column):
                     findings.dead[index] = (reason, column)
                 case Truncate():
-                    if not self.plan.skips_truncate:
+                    if self.plan.on_truncate == "fail":
                         raise StoppedByRecordError("truncate record at " + raw_records.where(block, index) + _TRUNCATED)
+                    if self.plan.on_truncate == "apply":
+                        findings.truncates.append(index)
                     findings.skipped["truncate"] += 1
                 case UnknownFields(names):
                     shown = f"unknown field {', '.join(map(shown_name, names))}"

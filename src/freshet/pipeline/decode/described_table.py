@@ -26,6 +26,7 @@ from freshet.pipeline.decode.mysql_types import sql_type_of_mysql
 from freshet.pipeline.decode.plan import RegistrySettings
 from freshet.pipeline.decode.reading import read_record
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
+from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.table import possible_loss
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from freshet.pipeline.decode.avro import source_tables as _avro
 else:
     _avro = LazyModule("freshet.pipeline.decode.avro.source_tables")
+
+NEW_COLUMNS_MAX: Final = 100
+"""Of one table in one batch: more is a mistake of the source rather than a change."""
 
 BIGINT, BOOLEAN, STRING = "BIGINT", "BOOLEAN", "STRING"
 _KEY_PREFIX: Final = "pk."
@@ -77,6 +81,11 @@ class DescribedTable:
         """The inverse of `to_document`."""
         columns, keys, is_typed, where = document
         return cls(dict(columns), tuple(keys), is_typed, where)
+
+
+def is_column_name(name: str) -> bool:
+    """False for what the table format keeps to itself, and for what cannot be written in a plan."""
+    return bool(name.strip()) and "`" not in name and name not in SYSTEM_COLUMNS and not name.startswith("_KEY_")
 
 
 def wider_type(left: str, right: str) -> str | None:

@@ -58,3 +58,5 @@ class Findings:
     """By index in the block."""
     tables: dict[SourceTable, int] = field(default_factory=dict)
     """For each table that records name, the index of the first record."""
+    truncates: list[int] = field(default_factory=list)
+    """Indexes of the records that truncate a table, where that is applied."""

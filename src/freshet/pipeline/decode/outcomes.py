@@ -108,6 +108,18 @@ class SeenTable(NamedTuple):
         return cls(source_index, SourceTable(*table), where)
 
 
+class TruncatedAt(NamedTuple):
+    """Where a source table was truncated: the index of its target in the query, and the place of the record.
+
+    What comes before it in its Kafka partition is gone.
+    """
+
+    table_index: int
+    topic: str
+    partition: int
+    offset: int
+
+
 class SeenSchema(NamedTuple):
     """A source table that a decoder does not know, or what of it is new (`described_table`, as a document)."""
 
@@ -137,6 +149,8 @@ class Tally:
     """Sizes of the records that it read."""
     reached: Mapping[str, int] = field(default_factory=dict)
     """Offsets to which ranges were read, where a worker reads them itself (`sources.direct_frame`)."""
+    truncated: tuple[TruncatedAt, ...] = ()
+    """Of sources whose truncates are applied; the driver sees to it that nothing before them is written."""
     seen: tuple[SeenSchema, ...] = ()
     """What is new, where a source has many tables; then nothing of the batch is committed before that is followed."""
 
@@ -151,6 +165,8 @@ class Tally:
             document["tables"] = [[each.source_index, list(each.table), each.where] for each in self.tables]
         if self.seen:
             document["seen"] = [[list(each.table), each.described] for each in self.seen]
+        if self.truncated:
+            document["truncated"] = [list(each) for each in self.truncated]
         if self.error is not None:
             document["error"] = dict(self.error)
         return orjson.dumps(document, default=str)
@@ -161,6 +177,7 @@ class Tally:
         document = orjson.loads(value)
         tables = tuple(SeenTable.of(each) for each in document.get("tables", ()))
         sizes = RecordSizes(*document.get("sizes", ()))
+        truncated = tuple(TruncatedAt(*each) for each in document.get("truncated", ()))
         counts = document["read"], document["skipped"], document["notes"]
         seen = tuple(SeenSchema.of(each) for each in document.get("seen", ()))
-        return cls(*counts, document.get("error"), tables, sizes, document.get("reached", {}), seen)
+        return cls(*counts, document.get("error"), tables, sizes, document.get("reached", {}), truncated, seen)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, ENVELOPE_FORMATS, Format
@@ -152,10 +152,15 @@ class DecodePlan:
     takes_before: bool
     added_up: tuple[str, ...]
     groups: tuple[SequenceGroup, ...]
-    skips_truncate: bool
-    fails_on_unknown: bool
+    on_truncate: Literal["fail", "skip", "apply"]
+    on_unknown: Literal["ignore", "fail", "add"]
     only: OnlyTables | None = None
     registry: RegistrySettings | None = None
+
+    @property
+    def fails_on_unknown(self) -> bool:
+        """True where a record with a field that nothing reads stops the run."""
+        return self.on_unknown == "fail"
 
     @property
     def names_tables(self) -> bool:

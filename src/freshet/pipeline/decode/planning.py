@@ -134,8 +134,8 @@ def plan_decoding(
         takes_before=takes_before,
         added_up=added_up,
         groups=tuple(groups),
-        skips_truncate=source.on_truncate == "skip",
-        fails_on_unknown=source.on_unknown_field == "fail",
+        on_truncate=source.on_truncate,
+        on_unknown=source.on_unknown_field,
         only=source.only,
         registry=registry_settings(source),
     )

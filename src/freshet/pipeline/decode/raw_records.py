@@ -51,6 +51,13 @@ def each_of(block: Any, indexes: Any) -> Iterator[RawRecord]:
         yield RawRecord(key, value, line, topic or "")
 
 
+def place(block: Any, index: int) -> tuple[str, int, int]:
+    """Topic, partition and offset of a record of Kafka."""
+    columns = (block.column(name) for name in (TOPIC, KAFKA_PARTITION, OFFSET))
+    topic, partition, offset = (column[index].as_py() for column in columns)
+    return topic, partition, offset
+
+
 def where(block: Any, index: int) -> str:
     """The place of a record of a block, for messages."""
     topic = block.column(TOPIC)[index].as_py()

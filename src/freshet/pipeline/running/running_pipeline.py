@@ -14,15 +14,19 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.dead_letters import open_dead_letters
+from freshet.pipeline.batch.new_columns import NewColumnsError
 from freshet.pipeline.batch.one_table import one_table_run
-from freshet.pipeline.batch.table_setup import open_or_create, with_table_options
+from freshet.pipeline.batch.table_setup import open_or_create, with_table
 from freshet.pipeline.batch.table_sink import TableSink
 from freshet.pipeline.checks.unread_records import UnreadRecords, unread_records
 from freshet.pipeline.config.catalogs import target_catalog
@@ -44,6 +48,9 @@ from freshet.pipeline.sources.raw_frame import sets_poll_records
 from freshet.pipeline.sources.table_frame import followed_frame
 from freshet.pipeline.sync.sync_run import sync_frame, sync_run
 from freshet.storage.exceptions import LostCommitError, StorageError
+
+_PLANS_IN_VAIN_MAX: Final = 5
+"""How often a query is planned anew for new columns without a batch in between: fields may come one after the other."""
 
 
 class StopRequested(PipelineError):
@@ -83,6 +90,9 @@ class RunningPipeline:
         self._frame: DataFrame | None = None
         self._sink: TableSink | None = None
         self._query: StreamingQuery | None = None
+        self._events: list[str] = []
+        """What has become of the table since the last batch."""
+        self._plans_in_vain = 0
 
     @property
     def name(self) -> str:
@@ -107,7 +117,7 @@ class RunningPipeline:
 
     def plan(self) -> None:
         """Analyses the frame; writes nothing."""
-        self._planned = with_table_options(self.config)
+        self._planned = with_table(self.config)
         records = () if self._planned.follows_tables else self._planned.sources
         self._checkpoint = opened_checkpoint(self._spark, self._planned)
         self._unread = tuple(unread_records(source, self._checkpoint) for source in records)
@@ -141,7 +151,7 @@ class RunningPipeline:
             )
         for unread in self._unread:
             writer.arrow.saw(unread.sizes)
-        self._sink = TableSink(writer, self._hub.add_report)
+        self._sink = TableSink(writer, self._add_report)
 
     def start(self) -> None:
         """Starts the query; what Spark refuses here is refused after the table was made."""
@@ -188,6 +198,16 @@ class RunningPipeline:
             failure = failure or failed_pipeline(self.config, lost)
         return failure
 
+    def follow_columns(self, failure: PipelineFailedError) -> str | None:
+        """What is new of the table, where the query ended because it has to be planned anew for that; None where it
+        ended for another reason, or has come to no batch since it was planned the last few times."""
+        cause = failure.__cause__
+        if not isinstance(cause, NewColumnsError) or self._plans_in_vain >= _PLANS_IN_VAIN_MAX:
+            return None
+        self._plans_in_vain += 1
+        self._events.append(cause.event)
+        return cause.event
+
     def request_stop(self) -> None:
         """Lets it begin no other batch."""
         self._ends.set()
@@ -203,6 +223,10 @@ class RunningPipeline:
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.close()
+
+    def _add_report(self, report: BatchReport) -> None:
+        events, self._events, self._plans_in_vain = self._events, [], 0
+        self._hub.add_report(replace(report, table_events=(*events, *report.table_events)) if events else report)
 
     def _failure(self, query: StreamingQuery) -> PipelineFailedError | None:
         failure = None if self._sink is None else self._sink.failure

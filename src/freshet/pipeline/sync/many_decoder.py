@@ -26,14 +26,14 @@ from freshet.pipeline.batch.packed_rows import PackRule, packed_value
 from freshet.pipeline.config.sync import SyncConfig
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.avro.wire import HEAD_BYTES
-from freshet.pipeline.decode.careful import UNKNOWN_NOTE
 from freshet.pipeline.decode.change import Dead, Skipped
 from freshet.pipeline.decode.decoder import Counts, block_decoder, blocks_of, without_gc
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, takes
 from freshet.pipeline.decode.fast.schemas_seen import schema_prefix
 from freshet.pipeline.decode.images import RowIndexes
+from freshet.pipeline.decode.new_fields import SAMPLE, TYPED_SAMPLE, new_names, placed_records, records_with
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
-from freshet.pipeline.decode.outcomes import SeenSchema, Tally
+from freshet.pipeline.decode.outcomes import SeenSchema, Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
@@ -46,10 +46,7 @@ from freshet.storage.exceptions import RetryableError
 NO_TABLE: Final = 0
 """The number of the ledger, under which what belongs to no table crosses."""
 
-SAMPLE: Final = 200
-"""Records of a new table that one decoder looks at: each takes 20 µs by the careful path."""
 _SAMPLE_OF_BLOCK: Final = 20
-_TYPED_SAMPLE: Final = 3
 SCHEMAS_MAX: Final = 64
 LEFT: Final = "left to the pipeline"
 HELD: Final = "held back, its table is set apart"
@@ -88,6 +85,7 @@ class _Stream:
     seen: dict[SourceTable, DescribedTable] = field(default_factory=dict)
     looked_at: Counter[SourceTable] = field(default_factory=Counter)
     """Records of new tables."""
+    truncated: list[TruncatedAt] = field(default_factory=list)
 
     def note(self, table: SourceTable, described: DescribedTable) -> None:
         known = self.seen.get(table)
@@ -118,7 +116,8 @@ class ManyDecoder:
         counts = stream.counts
         if counts.read:
             seen = tuple(SeenSchema(table, described.to_document()) for table, described in stream.seen.items())
-            yield from self.tally(Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=seen))
+            tally = Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=seen)
+            yield from self.tally(replace(tally, truncated=tuple(stream.truncated)))
 
     def tally(self, tally: Tally) -> Iterator[tuple[int, int, pa.Buffer]]:
         """What whoever reads the records has to say, packed."""
@@ -205,6 +204,9 @@ class ManyDecoder:
             for outcomes in block_decoder(decoding.plan).decode(piece, counts):
                 if not stream.seen:
                     yield from self._packed(decoding.index, outcomes)
+            if counts.truncates:
+                stream.truncated += [TruncatedAt(decoding.index, *place) for place in counts.truncates]
+                counts.truncates.clear()
         if self.plan.follows_fields and not decoding.plan.is_avro:
             self._look_at_notes(part, table, decoding, before, stream)
 
@@ -216,7 +218,7 @@ class ManyDecoder:
             return
         sample = indexes[:: -(-len(indexes) // _SAMPLE_OF_BLOCK)]
         stream.looked_at[table] += len(sample)
-        described = self._described(_records(block, sample))
+        described = self._described(placed_records(block, sample))
         if described is None:
             described = DescribedTable({}, (), False, raw_records.where(block, int(indexes[0])))
         stream.note(table, described)
@@ -279,7 +281,7 @@ class ManyDecoder:
     def _look_at_samples(self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream) -> None:
         """Messages that bring their types, each in its own order: by their first and last of a block."""
         ends = sorted({0, part.num_rows - 1})
-        for record, where in _records(part, np.array(ends)):
+        for record, where in placed_records(part, np.array(ends)):
             news = _news(self._described_one(record, where), decoding)
             if news is not None:
                 stream.note(table, news)
@@ -289,19 +291,9 @@ class ManyDecoder:
     ) -> None:
         """Fields that nothing reads, though no schema of the block has said so: of records without one, whose types are
         guessed, or whose schema was not looked at (`_look_at_samples`, an odd form)."""
-        notes = stream.counts.notes
-        count = SAMPLE if self.plan.guesses else _TYPED_SAMPLE
-        names = [
-            note.removeprefix(UNKNOWN_NOTE)
-            for note, count in notes.items()
-            if note.startswith(UNKNOWN_NOTE) and count > before.get(note, 0)
-        ]
-        for name in names:
-            if name in decoding.known:
-                continue
-            has_name: Any = pc.match_substring(part.column(raw_records.VALUE).cast(pa.large_binary()), f'"{name}"')
-            chosen = np.flatnonzero(has_name.fill_null(False).to_numpy(zero_copy_only=False))
-            described = self._described(_records(part, chosen[:count]))
+        count = SAMPLE if self.plan.guesses else TYPED_SAMPLE
+        for name in new_names(stream.counts.notes, before, decoding.known):
+            described = self._described(records_with(part, name, count))
             if described is None or not (described.is_typed or self.plan.guesses):
                 continue
             news = _news(described, decoding)
@@ -317,11 +309,6 @@ def _news(described: DescribedTable, decoding: TableDecoding) -> DescribedTable 
         if known is None or (described.is_typed and known and not takes(known, text) and takes(text, known)):
             columns[name] = text
     return replace(described, columns=columns) if columns else None
-
-
-def _records(block: Any, indexes: RowIndexes) -> Iterator[tuple[Any, str]]:
-    for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
-        yield record, raw_records.where(block, index)
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.many_tables import ROUNDS_MAX
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import TableFailedError, TaskResult, sum_results
+from freshet.pipeline.batch.truncates import Truncates, last_truncates, refuse_unordered
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
@@ -111,7 +112,7 @@ def resume_table(spark: SparkSession, config: SyncPipelineConfig, name: str, *, 
             "not the checkpoint of this pipeline, or an older one"
         )
     run = _Resume(spark, config, name, ledger, row, takes_losses=anew)
-    result, table = run.write(number, ranges_between(_starts(spark, config, row), ends))
+    result, table = run.write(number, ranges_between(_starts(spark, config, row), ends), ends)
     done = replace(
         row,
         state=RESUMED,
@@ -182,11 +183,14 @@ class _Resume:
         self._tables = SyncTables(config, ledger, dead_letters, task_count(spark), only=name)
         self._tables.take_only(row)
 
-    def write(self, number: int, ranges: tuple[OffsetRange, ...]) -> tuple[TaskResult, Table | None]:
+    def write(
+        self, number: int, ranges: tuple[OffsetRange, ...], ends: Mapping[str, Mapping[str, int]]
+    ) -> tuple[TaskResult, Table | None]:
         """Reads the ranges and commits the rows of the table under the identity of this batch."""
         query_id = query_id_of(open_checkpoint(self._spark, self._config.checkpoint))
         batch = BatchIdentity(number, query_id, None)
         result = TaskResult()
+        truncates: Truncates = {}
         for _ in range(ROUNDS_MAX):
             tables = self._tables.round(number, {})
             own = CommitCheck(is_committed=False, last=None, latest=tables[0].table.latest_snapshot())
@@ -195,16 +199,23 @@ class _Resume:
                 break  # an earlier try has committed it
             context = self._spark.sparkContext
             pins = {
-                index: table.pin(number, None, context, check)
+                index: table.pin(number, None, context, check, truncates.get(index))
                 for index, (table, check) in enumerate(zip(tables, checks, strict=True))
             }
             result = self._job(ranges, pins)
-            if not result.seen:
+            found = last_truncates(result.truncated)
+            if not result.seen and found == truncates:
                 self._commit(result, tables, batch, ranges)
                 break
             for index, messages in result.messages.items():
                 tables[index].discard(messages)
-            self._tables.follow(result.seen, number, {})
+            if result.seen:
+                self._tables.follow(result.seen, number, {})
+                continue
+            refuse_unordered(found, [orjson.dumps(ends).decode()], is_alone=False)
+            for index in found:
+                tables[index].truncate(batch)
+            truncates = found
         else:
             raise PipelineFailedError(f"table {self._name} still does not fit its records", pipeline=self._config.name)
         tables = self._tables.round(number, {})

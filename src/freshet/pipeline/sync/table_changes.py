@@ -15,18 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
-from freshet.pipeline.decode.described_table import DescribedTable, takes
+from freshet.pipeline.decode.described_table import NEW_COLUMNS_MAX, DescribedTable, is_column_name, takes
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.routes import Route
 from freshet.pipeline.sync.table_decoding import METADATA_TYPES
 from freshet.storage.model.data_type import with_nullable
-from freshet.storage.model.schema import SYSTEM_COLUMNS, TableSchema
+from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import DYNAMIC_BUCKET, CoreOptions
 from freshet.storage.table import AddColumn, ChangeType, SchemaChange
-
-NEW_COLUMNS_MAX = 100
-"""Of one table in one batch: more is a mistake of the source rather than a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +34,6 @@ class NewTable:
     primary_keys: tuple[str, ...]
     partition_keys: tuple[str, ...]
     options: Mapping[str, str]
-
-
-def is_column_name(name: str) -> bool:
-    """False for what the table format keeps to itself, and for what cannot be written in a plan."""
-    return bool(name.strip()) and "`" not in name and name not in SYSTEM_COLUMNS and not name.startswith("_KEY_")
 
 
 def new_table(route: Route, described: DescribedTable) -> NewTable:

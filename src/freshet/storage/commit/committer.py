@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from freshet.storage.commit.changes import append_change, compact_change
+from freshet.storage.commit.changes import SnapshotChange, append_change, compact_change
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed, snapshot_that_added
 from freshet.storage.commit.last_commits import CommitTrace
@@ -42,7 +42,7 @@ from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitDigest, CommitMessage
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
 _LOG: Final = logging.getLogger(__name__)
@@ -233,6 +233,19 @@ class Committer:
             rewritten_bytes=rewrites.size_bytes,
             messages=tuple(messages),
         )
+
+    def truncate(self, identifier: int, *, digest: CommitDigest | None = None) -> CommitResult:
+        """Takes every row away, in an OVERWRITE snapshot of this identifier that leaves no trace of its identity: a
+        `commit` of the same identifier follows. Nothing is done where that commit is there already, so that a program
+        which comes late takes nothing away; nor where the table is empty."""
+        check_identifier(identifier)
+        identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest, is_traced=False)
+        request = CommitRequest(SnapshotChange(CommitKind.OVERWRITE), identity, {}, None, None, empties=True)
+        outcome = self._snapshot_commit.commit(request, self._take_seen())
+        if outcome.snapshot is not None and self._after_commit is not None:
+            self._after_commit(self._store, outcome.snapshot)
+        snapshots = () if outcome.snapshot is None else (outcome.snapshot,)
+        return CommitResult(snapshots, already_committed=outcome.already_committed)
 
     def finish(self) -> None:
         """Ends a series of commits: gives the LATEST hint, which commits to a store leave out, to the background."""

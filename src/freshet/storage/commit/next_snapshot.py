@@ -48,7 +48,8 @@ class CommitRequest:
 
     `base_id` is the latest snapshot from before the first try to commit these files, None when this is the first.
     `log` is given by the user who writes the table's log. `is_followed`: another commit follows at once, which leaves
-    the LATEST hint to that.
+    the LATEST hint to that. `empties`: the change of each round takes away all that is live then (`emptied`), unless
+    the identity is committed.
     """
 
     change: SnapshotChange
@@ -58,6 +59,7 @@ class CommitRequest:
     log: LogIdentity | None
     base_id: int | None = None
     is_followed: bool = False
+    empties: bool = False
 
 
 def next_snapshot(

@@ -34,6 +34,7 @@ from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
 from freshet.storage.commit.commit_record import record_of
 from freshet.storage.commit.conflict import Conflict
+from freshet.storage.commit.emptied import emptying_change
 from freshet.storage.commit.identity import CommitIdentity, is_committed, snapshot_that_added
 from freshet.storage.commit.last_commits import FIRST_SNAPSHOT_ID
 from freshet.storage.commit.latest_hint import LatestHint
@@ -192,10 +193,15 @@ class SnapshotCommit:
         if won is not None:
             return SnapshotOutcome(won)
         # 2. Identity, against the last commits that the snapshot carries on which this round builds.
-        if identity.is_traced and is_committed(view.last_commits, identity, table=store.location):
+        if (identity.is_traced or request.empties) and is_committed(view.last_commits, identity, table=store.location):
             files.take_back()
             return SnapshotOutcome(None, already_committed=True)
         # 3. Conflicts.
+        if request.empties:
+            request = replace(request, change=emptying_change(store, latest))
+            if request.change.is_empty:
+                files.take_back()
+                return SnapshotOutcome(None, view)
         known = self._find_new_files(request, latest, rounds)
         if known is not None:
             return SnapshotOutcome(known)
