@@ -179,6 +179,11 @@ def test_a_group_that_is_empty_and_a_source_without_schemas() -> None:
             "    format: json\n    on_truncate: skip",
             ["6: sync.source.on_truncate: belongs to the Debezium formats and canal-json, not to json"],
         ),
+        (
+            FORMAT,
+            f"{FORMAT}\n    on_truncate: apply",
+            ["6: sync.source.on_truncate: cannot be apply beside merge: true (sync.tables.2)"],
+        ),
         # --- the section ---
         (
             "schema_evolution: lenient",

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 ANY: Final = "any"
+_SPECIAL: Final = frozenset("\\.^$*+?{}[]|()")
 _WANTED: Final = "wants any, or one or more of db, schema and table, such as {table: orders}"
 
 
@@ -61,6 +62,11 @@ class OnlyTables(BaseModel):
     def is_any(self) -> bool:
         """True where all tables are read as one on purpose."""
         return self.db is None and self.of_schema is None and self.table is None
+
+    @property
+    def may_be_several(self) -> bool:
+        """True where the names are patterns, or there are none: the records may be of several tables."""
+        return self.is_any or any(_SPECIAL & set(name or "") for name in (self.db, self.of_schema, self.table))
 
     def takes(self, db: str, schema: str, table: str) -> bool:
         """True for a table that is read; a name that it has not is empty."""

@@ -366,6 +366,8 @@ def _changes_of_the_source(config: PipelineConfig, source: SourceConfig, key_pat
             reason = "lines of files have no order that a truncate could be placed in"
         elif len(config.sources) > 1:
             reason = "it would take away the rows of the other sources too"
+        elif source.only is not None and source.only.may_be_several:
+            reason = "only takes several tables, and a truncate of one would take away the rows of the others too"
         elif config.table.moves_rows:
             reason = "it does not go with rows that move between partitions (bucket=-1 and a key without them)"
         if reason is not None:
