@@ -534,6 +534,76 @@ def test_records_in_avro(world: World, read: str) -> None:
         assert any("new total DECIMAL(9, 2)" in text for text in progress.report.table_events)
 
 
+# --- what an operator found ------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_belongs_to_one_pipeline(world: World) -> None:
+    table = world.table("a", {"id": "int", "n": "int"})
+    world.send(table, table.upsert({"id": 1, "n": 1}))
+    world.run()
+    other = world.folder / "other.yaml"
+    text = world.file.read_text().replace("name: shop", "name: other").replace("/c\n", "/c2\n")
+    other.write_text(
+        text.replace("'lake.$1'", "'lake.x_$1'").replace("sync:", "sync:\n  ledger: lake._freshet_ledger_shop")
+    )
+    with pytest.raises(PipelineFailedError, match="is the ledger of another pipeline"):
+        Runner(world.spark, load_pipelines([other]), say=lambda text: None).run()
+    world.send(table, table.upsert({"id": 2, "n": 2}))
+    world.run()
+    world.assert_equal()
+    assert not Catalog(str(world.folder / "w")).has_table("lake.x_a")
+
+
+def test_a_source_table_does_not_go_into_the_dead_letters(world: World) -> None:
+    table = world.table("dead_letters", {"id": "int", "n": "int"})
+    world.send(table, table.upsert({"id": 1, "n": 1}))
+    with pytest.raises(PipelineFailedError, match="is the table of the dead letters of this pipeline"):
+        world.run()
+    assert "id" not in Catalog(str(world.folder / "w")).table("lake.dead_letters").schema.by_name
+
+
+def test_another_source_for_a_table_that_is_there_stops_the_query(world: World) -> None:
+    a, b = (world.table(name, {"id": "int", "n": "int"}) for name in ("a", "b"))
+    world.rules = f"[{{from: '{world.db}.public.a', to: lake.x, options: {{bucket: 2}}}}]"
+    world.send(a, a.upsert({"id": 1, "n": 1}))
+    world.send(b, b.upsert({"id": 1, "n": 7}))
+    world.run()
+    world.rules = world.rules.replace("public.a", "public.b")
+    world.send(b, b.upsert({"id": 2, "n": 7}))
+    with pytest.raises(PipelineFailedError, match="which the ledger says has the rows of"):
+        world.run()
+    assert world.rows("x") == a.rows
+    (config,) = load_pipelines([world.file])
+    assert isinstance(config, SyncPipelineConfig)
+    resume_table(world.spark, config, "lake.x", anew=True)
+    world.run()
+    assert world.rows("x") == b.rows
+
+
+def test_a_table_that_cannot_be_created_stops_the_query(world: World) -> None:
+    table = world.table("a", {"id": "int", "n": "int"})
+    world.rules = f"[{{from: '{world.db}.public.a', to: lake.a, options: {{bucket: 2, merge-engine: first-row,"
+    world.rules += " sequence.field: n}}]"
+    world.send(table, table.upsert({"id": 1, "n": 1}))
+    with pytest.raises(PipelineFailedError, match=r"lake.a for .* cannot be created as rule 0 of sync.tables says"):
+        world.run()
+    world.rules = world.rules.replace("merge-engine: first-row, sequence.field: n", "")
+    world.run()
+    world.assert_equal()
+
+
+def test_decimals_of_two_scales_become_one_that_takes_both(world: World) -> None:
+    table = world.table("a", {"id": "int", "n": "decimal(9, 2)"})
+    world.send(table, table.upsert({"id": 1, "n": "1.25"}))
+    world.run()
+    table.columns["n"] = "decimal(9, 4)"
+    world.send(table, table.upsert({"id": 2, "n": "1.2345"}))
+    world.run()
+    schema = Catalog(str(world.folder / "w")).table("lake.a").schema
+    assert str(schema.by_name["n"].type) == "DECIMAL(11, 4)"
+    assert {key: row["n"] for key, row in world.rows("a").items()} == {1: Decimal("1.2500"), 2: Decimal("1.2345")}
+
+
 # --- truncates --------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,18 @@ TYPES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+def type_of(kind: str) -> Mapping[str, Any]:
+    """The type of a field in Connect's schema; `decimal(p, s)` has values that are written as texts."""
+    if not kind.startswith("decimal("):
+        return TYPES[kind]
+    precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(", ")
+    return {
+        "type": "bytes",
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": {"scale": scale, "connect.decimal.precision": precision},
+    }
+
+
 @dataclass(slots=True)
 class SourceTable:
     """One table: `columns` by name, the first one is the key; `rows` are those that it holds now."""
@@ -84,7 +96,7 @@ class SourceTable:
 
     def _envelope(self) -> dict[str, Any]:
         fields: Sequence[Mapping[str, Any]] = [
-            {**TYPES[kind], "optional": name != self.key, "field": name} for name, kind in self.columns.items()
+            {**type_of(kind), "optional": name != self.key, "field": name} for name, kind in self.columns.items()
         ]
         row = {"type": "struct", "fields": fields, "optional": True, "name": f"{self.topic}.Value"}
         return {

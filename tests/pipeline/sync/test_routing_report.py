@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from freshet import Catalog
+from freshet.logstore.kafka.cluster import SampledRecord
 from freshet.pipeline.checks import kafka_reach
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.sync import routing_report
@@ -37,9 +38,8 @@ def report(
     config = config.model_copy(update={"warehouse": str(folder), "table": table})
     patch.setattr(routing_report, "brokers_of", lambda source: object())
     patch.setattr(routing_report, "ask_once", lambda brokers: object())
-    patch.setattr(
-        routing_report, "sample_records", lambda source, count: [(octets(r.key), octets(r.value)) for r in records]
-    )
+    sample = [SampledRecord(octets(each.key), octets(each.value), each.topic) for each in records]
+    patch.setattr(routing_report, "sample_records", lambda source, count: sample)
     patch.setattr(routing_report, "topics_of", lambda source, known: set(topics))
     routed = routed_tables(config)
     assert routed is not None
@@ -67,6 +67,34 @@ def test_tables_that_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "x.public.orders": (None, "no rule takes its table"),
         "topic shop.public.late": ("lake.late", "no records yet"),
     }  # fmt: skip
+    assert refused == ["shop.public.plain into table lake.plain: " + said["shop.public.plain"][1]]
+
+
+def test_tables_of_the_pipeline_itself_and_tables_that_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules: list[dict[str, Any]] = [
+        {"from": "shop.public.bad", "to": "lake.bad", "options": {"bucket": 1, "bucket-key": "odd"}},
+        {"from": "shop.public.(.*)", "to": "lake.$1", "options": {"bucket": 1}},
+    ]
+    config = sync_config(rules)
+    own = config.dead_letter_table.rpartition(".")[2]
+    config = config.model_copy(update={"dead_letters": f"lake.{own}"})
+    said, refused = report(config, tmp_path, [record("bad"), record(own)], [], monkeypatch)
+    assert len(refused) == 2
+    assert "odd" in said["shop.public.bad"][1]
+    assert "is the table of the dead letters of this pipeline" in said[f"shop.public.{own}"][1]
+
+
+def test_topics_of_plain_records_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = sync_config([{"from": "plain_(.*)", "to": "lake.$1", "options": {"bucket": 1}}])
+    sync = config.sync.model_copy(
+        update={"of_schema": "infer", "source": config.sync.source.model_copy(update={"format": "json"})}
+    )
+    config = config.model_copy(update={"sync": sync})
+    records = [Record({"id": 1, "n": 2}, {"id": 1}, topic="plain_t")]
+    said, refused = report(config, tmp_path, records, ["plain_t"], monkeypatch)
+    assert said == {"plain_t": ("lake.t", "is created: 2 columns, key id, types guessed")}
     assert not refused
 
 

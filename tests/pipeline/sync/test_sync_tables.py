@@ -14,14 +14,14 @@ from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelin
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.sync.ledger import APART, LedgerRow, read_ledger, write_rows
+from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, read_ledger, write_rows
 from freshet.pipeline.sync.many_decoder import Held
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage import exceptions as storage
 from freshet.storage.exceptions import CorruptDataError, RetryableError
 from freshet.storage.table import AddColumn, Table
-from freshet.storage.table_engine import CommitCheck
+from freshet.storage.table_engine import CommitCheck, CommitTrace
 from tests.pipeline.sync.kit import source_table, sync_config
 
 LEDGER = "lake._freshet_ledger_shop"
@@ -55,7 +55,9 @@ class World:
         return tables
 
     def begin(self, tables: SyncTables, number: int) -> Sequence[str]:
-        check = CommitCheck(is_committed=False, last=None, latest=self.ledger.latest_snapshot())
+        whole = self.state().get(WHOLE, LedgerRow(WHOLE)).batch
+        last = None if whole is None else CommitTrace(whole, None, 0)
+        check = CommitCheck(is_committed=False, last=last, latest=self.ledger.latest_snapshot())
         tables.begin(number, check, STARTS)
         return [each.table.name for each in tables.round(number, STARTS)]
 

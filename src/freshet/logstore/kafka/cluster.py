@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -92,10 +92,18 @@ class KafkaCluster:
             raise OSError(error_text(error)) from error
 
 
+class SampledRecord(NamedTuple):
+    """A record that is only looked at."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+
+
 def last_records(
     settings: ClientSettings, partition_counts: Mapping[str, int], *, count: int, timeout_s: float
-) -> list[tuple[bytes | None, bytes | None]]:
-    """Keys and values of the last records of some topics, about `count` over all of their partitions.
+) -> list[SampledRecord]:
+    """The last records of some topics, about `count` over all of their partitions.
 
     Fewer where there are not so many, or the brokers take longer; offsets of no group are changed. Raises `ValueError`
     where a broker refuses.
@@ -114,12 +122,16 @@ def last_records(
                 place.offset = max(low, high - each)
                 wanted += high - place.offset
             consumer.assign(partitions[:count])
-            found: list[tuple[bytes | None, bytes | None]] = []
+            found: list[SampledRecord] = []
             while len(found) < wanted and (rest := deadline - time.monotonic()) > 0:
                 messages = consumer.consume(wanted - len(found), timeout=min(1.0, rest))
                 if found and not messages:
                     break  # what ends a transaction has an offset and is no record
-                found += [(message.key(), message.value()) for message in messages if message.error() is None]
+                found += [
+                    SampledRecord(message.key(), message.value(), message.topic() or "")
+                    for message in messages
+                    if message.error() is None
+                ]
             return found
         finally:
             consumer.close()

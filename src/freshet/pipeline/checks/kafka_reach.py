@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.logstore.kafka.cluster import ClusterAnswer, KafkaCluster, last_records
+from freshet.logstore.kafka.cluster import ClusterAnswer, KafkaCluster, SampledRecord, last_records
 from freshet.logstore.kafka.java_options import ClientSettings, client_settings
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import subscribed_pattern, subscribed_topics
@@ -79,8 +79,8 @@ def partition_counts(source: SourceConfig) -> dict[str, int]:
     return {name: count for name, count in sorted(answer.partition_counts.items()) if name in names}
 
 
-def sample_records(source: SourceConfig, count: int) -> list[tuple[bytes | None, bytes | None]] | None:
-    """Keys and values of some of the last records of a source; None where its cluster cannot be asked."""
+def sample_records(source: SourceConfig, count: int) -> list[SampledRecord] | None:
+    """Some of the last records of a source; None where its cluster cannot be asked."""
     brokers = brokers_of(source)
     if brokers is None or brokers.settings.untranslated:
         return None

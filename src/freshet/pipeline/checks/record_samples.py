@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 
+from freshet.logstore.kafka.cluster import SampledRecord
 from freshet.pipeline.batch.left_out import carried_columns, left_out_columns, left_out_text
 from freshet.pipeline.batch.read_count import without_tallies
 from freshet.pipeline.config.catalogs import target_catalog
@@ -25,8 +26,7 @@ from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
 
-Records = Sequence[tuple[bytes | None, bytes | None]]
-"""Keys and values."""
+Records = Sequence[SampledRecord]
 
 RECORDS_MAX: Final = 200
 FILES_MAX: Final = 3
@@ -97,8 +97,8 @@ def _notes(config: PipelineConfig, source: SourceConfig, index: int, records: Re
 def _raw_batch(records: Records, *, is_file: bool) -> pa.RecordBatch:
     count = len(records)
     values: dict[str, list[object]] = {name: [None] * count for name in _TYPES}
-    values[raw_records.KEY] = [key for key, _ in records]
-    values[raw_records.VALUE] = [value for _, value in records]
+    values[raw_records.KEY] = [each.key for each in records]
+    values[raw_records.VALUE] = [each.value for each in records]
     values[raw_records.KAFKA_PARTITION] = [None if is_file else 0] * count
     values[raw_records.OFFSET] = [0 if is_file else place for place in range(count)]
     values[raw_records.RANK] = [0] * count
@@ -119,7 +119,7 @@ def _file_records(path: str) -> Records | None:
         lines = [line for file in newest for line in _lines(file)]
     except OSError:
         return None
-    return [(None, line) for line in lines]
+    return [SampledRecord(None, line, "") for line in lines]
 
 
 def _files_in(path: Path) -> list[Path]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from freshet._lazy import LazyModule
 from freshet.pipeline.config.formats import Format
 from freshet.pipeline.decode.change import RawRecord, changes_of, key_image, key_object, parsed
-from freshet.pipeline.decode.connect_types import sql_type_of_field
+from freshet.pipeline.decode.connect_types import DECIMAL_DIGITS_MAX, sql_type_of_field
 from freshet.pipeline.decode.json_value import BOOL, INT, JsonValue, kind_of
 from freshet.pipeline.decode.mysql_types import sql_type_of_mysql
 from freshet.pipeline.decode.plan import RegistrySettings
@@ -64,7 +64,7 @@ class DescribedTable:
         columns = dict(self.columns)
         for name, text in other.columns.items():
             known = columns.get(name)
-            columns[name] = text if known is None else wider_type(known, text) or STRING
+            columns[name] = text if known is None else union_type(known, text) or STRING
         return DescribedTable(columns, self.keys or other.keys, self.is_typed and other.is_typed, self.where)
 
     @property
@@ -93,6 +93,22 @@ def wider_type(left: str, right: str) -> str | None:
     if takes(left, right):
         return left
     return right if takes(right, left) else None
+
+
+def union_type(left: str, right: str) -> str | None:
+    """The narrowest type of the same kind that takes the values of both; None where there is none. Of two decimals it
+    may be a third one: DECIMAL(11, 4) for DECIMAL(9, 2) and DECIMAL(9, 4)."""
+    wider = wider_type(left, right)
+    if wider is not None:
+        return wider
+    first, second = _parsed(left), _parsed(right)
+    if not (isinstance(first, ScalarType) and isinstance(second, ScalarType)):
+        return None
+    if first.root is not TypeRoot.DECIMAL or second.root is not TypeRoot.DECIMAL:
+        return None
+    scale = max(first.scale or 0, second.scale or 0)
+    whole = max((each.precision or 10) - (each.scale or 0) for each in (first, second))
+    return f"DECIMAL({whole + scale}, {scale})" if whole + scale <= DECIMAL_DIGITS_MAX else None
 
 
 def takes(wider: str, narrower: str) -> bool:

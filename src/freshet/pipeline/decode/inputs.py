@@ -19,6 +19,7 @@ import pyarrow as pa
 from freshet.pipeline.decode.change import Facts
 from freshet.pipeline.decode.convert.by_type import converter_for
 from freshet.pipeline.decode.convert.converter import Converted, Converter, FieldConversion
+from freshet.pipeline.decode.convert.decimals import DECIMALS
 from freshet.pipeline.decode.convert.scalars import IntegerConverter, TextConverter
 from freshet.pipeline.decode.dialect import PLAIN_TEXT, Fact
 from freshet.pipeline.decode.json_value import INT, STRING, JsonValue, text_of
@@ -89,7 +90,8 @@ def facts_key(plan: DecodePlan, facts: Facts) -> FactsKey:
     """What matters of a record's facts."""
     if facts is None or not plan.wants_facts:
         return None
-    return tuple((field.name, facts.get(field.name, _NO_FACT)) for field in plan.fields if field.wants_fact)
+    found = ((field, facts.get(field.name, _NO_FACT)) for field in plan.fields if field.wants_fact)
+    return tuple((field.name, fact) for field, fact in found if not field.is_text or fact.name in DECIMALS)
 
 
 def inputs_of(plan: DecodePlan, key: FactsKey) -> Inputs:
@@ -106,7 +108,7 @@ def inputs_of(plan: DecodePlan, key: FactsKey) -> Inputs:
 
 
 def _field_input(field: PayloadField, plan: DecodePlan, facts: dict[str, Fact] | None) -> Input:
-    fact = facts[field.name] if facts is not None and field.wants_fact else None
+    fact = None if facts is None else facts.get(field.name)
     return Input(
         name=field.name,
         converter=converter_for(field.type, plan.dialect, fact),

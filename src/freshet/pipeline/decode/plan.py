@@ -51,7 +51,12 @@ class PayloadField:
     @property
     def wants_fact(self) -> bool:
         """True when the type in a record's schema says something that the declared type does not."""
-        return self.type.root in _NAMED_TYPES
+        return self.type.root in _NAMED_TYPES or self.is_text
+
+    @property
+    def is_text(self) -> bool:
+        """True for texts, for which only decimals among the names matter."""
+        return self.type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.avro.wire import HEAD_BYTES
 from freshet.pipeline.decode.change import Dead, Skipped
 from freshet.pipeline.decode.decoder import Counts, block_decoder, blocks_of, without_gc
-from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, takes
+from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, union_type
 from freshet.pipeline.decode.fast.schemas_seen import schema_prefix
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.new_fields import SAMPLE, TYPED_SAMPLE, new_names, placed_records, records_with
@@ -306,7 +306,7 @@ def _news(described: DescribedTable, decoding: TableDecoding) -> DescribedTable 
     columns = {}
     for name, text in described.columns.items():
         known = decoding.known.get(name)
-        if known is None or (described.is_typed and known and not takes(known, text) and takes(text, known)):
+        if known is None or (described.is_typed and known and union_type(known, text) not in (known, None)):
             columns[name] = text
     return replace(described, columns=columns) if columns else None
 

@@ -31,6 +31,7 @@ from freshet.pipeline.batch.task_result import TableFailedError, TaskResult, sum
 from freshet.pipeline.batch.truncates import Truncates, last_truncates, refuse_unordered
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.checkpoint_offsets import ends_of_batch
@@ -43,6 +44,7 @@ from freshet.pipeline.spark.batch_settings import batch_settings
 from freshet.pipeline.sync.ledger import APART, RESUMED, WHOLE, LedgerRow, Offsets, read_ledger, write_rows
 from freshet.pipeline.sync.many_decoder import ManyDecoder
 from freshet.pipeline.sync.many_job import ManyJob, range_frame, task_count
+from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitCheck
@@ -83,6 +85,11 @@ def held_back(config: SyncPipelineConfig, name: str, *, anew: bool) -> LedgerRow
     return row
 
 
+def _goes_to(config: SyncPipelineConfig, source: SourceTable, name: str) -> bool:
+    route = route_of(config.sync, source)
+    return isinstance(route, Route) and route.target == name
+
+
 def _is_same(config: SyncPipelineConfig, row: LedgerRow) -> bool:
     """Whether the table is the one that the ledger knows."""
     catalog = target_catalog(config)
@@ -100,7 +107,7 @@ def resume_table(spark: SparkSession, config: SyncPipelineConfig, name: str, *, 
     if anew:
         row = replace(
             row, state=APART, since_batch=0, since_offsets="{}", cause="it is read anew", batch=None, created_ms=None
-        )
+        ).with_sources(source for source in row.source_tables if _goes_to(config, source, name))
         write_rows(ledger, config.name, [row])
         catalog.drop_table(name, if_exists=True)
     number = read_ledger(ledger)[WHOLE].batch

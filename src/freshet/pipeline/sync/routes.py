@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from freshet.pipeline.config.sync import MetadataColumn, SyncConfig, TableRule, WithoutKey
+from freshet.pipeline.config.sync import MetadataColumn, SyncConfig, SyncPipelineConfig, TableRule, WithoutKey
 from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.exceptions import InvalidRequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,16 @@ def route_of(config: SyncConfig, table: SourceTable) -> Route | str:
         if match is not None:
             return _route(config, rule, index, table, match)
     return NO_RULE
+
+
+def refuse_own_table(config: SyncPipelineConfig, source: SourceTable, route: Route) -> None:
+    """Raises `InvalidRequestError` where a rule sends a source table to a table that the pipeline writes itself."""
+    own = {config.ledger_name: "the ledger", config.dead_letter_table: "the table of the dead letters"}
+    if route.target in own:
+        raise InvalidRequestError(
+            f"rule {route.rule_index} of sync.tables sends {source} to {route.target}, which is {own[route.target]} of "
+            "this pipeline: exclude it, or give it a rule that sends it elsewhere"
+        )
 
 
 def _route(config: SyncConfig, rule: TableRule, index: int, table: SourceTable, match: re.Match[str]) -> Route:

@@ -15,11 +15,12 @@ from freshet.pipeline.decode.planning import registry_settings
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.sync.routes import Route, refuse_own_table, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.storage.exceptions import StorageError
 
 SAMPLE: Final = 2000
+_NO: Final = "cannot be"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,13 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
         return None
     found: dict[SourceTable, DescribedTable | None] = {}
     format_name, registry = source.format or "json", registry_settings(source)
-    for key, value in records:
-        record = RawRecord(key, value)
+    for each in records:
+        record = RawRecord(each.key, each.value, topic=each.topic)
         reading = read_record(format_name, record, registry=registry)
-        table = None if isinstance(reading, Skipped) else table_of(reading.source, part_names(format_name))
+        if isinstance(reading, Skipped):
+            continue
+        is_plain = format_name == "json"  # a topic is a table
+        table = SourceTable("", "", each.topic) if is_plain else table_of(reading.source, part_names(format_name))
         if table is None:
             continue
         described = None if isinstance(reading, Dead) else describe_record(format_name, record, "a sample", registry)
@@ -56,7 +60,7 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
 
 
 def refusals(config: SyncPipelineConfig, routed: list[RoutedTable]) -> Iterator[str]:
-    """Source tables that go to one table without `merge`."""
+    """Source tables that go to one table without `merge`, and tables that cannot be."""
     by_target: dict[str, list[RoutedTable]] = {}
     for each in routed:
         if each.target is not None:
@@ -66,6 +70,7 @@ def refusals(config: SyncPipelineConfig, routed: list[RoutedTable]) -> Iterator[
         if len(found) > 1 and not all(isinstance(route, Route) and route.is_merged for route in routes):
             sources = ", ".join(each.source for each in found)
             yield f"{sources} all go to table {target}; set merge: true in their rules if they are one table"
+        yield from (f"{each.source} into table {target}: {each.text}" for each in found if each.text.startswith(_NO))
 
 
 def _routed(config: SyncPipelineConfig, table: SourceTable, described: DescribedTable | None) -> RoutedTable:
@@ -73,6 +78,7 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
     if not isinstance(route, Route):
         return RoutedTable(str(table), None, route, table)
     try:
+        refuse_own_table(config, table, route)
         catalog = target_catalog(config)
         if catalog.has_table(route.target):
             schema = catalog.table(route.target).schema
@@ -82,16 +88,17 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
         if described is None or described.is_empty:
             return RoutedTable(str(table), route.target, "is created once there is a row", table)
         if not described.is_typed and config.sync.of_schema != "infer":
-            text = "cannot be created: its records bring no schema; set schema: infer under sync"
+            text = f"{_NO} created: its records bring no schema; set schema: infer under sync"
             return RoutedTable(str(table), route.target, text, table)
         new = new_table(route, described)
+        catalog.check_new_table(new.schema(route.target))
         left_out = sorted(route.computed_columns.keys() - new.columns.keys())
         without = f", without {', '.join(left_out)}, whose field it lacks" if left_out else ""
         guessed = "" if described.is_typed else ", types guessed"
         keys = f"key {', '.join(new.primary_keys)}" if new.primary_keys else "no key"
         text = f"is created: {len(new.columns)} columns, {keys}{guessed}{without}"
     except (InvalidRequestError, StorageError, OSError) as error:
-        text = f"cannot be: {error}"
+        text = f"{_NO}: {error}"
     return RoutedTable(str(table), route.target, text, table)
 
 

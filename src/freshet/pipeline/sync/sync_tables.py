@@ -43,7 +43,7 @@ from freshet.pipeline.sync.ledger import (
 )
 from freshet.pipeline.sync.many_decoder import HELD, LEFT, Held, ManyPlan
 from freshet.pipeline.sync.many_task import ManyTask, TableTask
-from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.sync.routes import Route, refuse_own_table, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.pipeline.sync.table_decoding import TableDecoding, nameless_plan, plan_table
 from freshet.storage import exceptions as storage
@@ -111,6 +111,7 @@ class SyncTables:
         latest = None if check.latest is None else check.latest.id
         if not self._is_read or latest != self._ledger_snapshot:
             self._read(micro_batch_id, starts)
+            self._refuse_other_ledger(check)
             self._ledger_snapshot, self._is_read = latest, True
 
     def take_only(self, row: LedgerRow) -> None:
@@ -293,6 +294,7 @@ class SyncTables:
                 late = replace(row, state=APART, cause="resume ended before batches that held its records back")
                 write_rows(self.ledger.table, self._config.name, [late])
                 self._state[name] = late
+                self.events.append(f"table {name} is set apart again: {late.cause}; it needs another resume")
             if self._state[name].state == APART:
                 self._targets.pop(name, None)
             else:
@@ -379,6 +381,15 @@ class SyncTables:
 
     def _open(self, source: SourceTable, route: Route, described: DescribedTable) -> _Target | None:
         """The table of a source table that is met for the first time."""
+        refuse_own_table(self._config, source, route)
+        row = self._state.get(route.target)
+        if row is not None and not route.is_merged and set(row.source_tables) - {source}:
+            others = ", ".join(map(str, row.source_tables))
+            raise InvalidRequestError(
+                f"rule {route.rule_index} of sync.tables sends {source} to {route.target}, which the ledger says has "
+                f"the rows of {others}. If it goes on as the same table, set merge: true in the rule; to read it anew, "
+                f"run freshet resync FILE --table {route.target}; else send it to another table"
+            )
         try:
             is_there = self._catalog.has_table(route.target)
         except storage.InvalidRequestError as error:
@@ -397,14 +408,20 @@ class SyncTables:
                     f"{route.target} yourself"
                 )
             new = new_table(route, described)
-            self._catalog.create_table(
-                route.target,
-                schema=new.columns,
-                primary_keys=new.primary_keys,
-                partition_keys=new.partition_keys,
-                options=new.options,
-                if_not_exists=True,
-            )
+            try:
+                self._catalog.create_table(
+                    route.target,
+                    schema=new.columns,
+                    primary_keys=new.primary_keys,
+                    partition_keys=new.partition_keys,
+                    options=new.options,
+                    if_not_exists=True,
+                )
+            except storage.InvalidRequestError as error:
+                raise InvalidRequestError(
+                    f"table {route.target} for {source} cannot be created as rule {route.rule_index} of sync.tables "
+                    f"says: {error}"
+                ) from error
             self.events.append(f"table {route.target} is created for {source}")
         table = self._catalog.table(route.target)
         if table.engine.moves_rows:
@@ -430,6 +447,18 @@ class SyncTables:
         if row is not None and row.created_ms is not None and row.created_ms != created_ms:
             raise storage.InvalidRequestError(
                 f"table {target.name} was dropped and created again: the rows of batches up to {row.batch} are missing"
+            )
+
+    def _refuse_other_ledger(self, check: CommitCheck) -> None:
+        """What the ledger has as the last batch must be the last commit of this pipeline to it."""
+        whole = self._state.get(WHOLE, LedgerRow(WHOLE))
+        own = None if check.last is None else check.last.identifier
+        if whole.batch != own:
+            has = "none" if own is None else f"its batch {own}"
+            raise InvalidRequestError(
+                f"table {self.ledger.table.name} is the ledger of another pipeline: its last batch is {whole.batch}, "
+                f"and {has} is of pipeline {self._config.name!r}. Set sync.ledger to a table of its own; nothing was "
+                "written"
             )
 
     def _failed(self, text: str, micro_batch_id: int) -> PipelineFailedError:

@@ -4,7 +4,7 @@
 |---|---|
 | a new table | created: columns of the records, metadata and computed columns; the key of the rule or the records |
 | a new field | a nullable column more |
-| a wider type of the same kind (INT to BIGINT, DECIMAL(5, 2) to (9, 2)) | widened |
+| a wider type of the same kind (INT to BIGINT, DECIMAL(5, 2) to (9, 2)) | widened; decimals to one that takes both |
 | a narrower type, or one of another kind | as it is; values that do not fit are dead letters |
 | a field that is gone, or renamed | stays; a renamed one is a new column |
 """
@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
-from freshet.pipeline.decode.described_table import NEW_COLUMNS_MAX, DescribedTable, is_column_name, takes
+from freshet.pipeline.config.model import TableConfig
+from freshet.pipeline.decode.described_table import NEW_COLUMNS_MAX, DescribedTable, is_column_name, takes, union_type
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.routes import Route
 from freshet.pipeline.sync.table_decoding import METADATA_TYPES
@@ -34,6 +35,17 @@ class NewTable:
     primary_keys: tuple[str, ...]
     partition_keys: tuple[str, ...]
     options: Mapping[str, str]
+
+    def schema(self, name: str) -> TableSchema:
+        """As the catalog takes it."""
+        return TableConfig(
+            warehouse="/",
+            name=name,
+            columns=dict(self.columns),
+            primary_key=self.primary_keys,
+            partition_by=self.partition_keys,
+            options=dict(self.options),
+        ).table_schema
 
 
 def new_table(route: Route, described: DescribedTable) -> NewTable:
@@ -72,8 +84,10 @@ def changes_of(
     after = dict(columns)
     for name, text in wanted.items():
         held = columns.get(name)
-        if held is None or (name not in own_names and described.is_typed and _is_wider(text, held)):
+        if held is None:
             after[name] = text
+        elif name not in own_names and described.is_typed:
+            after[name] = union_type(held, text) or held
     for name, text in _own_columns(route, after).items():
         if name not in columns or _is_wider(text, columns[name]):
             after[name] = text

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.pipeline.decode.convert.converter import Converter
-from freshet.pipeline.decode.convert.decimals import DecimalConverter
+from freshet.pipeline.decode.convert.decimals import DecimalConverter, DecimalTextConverter
 from freshet.pipeline.decode.convert.nested import ArrayConverter, MapConverter, RowConverter
 from freshet.pipeline.decode.convert.scalars import (
     BooleanConverter,
@@ -42,7 +42,7 @@ def converter_for(data_type: DataType, dialect: Dialect, fact: Fact | None = Non
         case TypeRoot.DECIMAL:
             return DecimalConverter(data_type, dialect, fact)
         case TypeRoot.CHAR | TypeRoot.VARCHAR:
-            return TextConverter(data_type)
+            return TextConverter(data_type) if fact is None else DecimalTextConverter(data_type, fact)
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
             return BytesConverter(data_type, dialect)
         case TypeRoot.DATE:

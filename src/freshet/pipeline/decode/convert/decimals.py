@@ -39,17 +39,21 @@ from freshet.pipeline.decode.convert.converter import (
     partly,
     with_nulls,
 )
+from freshet.pipeline.decode.convert.scalars import TextConverter
 from freshet.pipeline.decode.dialect import Dialect, Fact
 from freshet.pipeline.decode.json_value import INT, NUMBER, STRING, JsonNumber, JsonValue, text_of
 from freshet.storage.model.data_type import ScalarType
 
 CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+DECIMALS: Final = frozenset({CONNECT_DECIMAL, "io.debezium.data.VariableScaleDecimal"})
+"""Names of types whose values are unscaled numbers."""
 
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]{1,4})?")
 _AS_NUMBER: Final = f"^(?:{_NUMBER.pattern})$"
 _BY_ARROW: Final = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9])?$"
 """Numbers for Arrow's cast, if they are short enough: with more than 38 digits on the way it wraps around silently."""
 _DIGITS_MAX: Final = 38
+_SCALE: Final = re.compile(r"-?[0-9]{1,4}")
 _EXPONENT_MAX: Final = 9
 _EXACT: Final = Context(prec=20_000, Emax=999_999, Emin=-999_999)
 _OCTETS_MAX: Final = 16
@@ -62,6 +66,34 @@ _INVALID: Final = 255
 _SEXTETS: Final = np.full(256, _INVALID, np.uint8)
 _SEXTETS[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
 _PAD: Final = ord("=")
+
+
+class DecimalTextConverter(TextConverter):
+    """A text of what the schema of the record calls a decimal: the number, where it comes as its unscaled octets."""
+
+    def __init__(self, data_type: ScalarType, fact: Fact) -> None:
+        super().__init__(data_type)
+        self._scale = fact.scale or 0
+
+    def one(self, value: JsonValue) -> Any:
+        scale: JsonValue = JsonNumber(self._scale)
+        text = value
+        if isinstance(value, dict):
+            scale, text = value.get("scale"), value.get("value")
+        is_coded = isinstance(text, str) and not isinstance(text, JsonNumber)
+        if not is_coded or not isinstance(scale, JsonNumber) or not _SCALE.fullmatch(scale):
+            return super().one(value)
+        try:
+            octets = binascii.a2b_base64(str(text), strict_mode=True)
+        except (binascii.Error, ValueError):
+            return super().one(value)
+        if not 1 <= len(octets) <= UNSCALED_BYTES_MAX:
+            return LOST
+        number = Decimal(int.from_bytes(octets, "big", signed=True)).scaleb(-int(scale), _EXACT)
+        return super().one(f"{number:f}")
+
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
+        return FieldConversion(str | None, self.one_by_one) if kinds <= {STRING} else self.raw_conversion
 
 
 class DecimalConverter(Converter):
