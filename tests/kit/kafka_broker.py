@@ -1,4 +1,4 @@
-"""Brokers as only tests need them: one that asks for passwords, and one in a container.
+"""Brokers as only tests need them: one that asks for passwords, two in a cluster, and one in a container.
 
 The broker itself is that of the demos, `freshet.jobs.demo.kafka_broker`. `FRESHET_KAFKA=container` lets testcontainers
 start the one that most tests share.
@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from testcontainers.community.kafka import KafkaContainer
 
 from freshet.jobs.demo import kafka_broker
-from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker, free_ports
+from freshet.jobs.demo.child_process import start_child
+from freshet.jobs.demo.kafka_broker import CLUSTER_ID, START_TIMEOUT_S, ForeignBroker, KafkaBroker, free_ports
 
 CONTAINER_IMAGE = "apache/kafka:4.3.1"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -40,6 +44,44 @@ class SaslBroker(KafkaBroker):
                 "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {passwords};",
             }
         )
+
+
+class SecondBroker(KafkaBroker):
+    """Another broker of the cluster of `first`, which alone is its controller."""
+
+    def __init__(self, folder: Path, *, first: KafkaBroker) -> None:
+        super().__init__(folder)
+        self.set(
+            {
+                "node.id": "2",
+                "process.roles": "broker",
+                "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+                "controller.quorum.bootstrap.servers": f"127.0.0.1:{first.controller_port}",
+            }
+        )
+
+    def _format(self) -> None:
+        arguments = ("format", "--no-initial-controllers", "-t", CLUSTER_ID, "-c", self._properties)
+        with (self.folder / "broker.log").open("ab") as log:
+            child = start_child(self._java("kafka.tools.StorageTool", *arguments), log=log)
+        assert child.wait(START_TIMEOUT_S) == 0, self.log_tail()
+
+
+def create_replicated(broker: KafkaBroker, name: str, leaders: Sequence[int]) -> None:
+    """A topic with a partition for each of these leaders, 1 or 2, and a copy on the other broker."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    topic = NewTopic(name, num_partitions=len(leaders), replica_assignment=[[each, 3 - each] for each in leaders])
+    admin.create_topics([topic])[name].result(60)
+    deadline = time.monotonic() + 60
+    while leaders_of(broker, name) != list(leaders):
+        assert time.monotonic() < deadline, leaders_of(broker, name)
+        time.sleep(0.05)
+
+
+def leaders_of(broker: KafkaBroker, name: str) -> list[int]:
+    """The leader of each partition."""
+    found = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(name, timeout=10).topics[name]
+    return [found.partitions[number].leader for number in sorted(found.partitions)]
 
 
 @contextlib.contextmanager
