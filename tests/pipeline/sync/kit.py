@@ -17,7 +17,7 @@ from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, Tally
 from freshet.pipeline.decode.source_table import SourceTable
-from freshet.pipeline.sync.many_decoder import Held, ManyDecoder, ManyPlan
+from freshet.pipeline.sync.many_decoder import NOTHING, Held, ManyDecoder, ManyPlan
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding, nameless_plan, plan_table
 from freshet.storage.model.schema import TableSchema
@@ -73,9 +73,12 @@ def many_plan(
     tables: Mapping[str, TableSchema | str],
     *,
     passed_over: Sequence[str] = (),
+    nothing: Sequence[str] = (),
 ) -> ManyPlan:
     """Source tables by name: the schema of the target of each, or why its records are held back."""
-    known: dict[SourceTable, TableDecoding | Held] = {}
+    known: dict[SourceTable, TableDecoding | Held] = {
+        source_table(name): Held(NOTHING, is_nothing=True) for name in nothing
+    }
     rules = [PackRule((), False, TASKS)]
     for name, each in tables.items():
         if isinstance(each, str):

@@ -15,7 +15,7 @@ from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.repeating_errors import error_of
 from freshet.pipeline.exceptions import StoppedByRecordError
-from freshet.pipeline.sync.many_decoder import HELD, SAMPLE, ManyPlan
+from freshet.pipeline.sync.many_decoder import HELD, NOTHING, SAMPLE, ManyPlan
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from tests.pipeline.records import Record, change, flat_with_schema, with_schema
 from tests.pipeline.records import run as run_alone
@@ -216,6 +216,37 @@ def test_deletions_alone_describe_a_table_as_far_as_they_do(config: Any) -> None
     assert found.seen[ITEMS].is_empty and found.seen[ITEMS].where == f"{ITEMS} partition 0 offset 0"
     found = run(many_plan(config, {}), [plain(ITEMS, {"id": 1}, "d")])
     assert found.seen[ITEMS].columns == {"id": "BIGINT"}
+
+
+def test_records_of_a_table_that_is_not_there_are_each_looked_at(config: Any) -> None:
+    """A sample has seen deletions alone; what is none of them is not lost."""
+    bad = [Record(change("zz", table="items"), topic=ITEMS), Record(change("c", None, "x", table="items"), topic=ITEMS)]
+    gone = [plain(ITEMS, {"id": 1}, "d"), Record(change("t", table="items"), topic=ITEMS), Record(None, topic=ITEMS)]
+    found = run(many_plan(config, {}, nothing=[ITEMS]), [*gone, *bad])
+    assert not found.seen
+    assert found.tally.skipped == {f"{NOTHING}: {ITEMS}": 2, "tombstone": 1}
+    assert len(found.texts(0)) == 2 and all(text.startswith("dead ") for text in found.texts(0))
+    assert_counted(found, 5)
+    found = run(many_plan(config, {}, nothing=[ITEMS]), [*gone, *bad, plain(ITEMS, {"id": 1, "n": 2})])
+    assert found.seen[ITEMS].columns == {"id": "BIGINT", "n": "BIGINT"}
+
+
+@pytest.mark.parametrize("form", ["compact", "spaced", "payload first", "indented"])
+def test_a_wider_type_in_the_middle_whatever_the_form_of_the_json(config: Any, form: str) -> None:
+    def formed(record: Record) -> Record:
+        tree = json.loads(record.value) if isinstance(record.value, bytes) else record.value
+        if form == "payload first":
+            tree = dict(reversed(tree.items()))
+        separators = (",", ":") if form in ("compact", "payload first") else (", ", ": ")
+        value = json.dumps(tree, separators=separators, indent=1 if form == "indented" else None)
+        return replace(record, value=value.encode())
+
+    small = typed(ORDERS, {"id": 1, "n": 1}, "id", "n")
+    wide = typed(ORDERS, {"id": 2, "n": 1 << 40}, "id", "big")
+    for records in ([small, wide, small], [wide, small], [small, plain(ORDERS, {"id": 1, "n": 1}), wide]):
+        found = run(many_plan(config, KNOWN), list(map(formed, records)))
+        assert found.seen[ORDERS].columns == {"n": "BIGINT"}
+    assert not run(many_plan(config, KNOWN), [formed(small)] * 3).seen
 
 
 def test_a_new_field_of_the_schema(config: Any) -> None:
@@ -450,3 +481,18 @@ def test_a_new_field_of_canal_in_the_middle_of_a_block() -> None:
     orders = SourceTable("shop", "", "orders")
     found = run(plan_of(orders, "canal-json"), [message(1), message(2, note="x"), message(3)])
     assert {table: dict(each.columns) for table, each in found.seen.items()} == {str(orders): {"note": "STRING"}}
+
+
+def test_a_wider_type_of_canal_in_the_middle_of_a_block() -> None:
+    def message(number: int, kind: str, value: str) -> Record:
+        types = {"id": "bigint", "n": kind}
+        body = {"type": "INSERT", "database": "shop", "table": "orders", "data": [{"id": str(number), "n": value}]}
+        return Record({**body, "mysqlType": types, "pkNames": ["id"]}, {}, topic="t")
+
+    orders = SourceTable("shop", "", "orders")
+    ddl = Record({"type": "ALTER", "isDdl": True, "database": "shop", "table": "orders", "sql": "x"}, {}, topic="t")
+    found = run(
+        plan_of(orders, "canal-json"),
+        [message(1, "int", "1"), message(2, "bigint", "99999999999"), message(3, "int", "1"), ddl],
+    )
+    assert {table: dict(each.columns) for table, each in found.seen.items()} == {str(orders): {"n": "BIGINT"}}

@@ -15,7 +15,7 @@ from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, read_ledger, write_rows
-from freshet.pipeline.sync.many_decoder import Held
+from freshet.pipeline.sync.many_decoder import NOTHING, Held
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage import exceptions as storage
@@ -242,7 +242,7 @@ def test_deletions_alone_of_a_table_that_there_is_not(world: World) -> None:
     tables = world.run()
     tables.follow([seen("shop.public.a", {}, [])], 0, STARTS)
     assert not world.catalog.has_table("lake.a")
-    assert tables.plan().tables == {source_table("shop.public.a"): Held("a deletion, and there is no such row")}
+    assert tables.plan().tables == {source_table("shop.public.a"): Held(NOTHING, is_nothing=True)}
     world.begin(tables, 1)
     assert not tables.plan().tables
 

@@ -157,3 +157,10 @@ def test_very_many_new_fields() -> None:
         changes(fields)
     del fields["f0"]
     assert len(changes(fields)) == NEW_COLUMNS_MAX
+
+
+def test_of_names_that_differ_in_case_alone_the_first_is_the_column() -> None:
+    fields = described({"id": "BIGINT", "x": "INT", "X": "INT", "ID": "INT"})
+    assert list(new_table(route(), fields).columns) == ["id", "x"]
+    changes, left_out = changes_of(schema_of({"id": "BIGINT", "X": "INT"}), route(), fields)
+    assert changes == () and left_out == ("x", "ID")

@@ -102,7 +102,8 @@ def check(
         if not problems:
             for each, found in zip(configs, warnings, strict=True):
                 if isinstance(each, SyncPipelineConfig):
-                    routes[each.name] = [] if offline else _routes(each, found)
+                    routes[each.name], refused = ([], []) if offline else _routes(each, found)
+                    problems += refused
                 else:
                     found += _warn(each, left_out_warnings(each, _no_records if offline else _kafka_records))
     except ConfigurationError as error:
@@ -114,15 +115,15 @@ def check(
         print_json({"problems": [], "pipelines": facts, **({} if failure is None else failure_facts(failure))})
         if failure is not None:
             raise typer.Exit(report_failure(failure, []))
-    elif failure is not None:
-        raise failure
-    else:
-        for fact in facts:
-            found_routes = routes.get(str(fact["pipeline"]), [])
-            for route in found_routes:
-                say(f"  {route['source']} -> {route['target'] or '-'}: {route['text']}")
-            is_many = fact["pipeline"] in routes
+        return
+    for fact in facts:
+        for route in routes.get(str(fact["pipeline"]), []):
+            say(f"  {route['source']} -> {route['target'] or '-'}: {route['text']}")
+        is_many = fact["pipeline"] in routes
+        if failure is None:
             say(f"{fact['pipeline']}: ok, {'the ledger is' if is_many else 'into'} {fact['table']}")
+    if failure is not None:
+        raise failure
 
 
 def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -> list[Problem]:
@@ -214,15 +215,15 @@ def _known(config: PipelineConfig) -> PipelineConfig:
         return config  # reported elsewhere
 
 
-def _routes(config: SyncPipelineConfig, warnings: list[str]) -> list[dict[str, object]]:
-    """Where the records of each source table go; adds to the warnings what will be refused."""
+def _routes(config: SyncPipelineConfig, warnings: list[str]) -> tuple[list[dict[str, object]], list[Problem]]:
+    """Where the records of each source table go, and what of it stops a run."""
     part = spark_part("routing_report", "freshet.pipeline.sync")
     routed = part.routed_tables(config)
     if routed is None:
         warnings += _warn(config, ["the brokers could not be asked where their records go"])
-        return []
-    warnings += _warn(config, part.refusals(config, routed))
-    return [{"source": each.source, "target": each.target, "text": each.text} for each in routed]
+        return [], []
+    refused = [config.origin.placed(Problem(("sync", "tables"), text)) for text in part.refusals(config, routed)]
+    return [{"source": each.source, "target": each.target, "text": each.text} for each in routed], refused
 
 
 def _kafka_records(source: SourceConfig) -> Records | None:

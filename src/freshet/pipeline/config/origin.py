@@ -14,10 +14,19 @@ class Origin:
 
     path: str | None = None
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    renamed: tuple[tuple[KeyPath, KeyPath], ...] = ()
+    """Keys that the file has elsewhere than the model: the first pair whose keys a path begins with counts."""
 
     def placed(self, problem: Problem) -> Problem:
         """The problem with its place: the line of the innermost of its keys that is in the file."""
-        keys = problem.key_path
+        keys = self.as_written(problem.key_path)
         ends = range(len(keys), -1, -1)
         line = next((self.lines[keys[:end]] for end in ends if keys[:end] in self.lines), None)
-        return replace(problem, path=self.path, line=line)
+        return replace(problem, key_path=keys, path=self.path, line=line)
+
+    def as_written(self, keys: KeyPath) -> KeyPath:
+        """The keys as the file has them."""
+        for model, written in self.renamed:
+            if keys[: len(model)] == model:
+                return (*written, *keys[len(model) :]) if len(model) > 1 else written
+        return keys

@@ -46,7 +46,7 @@ from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
 from freshet.pipeline.config.sync import SyncConfig, SyncPipelineConfig, TableRule
-from freshet.pipeline.config.sync_rules import as_written, misplaced_keys, sync_contradictions
+from freshet.pipeline.config.sync_rules import RENAMED, as_written, misplaced_keys, sync_contradictions
 from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
 from freshet.storage.catalog import absolute_place
 from freshet.storage.exceptions import InvalidRequestError
@@ -138,7 +138,7 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
             Problem((), "wants the keys of a pipeline (name, sources, table, …) at its top", path=path, line=1)
         ]
     if "sync" in tree and (misplaced := list(misplaced_keys(tree))):
-        return None, [*document.problems, *map(document.origin.placed, misplaced)]
+        return None, [*document.problems, *map(Origin(path, document.lines).placed, misplaced)]
     try:
         model = SyncPipelineConfig if "sync" in tree else PipelineConfig
         config = model.model_validate(_with_absolute_folders(tree), context=READ_FROM_FILE)
@@ -146,6 +146,7 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
         wrong = [Problem(_key_path(item["loc"]), _message(item)) for item in error.errors()]
         if "sync" in tree:
             wrong = list(as_written(wrong))
+            wrong = [each for each in wrong if not _is_hollow(each, wrong)]
         return None, [*document.problems, *map(document.origin.placed, wrong)]
     contradicting = contradictions(config)
     if isinstance(config, SyncPipelineConfig):
@@ -154,6 +155,12 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
     problems = [*document.problems, *found]
     config.read_from(document.origin)
     return (None if problems else config), problems
+
+
+def _is_hollow(problem: Problem, problems: Sequence[Problem]) -> bool:
+    """True where a list is called empty since all that it has is wrong, and is said to be."""
+    keys = problem.key_path
+    return any(each is not problem and each.key_path[: len(keys)] == keys for each in problems)
 
 
 def _with_absolute_folders(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,7 +209,7 @@ class _Document:
     @property
     def origin(self) -> Origin:
         """Where this file's values come from."""
-        return Origin(self.path, self.lines)
+        return Origin(self.path, self.lines, RENAMED if ("sync",) in self.lines else ())
 
     def read(self, text: str) -> Any:
         loader = _Loader(text)

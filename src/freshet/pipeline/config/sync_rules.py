@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
+from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.rules import contradictions
 from freshet.pipeline.config.sync import OF_SOURCES, SyncConfig, SyncPipelineConfig, TableRule
 from freshet.pipeline.exceptions import KeyPath, Problem
@@ -28,17 +29,20 @@ _OF_LEDGER: Final = (("warehouse",), ("name",))
 _NAMES: Final = {"payload_types": "schema"}
 
 
+RENAMED: Final[tuple[tuple[KeyPath, KeyPath], ...]] = (
+    (("sources", 0), ("sync", "source")),
+    (("table", "warehouse"), ("warehouse",)),
+    (("table",), ("sync", "ledger")),
+)
+"""The keys of the model, and where a file with `sync` has them."""
+_ORIGIN: Final = Origin(renamed=RENAMED)
+
+
 def as_written(problems: Iterable[Problem]) -> Iterator[Problem]:
     """Problems with their keys as the file has them; what the model says twice comes once."""
     seen: set[tuple[KeyPath, str]] = set()
     for problem in problems:
-        keys = problem.key_path
-        if keys[:2] == ("sources", 0):
-            keys = ("sync", "source", *keys[2:])
-        elif keys[:2] == ("table", "warehouse"):
-            keys = ("warehouse",)
-        elif keys[:1] == ("table",):
-            keys = ("sync", "ledger")
+        keys = _ORIGIN.as_written(problem.key_path)
         if (keys, problem.message) not in seen:
             seen.add((keys, problem.message))
             yield replace(problem, key_path=keys)

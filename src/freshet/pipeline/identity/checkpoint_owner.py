@@ -64,8 +64,8 @@ def checkpoint_problem(checkpoint: CheckpointPlace, *, pipeline: str, table: Tab
             return _difference(shown, found, wanted)
         return (
             f"checkpoint {shown} belongs to the table at {found.get('table')}, which is not there (it may have "
-            "been dropped): what the checkpoint says is read would be missing in a new one. Delete the checkpoint to "
-            "read everything again"
+            "been dropped): what the checkpoint says is read would be missing in a new one. Restore the table; or "
+            "delete the checkpoint to read everything again (under another `name` where other tables know this one)"
         )
     owner = _owner(pipeline, table)
     return _not_writable(shown, folder) if found == owner else _difference(shown, found, owner)

@@ -26,10 +26,10 @@ from freshet.pipeline.batch.packed_rows import PackRule, packed_value
 from freshet.pipeline.config.sync import SyncConfig
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.avro.wire import HEAD_BYTES
-from freshet.pipeline.decode.change import Dead, Skipped
+from freshet.pipeline.decode.change import Dead, Skipped, Truncate, changes_of
 from freshet.pipeline.decode.decoder import Counts, block_decoder, blocks_of, without_gc
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, union_type
-from freshet.pipeline.decode.fast.schemas_seen import schema_prefix
+from freshet.pipeline.decode.fast.schemas_seen import schema_prefix, schema_texts
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.new_fields import SAMPLE, TYPED_SAMPLE, new_names, placed_records, records_with
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
@@ -42,6 +42,7 @@ from freshet.pipeline.sync.record_sorter import RecordSorter
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage.exceptions import RetryableError
+from freshet.storage.model.row_kind import RowKind
 
 NO_TABLE: Final = 0
 """The number of the ledger, under which what belongs to no table crosses."""
@@ -50,6 +51,8 @@ _SAMPLE_OF_BLOCK: Final = 20
 SCHEMAS_MAX: Final = 64
 LEFT: Final = "left to the pipeline"
 HELD: Final = "held back, its table is set apart"
+NOTHING: Final = "a deletion or a truncate, and there is no such table"
+_SAYS_NOTHING: Final = "the record says nothing of the columns of its table, which is not there yet"
 _NAMELESS: Final = "the record does not say which table it is of"
 _WRAPPED: Final = b'{"schema":{'
 
@@ -58,6 +61,8 @@ class Held(NamedTuple):
     """Instead of the decoding of a source table: why its records are passed over."""
 
     reason: str
+    is_nothing: bool = False
+    """Of a batch that had deletions alone when it was looked at: each record is looked at, whether it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,9 @@ class ManyDecoder:
             else:
                 counts.skipped[f"{route}: {table}"] += len(indexes)
             return
+        if isinstance(decoding, Held) and decoding.is_nothing:
+            yield from self._of_nothing(block, table, indexes, stream, shared)
+            return
         if isinstance(decoding, Held):
             counts.read += len(indexes)
             counts.skipped[f"{decoding.reason}: {table}"] += len(indexes)
@@ -210,6 +218,30 @@ class ManyDecoder:
         if self.plan.follows_fields and not decoding.plan.is_avro:
             self._look_at_notes(part, table, decoding, before, stream)
 
+    def _of_nothing(
+        self, block: Any, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
+    ) -> Iterator[tuple[int, int, pa.Buffer]]:
+        """Records of a table that is not there, of which none has said yet what it would be."""
+        dead: dict[int, tuple[str, str | None]] = {}
+        stream.counts.read += len(indexes)
+        for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
+            reading = read_record(self.plan.ledger.format, record, registry=self.plan.ledger.registry)
+            changes = changes_of(reading)
+            if isinstance(reading, Dead):
+                dead[index] = (reading.reason, reading.column)
+            elif isinstance(reading, Skipped | Truncate) or all(each.kind == RowKind.DELETE for each in changes):
+                reason = reading.reason if isinstance(reading, Skipped) else f"{NOTHING}: {table}"
+                stream.counts.skipped[reason] += 1
+            else:
+                described = self._described_one(record, raw_records.where(block, index))
+                if described.is_empty:
+                    dead[index] = (_SAYS_NOTHING, None)
+                else:
+                    stream.note(table, described)
+                    return  # the batch is run once more
+        if dead and not stream.seen:
+            yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
+
     # --- what is new --------------------------------------------------------------------------------------------------
 
     def _describe(self, block: Any, table: SourceTable, indexes: RowIndexes, stream: _Stream) -> None:
@@ -227,35 +259,57 @@ class ManyDecoder:
         self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared
     ) -> None:
         """The schemas that records bring: each is looked at once per process and plan."""
-        if self.plan.ledger.format == "canal-json":
-            self._look_at_samples(part, table, decoding, stream)
-            return
         if self.plan.ledger.is_avro:
             self._look_at_ids(part, table, decoding, stream, shared)
             return
-        values = part.column(raw_records.VALUE)
         # What is passed over changes `known` alone.
         known = shared.prefixes.setdefault((table, decoding.plan, tuple(decoding.known.items())), {})
-        left = np.arange(len(values))
+        left = np.arange(part.num_rows)
+        if self.plan.ledger.format == "debezium-json":
+            left = self._look_at_prefixes(part, table, decoding, stream, known)
+        for index, text in schema_texts(self.plan.ledger.format, part.column(raw_records.VALUE), left):
+            self._look_at_one(part, index, table, decoding, stream, known, text)
+
+    def _look_at_prefixes(
+        self,
+        part: Any,
+        table: SourceTable,
+        decoding: TableDecoding,
+        stream: _Stream,
+        known: dict[bytes, DescribedTable | None],
+    ) -> RowIndexes:
+        """The schemas that stand in front as Connect's converter writes them; gives the records of any other form."""
+        values, left = part.column(raw_records.VALUE), np.arange(part.num_rows)
         while len(left):
-            first: bytes = values[0].as_py()
-            if not first.startswith(_WRAPPED):
-                mask = pc.starts_with(values, pattern=_WRAPPED)
-                kept = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
-                left, values = left[kept], values.take(pa.array(kept))
-                continue
+            is_wrapped = pc.starts_with(values, pattern=_WRAPPED).to_numpy(zero_copy_only=False)
+            if not is_wrapped.any():
+                break
+            at = int(is_wrapped.argmax())
+            first: bytes = values[at].as_py()
             prefix = next((each for each in known if first.startswith(each)), None) or schema_prefix(first)
             if prefix is None or len(known) >= SCHEMAS_MAX:
-                return  # an odd form: `_look_at_notes` finds its new fields
-            if prefix not in known:
-                (record,) = raw_records.each_of(part, left[:1])
-                described = self._described_one(record, raw_records.where(part, int(left[0])))
-                known[prefix] = _news(described, decoding)
-            news = known[prefix]
-            if news is not None:
-                stream.note(table, news)
+                break
+            self._look_at_one(part, int(left[at]), table, decoding, stream, known, prefix)
             others = np.flatnonzero(~pc.starts_with(values, pattern=prefix).to_numpy(zero_copy_only=False))
             left, values = left[others], values.take(pa.array(others))
+        return left
+
+    def _look_at_one(
+        self,
+        part: Any,
+        index: int,
+        table: SourceTable,
+        decoding: TableDecoding,
+        stream: _Stream,
+        known: dict[bytes, DescribedTable | None],
+        schema: bytes,
+    ) -> None:
+        if schema not in known:
+            ((record, where),) = placed_records(part, np.array([index]))
+            known[schema] = _news(self._described_one(record, where), decoding)
+        news = known[schema]
+        if news is not None:
+            stream.note(table, news)
 
     def _look_at_ids(
         self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared
@@ -278,19 +332,11 @@ class ManyDecoder:
     def _described_one(self, record: Any, where: str) -> DescribedTable:
         return describe_record(self.plan.ledger.format, record, where, self.plan.ledger.registry)
 
-    def _look_at_samples(self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream) -> None:
-        """Messages that bring their types, each in its own order: by their first and last of a block."""
-        ends = sorted({0, part.num_rows - 1})
-        for record, where in placed_records(part, np.array(ends)):
-            news = _news(self._described_one(record, where), decoding)
-            if news is not None:
-                stream.note(table, news)
-
     def _look_at_notes(
         self, part: Any, table: SourceTable, decoding: TableDecoding, before: Mapping[str, int], stream: _Stream
     ) -> None:
         """Fields that nothing reads, though no schema of the block has said so: of records without one, whose types are
-        guessed, or whose schema was not looked at (`_look_at_samples`, an odd form)."""
+        guessed, or who have a field that their schema lacks."""
         count = SAMPLE if self.plan.guesses else TYPED_SAMPLE
         for name in new_names(stream.counts.notes, before, decoding.known):
             described = self._described(records_with(part, name, count))

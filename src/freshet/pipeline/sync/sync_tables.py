@@ -41,7 +41,7 @@ from freshet.pipeline.sync.ledger import (
     read_ledger,
     write_rows,
 )
-from freshet.pipeline.sync.many_decoder import HELD, LEFT, Held, ManyPlan
+from freshet.pipeline.sync.many_decoder import HELD, LEFT, NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.many_task import ManyTask, TableTask
 from freshet.pipeline.sync.routes import Route, refuse_own_table, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
@@ -163,7 +163,7 @@ class SyncTables:
             if row.state == APART and row.table_name not in self._targets:
                 tables |= dict.fromkeys(row.source_tables, Held(HELD))
         tables |= dict.fromkeys(self._left - tables.keys(), Held(LEFT))
-        tables |= dict.fromkeys(self._nothing, Held("a deletion, and there is no such row"))
+        tables |= dict.fromkeys(self._nothing, Held(NOTHING, is_nothing=True))
         sync = self._config.sync
         is_followed = sync.schema_evolution != "ignore"
         return ManyPlan(sync, self._nameless, tables, tuple(rules), is_followed, sync.of_schema == "infer", self._only)
@@ -431,6 +431,7 @@ class SyncTables:
             )
         target = _Target(route.target, route, TableCommit(table, self._config.name), {source}, set())
         self._targets[route.target] = target
+        self._nothing.discard(source)
         return target
 
     def _refuse_second(self, source: SourceTable, target: _Target, route: Route) -> None:

@@ -7,13 +7,16 @@ record takes the careful path.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.pipeline.config.formats import Format
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey
 
@@ -26,6 +29,18 @@ class _Wrapped(msgspec.Struct):
     payload: msgspec.Raw
 
 
+class _WithSchema(msgspec.Struct, rename={"types": "schema"}):
+    types: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _WithMysqlType(msgspec.Struct, rename={"types": "mysqlType"}):
+    types: msgspec.Raw = msgspec.Raw(b"")
+
+
+_TYPES: Final[Mapping[Format, Callable[[bytes], Any]]] = {
+    "debezium-json": msgspec.json.Decoder(_WithSchema).decode,
+    "canal-json": msgspec.json.Decoder(_WithMysqlType).decode,
+}
 _DECODE: Final = msgspec.json.Decoder(_Wrapped).decode
 
 
@@ -37,6 +52,26 @@ def schema_prefix(value: bytes) -> bytes | None:
         return None
     prefix = b'{"schema":' + bytes(wrapped.schema) + b',"payload":'
     return prefix if value.startswith(prefix) and value.endswith(b"}") else None
+
+
+def schema_texts(format_name: Format, values: Any, indexes: RowIndexes) -> Iterator[tuple[int, bytes]]:
+    """What stands under the name of the types in each of these values (a binary array), where it is there: the index of
+    the first value of each text. The texts of two schemas differ, and those of one may."""
+    decode = _TYPES.get(format_name)
+    if decode is None or not len(indexes):
+        return
+    if format_name == "debezium-json":  # without a schema there is no payload either
+        there = pc.match_substring(values.take(pa.array(indexes)), b'"payload"')
+        indexes = indexes[there.fill_null(False).to_numpy(zero_copy_only=False)]
+    seen: set[bytes] = set()
+    for index, value in zip(indexes.tolist(), values.take(pa.array(indexes)).to_pylist(), strict=True):
+        try:
+            text = bytes(decode(value).types)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+            continue
+        if text and text not in seen:
+            seen.add(text)
+            yield index, text
 
 
 @dataclass(frozen=True, slots=True)
