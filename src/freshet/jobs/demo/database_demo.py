@@ -10,7 +10,6 @@ Exit code 1 on any difference. Ctrl-C at any time ends all of it.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,7 +23,7 @@ from freshet.jobs.demo.live import DemoError
 from freshet.jobs.demo.paimon_reader import read_by_paimon
 from freshet.jobs.demo.postgres_server import PostgresServer, find_programs
 from freshet.jobs.demo.row_texts import texts_of_json, texts_of_table
-from freshet.jobs.demo.source_database import DATABASE, ONE_PARTITION, TARGETS, SourceDatabase
+from freshet.jobs.demo.source_database import DATABASE, TARGETS, SourceDatabase
 from freshet.jobs.demo.stage import PIPELINES, headline, play
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark.jars import ensure_jars
@@ -32,9 +31,8 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import NotFoundError
 
 FILE: Final = PIPELINES / "demo-database.yaml"
-TRUNCATES_ARE_SKIPPED: Final = True
-"""As `on_truncate` of the file says: then the truncated table still has its earlier rows."""
-DIFFERENCES_SHOWN: Final = 3
+DEAD_LETTERS: Final = "lake.dead_letters"
+DIFFERENCES_SHOWN: Final = 2
 
 
 def play_database(output: Path | None) -> int:
@@ -88,42 +86,46 @@ def compare(catalog: Catalog, source: Mapping[str, Sequence[Mapping[str, object]
     read = dict(zip(names, read_by_paimon([("rows", table) for table in tables]), strict=True))
     width = max(map(len, source))
     for name, rows in source.items():
+        start = f"  {name:<{width}}  {len(rows):>6,} rows in the database"
         if name not in read:
             agreed = False
-            print(f"  {name:<{width}}  DIFFERENT: it is not in the lake")
+            print(f"{start}: DIFFERENT, the lake has no such table")
             continue
         ours = catalog.table(name).scan().to_arrow()
-        wanted = texts_of_json(rows, ours.schema)
-        verdicts = [
-            _verdict(wanted, found, list(rows[0]), keeps_more=name.endswith(ONE_PARTITION) and TRUNCATES_ARE_SKIPPED)
-            for found in (ours, read[name].cast(ours.schema))
-        ]
-        agreed &= not any(verdict.startswith("DIFFERENT") for verdict in verdicts)
-        print(
-            f"  {name:<{width}}  {wanted.total():>6,} rows in the database; Freshet {verdicts[0]}, Paimon {verdicts[1]}"
-        )
-    dead = catalog.table("lake.dead_letters").scan().to_arrow() if _is_there(catalog, "lake.dead_letters") else None
-    count = dead.num_rows if dead else 0
-    print(f"  dead letters: {count}")
-    for row in dead.slice(0, DIFFERENCES_SHOWN).to_pylist() if dead else []:
-        print(f"    {row['topic']} at {row['log_offset']}: {row['reason']}")
-    return agreed and count == 0
+        both = {"Freshet": ours, "Apache Paimon": read[name].cast(ours.schema)}
+        found = {reader: differences(rows, table) for reader, table in both.items()}
+        agreed &= not any(found.values())
+        verdicts = ", ".join(f"{'DIFFERENT' if lines else 'equal'} by {reader}" for reader, lines in found.items())
+        print(f"{start}: {verdicts}")
+        for line in [f"{reader}: {line}" for reader, lines in found.items() for line in lines]:
+            print(f"    {line}")
+    return agreed & _show_dead_letters(catalog)
 
 
-def _verdict(wanted: Counter[str], rows: pa.Table, columns: Sequence[str], *, keeps_more: bool) -> str:
-    """`equal`, or what is missing and what is too much, with some of it."""
-    if missing := [name for name in columns if name not in rows.column_names]:
-        return f"DIFFERENT: no columns {', '.join(missing)}"
-    found = texts_of_table(rows, columns)
-    lacks, extra = wanted - found, found - wanted
-    if keeps_more and not lacks:
-        return f"has them, and {extra.total()} from before the truncate"
-    if not lacks and not extra:
-        return "equal"
-    shown = [
-        f"\n    {sign} {text}" for sign, each in (("-", lacks), ("+", extra)) for text in list(each)[:DIFFERENCES_SHOWN]
+def differences(rows: Sequence[Mapping[str, object]], table: pa.Table) -> list[str]:
+    """What a table of the lake lacks of the rows of the database, and has beyond them; nothing where it is equal."""
+    columns = list(rows[0]) if rows else table.column_names
+    if missing := [name for name in columns if name not in table.column_names]:
+        return [f"lacks columns: {', '.join(missing)}"]
+    wanted, found = texts_of_json(rows, table.schema), texts_of_table(table, columns)
+    parts = {"lacks": wanted - found, "has beyond them": found - wanted}
+    return [
+        f"{what} {each.total()} rows, such as {' '.join(list(each)[:DIFFERENCES_SHOWN])}"
+        for what, each in parts.items()
+        if each
     ]
-    return f"DIFFERENT: lacks {lacks.total()}, has {extra.total()} more{''.join(shown)}"
+
+
+def _show_dead_letters(catalog: Catalog) -> bool:
+    """Prints records that could become no row; True when there are none."""
+    if not _is_there(catalog, DEAD_LETTERS):
+        print("  no dead letters")
+        return True
+    dead = catalog.table(DEAD_LETTERS).scan().to_arrow()
+    print(f"  dead letters: {dead.num_rows}")
+    for row in dead.slice(0, DIFFERENCES_SHOWN).to_pylist():
+        print(f"    {row['topic']} at {row['log_offset']}: {row['reason']}")
+    return bool(dead.num_rows == 0)
 
 
 def _is_there(catalog: Catalog, name: str) -> bool:
