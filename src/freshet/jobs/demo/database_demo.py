@@ -1,7 +1,7 @@
 """`freshet demo database`: PostgreSQL, Debezium and a lake that follows, with Apache Paimon as judge.
 
     1. a broker, a PostgreSQL server with twelve tables and rows, Kafka Connect with Debezium
-    2. `freshet run` of one file with `sync`; the database changes meanwhile, and so do its tables (`database_live`)
+    2. `freshet run` of files with `sync`; the database changes meanwhile, and so do its tables (`database_live`)
     3. each table is read by Freshet and by Apache Paimon (JVM) and compared with the database, row by row
 
 Exit code 1 on any difference. Ctrl-C at any time ends all of it.
@@ -16,7 +16,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from freshet.jobs.demo.database_live import TOPICS, DatabaseLive
+from freshet.jobs.demo.database_live import PIPELINES, TOPICS, DatabaseLive
 from freshet.jobs.demo.kafka_broker import any_broker
 from freshet.jobs.demo.kafka_connect import DEBEZIUM_GROUP, KafkaConnect
 from freshet.jobs.demo.live import DemoError
@@ -24,13 +24,14 @@ from freshet.jobs.demo.paimon_reader import read_by_paimon
 from freshet.jobs.demo.postgres_server import PostgresServer, find_programs
 from freshet.jobs.demo.row_texts import texts_of_json, texts_of_table
 from freshet.jobs.demo.source_database import DATABASE, TARGETS, SourceDatabase
-from freshet.jobs.demo.stage import PIPELINES, headline, play
+from freshet.jobs.demo.stage import PIPELINES as FOLDER
+from freshet.jobs.demo.stage import headline, play
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark.jars import ensure_jars
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import NotFoundError
 
-FILE: Final = PIPELINES / "demo-database.yaml"
+FILES: Final = [FOLDER / f"{name}.yaml" for name in PIPELINES]
 DEAD_LETTERS: Final = "lake.dead_letters"
 DIFFERENCES_SHOWN: Final = 2
 
@@ -59,8 +60,8 @@ def _play(output: Path) -> int:
             print(f"  PostgreSQL {server.version} at 127.0.0.1:{server.port}, with twelve tables", flush=True)
             with KafkaConnect.start(output, broker.bootstrap_servers, database.connector()) as connect:
                 headline("2. a writer (freshet run) follows the database")
-                print(f"  freshet run {FILE}")
-                live = DatabaseLive(output, broker.bootstrap_servers, database, connect, FILE)
+                print(f"  freshet run {' '.join(map(str, FILES))}")
+                live = DatabaseLive(output, broker.bootstrap_servers, database, connect, FILES)
                 try:
                     live.run()
                 except DemoError as error:

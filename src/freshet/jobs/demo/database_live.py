@@ -16,7 +16,7 @@ import json
 import queue
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,8 @@ from freshet.jobs.demo.kafka_connect import KafkaConnect
 from freshet.jobs.demo.live import DemoError
 from freshet.jobs.demo.source_database import SourceDatabase
 
-PIPELINE: Final = "demo-database"
+PIPELINES: Final = ("demo-database", "demo-shards")
+"""Their files have these names too."""
 TOPICS: Final = "shop.public."
 
 ROUNDS: Final = 20
@@ -49,14 +50,19 @@ class DatabaseLive:
     """One run of the live part; `totals` are of the batches that were reported."""
 
     def __init__(
-        self, output: Path, bootstrap_servers: str, database: SourceDatabase, connect: KafkaConnect, file: Path
+        self,
+        output: Path,
+        bootstrap_servers: str,
+        database: SourceDatabase,
+        connect: KafkaConnect,
+        files: Sequence[Path],
     ) -> None:
         self._warehouse = output / "warehouse"
         self._bootstrap_servers = bootstrap_servers
         self._database = database
         self._connect = connect
         self._lines: queue.Queue[Line] = queue.Queue()
-        self._writer = Child("writer", ["freshet", "run", str(file), "--progress", "json"], self._lines, output)
+        self._writer = Child("writer", ["freshet", "run", *map(str, files), "--progress", "json"], self._lines, output)
         self._is_killed = False
         self._has_new_table = False
         self._began = time.monotonic()
@@ -143,10 +149,14 @@ class DatabaseLive:
             if not self._is_killed:
                 raise DemoError(f"the writer has ended by itself; its log is {self._writer.log}")
             self._is_killed = False
-        elif line.facts["state"] == "running":
+        elif line.facts.get("state") == "running":
             self._count(line.facts)
+        elif line.facts.get("state") == "restarting":
+            self.say(f"{line.facts['pipeline']} is started again after: {line.facts['error']}")
         else:
-            raise DemoError(f"the pipeline has failed: {line.facts['error']}")
+            raise DemoError(
+                f"the writer has failed: {line.facts.get('error', line.facts)}; its log is {self._writer.log}"
+            )
 
     def _count(self, facts: Mapping[str, Any]) -> None:
         self.totals["records read"] += facts["records"]
@@ -162,13 +172,13 @@ class DatabaseLive:
                 self.say(text)
         if time.monotonic() >= self._told_at + NEWS_EVERY_S:
             self._told_at = time.monotonic()
-            self.say(f"batch {facts['batch']}: {self.totals['records read']:,} records read so far")
+            self.say(f"{self.totals['records read']:,} records read so far")
 
     # ------------------------------------------------------------------------------------------------ offsets
 
     def _end_offsets(self) -> dict[tuple[str, int], int]:
         """By topic and Kafka partition of the tables; those without records are left out."""
-        consumer = Consumer({"bootstrap.servers": self._bootstrap_servers, "group.id": PIPELINE})
+        consumer = Consumer({"bootstrap.servers": self._bootstrap_servers, "group.id": "freshet-demo"})
         try:
             topics = consumer.list_topics(timeout=_ANSWER_TIMEOUT_S).topics
             places = [
@@ -186,9 +196,10 @@ class DatabaseLive:
 
     def _has_read(self, wanted: Mapping[tuple[str, int], int]) -> bool:
         """True when the checkpoint says that all records before these offsets are in the tables."""
-        folder = self._warehouse / "_checkpoints" / PIPELINE
-        done = [int(file.name) for file in (folder / "commits").glob("*") if file.name.isdecimal()]
-        if not done:
-            return False
-        read = json.loads((folder / "offsets" / str(max(done))).read_text().splitlines()[-1])
+        read: dict[str, dict[str, int]] = {}
+        for pipeline in PIPELINES:
+            folder = self._warehouse / "_checkpoints" / pipeline
+            done = [int(file.name) for file in (folder / "commits").glob("*") if file.name.isdecimal()]
+            if done:
+                read |= json.loads((folder / "offsets" / str(max(done))).read_text().splitlines()[-1])
         return all(read.get(topic, {}).get(str(number), 0) >= end for (topic, number), end in wanted.items())

@@ -31,7 +31,7 @@ TARGETS: Final[Mapping[str, Sequence[str]]] = {
     "lake.every_type": ["every_type"],
     "lake.refunds": ["refunds"],
 }
-"""Which tables of the database make which table of the lake, as `pipelines/demo-database.yaml` says."""
+"""Which tables of the database make which table of the lake, as the files in `pipelines/` say."""
 
 CONNECTOR: Final = {
     "name": "shop",
