@@ -91,7 +91,7 @@ CREATE TABLE every_type (
     a_uuid uuid, a_json json, a_jsonb jsonb, an_enum order_status, a_bit bit, bits bit(8),
     an_inet inet, a_cidr cidr, a_macaddr macaddr, a_range int4range, a_tsvector tsvector,
     integers integer[], texts text[], numerics numeric(10, 2)[], dates date[], timestamps timestamp[],
-    moments timestamptz[], uuids uuid[], booleans boolean[], jsons jsonb[]
+    moments timestamptz[], uuids uuid[], booleans boolean[], jsons jsonb[], times time(3)[]
 );
 
 -- Debezium reads what it is asked to do from this table.
@@ -141,7 +141,7 @@ INSERT INTO every_type VALUES
      B'10000001',
      '192.168.1.5/24', '10.0.0.0/8', '08:00:2b:01:02:03', '[1,5)', 'a fat cat',
      '{1,NULL,3}', '{a,"b c",NULL,""}', '{1.50,-2}', '{2024-02-29}', '{2024-01-01 00:00:00.000001}',
-     '{2024-01-01 00:00+02}', '{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}', '{t,f}', ARRAY['{"a": 1}'::jsonb]),
+     '{2024-01-01 00:00+02}', '{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}', '{t,f}', ARRAY['{"a": 1}'::jsonb], '{00:00:00.5,23:59:59.999}'),
     (2, 0, 0, 0, 0, 0,
      0, 1e30, 1e300, false,
      '', '', '', '',
@@ -150,7 +150,7 @@ INSERT INTO every_type VALUES
      '00000000-0000-0000-0000-000000000000', 'null', '"x"', 'placed', B'0',
      B'01111111',
      '::1/64', '::/0', 'ff:ff:ff:ff:ff:ff', 'empty', '',
-     '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
+     '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
 -- All else is NULL.
 INSERT INTO every_type (id, a_smallint, an_integer, a_bigint, a_numeric, a_free_numeric, a_money, a_real, a_double)
 VALUES (3, 1, 1, 1, -0.0000000001, -99999999999999999999.5, -0.01, 'NaN', '-Infinity');
