@@ -2,6 +2,7 @@
 #
 #   make demo      a real change stream from Kafka into tables, readers of their log, a kill -9; Apache Paimon reads along
 #   make demo-join three change streams into one wide table, by one query and by several
+#   make demo-database  twelve tables of a PostgreSQL database, read by Debezium, into a lake, while they change
 #   make test      the quick suites and the judge (under ten minutes)      make test-all   everything
 #   make soak      the counts that issues name, in full: random schedules, writers side by side (hours); the seed is printed
 #   make test-lowest  the storage suites with the oldest libraries that are allowed, and without Spark
@@ -22,7 +23,7 @@ ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars jars-s3 versitygw demo demo-join demo-clean test test-all soak lint format reference bench docs clean
+.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars jars-s3 versitygw demo demo-join demo-database demo-clean test test-all soak lint format reference bench docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -97,6 +98,10 @@ demo: venv jars
 
 demo-join: venv jars
 	@$(BIN)/python -m freshet demo join $(ARGS)
+
+# PostgreSQL comes from the system; where it is missing, the demo says how to get it.
+demo-database: venv jars
+	@$(BIN)/python -m freshet demo database $(ARGS)
 
 demo-clean:
 	rm -rf demo-output

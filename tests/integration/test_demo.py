@@ -17,13 +17,26 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from freshet.jobs.demo import database_demo
 from freshet.jobs.demo.join_demo import ONE, compare
 from freshet.jobs.demo.join_streams import ORDERS, JoinStreams
+from freshet.jobs.demo.postgres_server import REMEDY, find_programs
+from freshet.jobs.demo.source_database import TARGETS
 from freshet.jobs.demo.stage import PIPELINES
 from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.catalog import Catalog
+from tests.kit.components import missing
 from tests.kit.installations import ROOT, Installation, built_wheel, checkout, environment, pip
+
+WITHOUT_DEBIAN = """
+from pathlib import Path
+from freshet.jobs.demo import postgres_server
+from freshet.pipeline.commands.command_line import main
+postgres_server.DEBIAN_PROGRAMS = Path("/nowhere")
+main()
+"""
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.judge, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -101,22 +114,27 @@ def test_to_the_end(tmp_path: Path, wheel: Installation) -> None:
 
 
 def test_interrupted(tmp_path: Path, wheel: Installation) -> None:
-    program = _start(tmp_path, wheel)
+    _interrupt(tmp_path, wheel, when="records sent")
+
+
+def _interrupt(folder: Path, installation: Installation, *words: str, when: str) -> None:
+    """Ctrl-C as soon as a demo has said something; nothing of it is left."""
+    program = _start(folder, installation, *words)
     try:
         deadline = time.monotonic() + 600
-        while "records sent" not in _log(tmp_path):
-            assert program.poll() is None, _log(tmp_path)
-            assert time.monotonic() < deadline, _log(tmp_path)
+        while when not in _log(folder):
+            assert program.poll() is None, _log(folder)
+            assert time.monotonic() < deadline, _log(folder)
             time.sleep(0.2)
         children = psutil.Process(program.pid).children(recursive=True)
         os.killpg(program.pid, signal.SIGINT)
-        assert program.wait(300) == 0, _log(tmp_path)
+        assert program.wait(300) == 0, _log(folder)
         _, alive = psutil.wait_procs(children, timeout=120)
         assert alive == []
     finally:
         _end(program)
-    assert "nothing is left running" in _log(tmp_path)
-    assert _left_over(tmp_path) == []
+    assert "nothing is left running" in _log(folder)
+    assert _left_over(folder) == []
 
 
 def test_the_join_to_the_end(tmp_path: Path) -> None:
@@ -146,3 +164,54 @@ def test_the_join_says_when_a_table_is_not_as_the_streams_say(tmp_path: Path) ->
     for _ in streams.update(ORDERS, 1):
         pass
     assert not compare(catalog, [table.name], streams)
+
+
+@pytest.fixture
+def checked_out() -> Installation:
+    """This checkout, where PostgreSQL is there."""
+    try:
+        find_programs()
+    except InvalidRequestError:
+        missing("PostgreSQL", REMEDY)
+    return Installation(Path(sys.executable), str(ROOT / "src"))
+
+
+def test_the_database_to_the_end(tmp_path: Path, checked_out: Installation) -> None:
+    text = _run_to_the_end(tmp_path, checked_out, "database")
+    assert text.count("equal by Freshet, equal by Apache Paimon") == len(TARGETS), text
+    assert "follows shop.public.customers: new tier STRING, points INT" in text
+    assert "table lake.refunds is created" in text
+    assert "kill -9: the writer is gone" in text
+    assert "dead letters: 0" in text
+    assert "DIFFERENT" not in text
+    assert _left_over(tmp_path) == []
+
+
+def test_the_database_interrupted(tmp_path: Path, checked_out: Installation) -> None:
+    _interrupt(tmp_path, checked_out, "database", when="now the database changes")
+
+
+def test_the_database_needs_postgresql(tmp_path: Path) -> None:
+    """Nothing is fetched, started or written before it is known to be there."""
+    installation = Installation(Path(sys.executable), str(ROOT / "src"))
+    variables = installation.variables() | {"PATH": str(tmp_path)}
+    command = [str(installation.python), "-c", WITHOUT_DEBIAN, "demo", "database"]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "initdb, postgres, psql cannot be found; install it: `sudo apt-get install postgresql`" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_database_says_what_is_different(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalog = Catalog(str(tmp_path))
+    table = catalog.create_table("lake.customers", schema={"id": "INT", "name": "STRING"}, primary_keys=["id"])
+    with table.writer("somebody") as writer:
+        writer.write([{"id": 1, "name": "Ada"}, {"id": 2, "name": None}])
+        writer.commit(1)
+    rows = [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]
+    assert database_demo.compare(catalog, {"lake.customers": rows})
+    assert "2 rows in the database: equal by Freshet, equal by Apache Paimon" in capsys.readouterr().out
+    assert not database_demo.compare(catalog, {"lake.customers": rows[:1], "lake.orders": rows})
+    said = capsys.readouterr().out
+    assert 'Apache Paimon: has beyond them 1 rows, such as {"id": 2, "name": null}' in said
+    assert "lake.orders          2 rows in the database: DIFFERENT, the lake has no such table" in said

@@ -86,9 +86,11 @@ def test_no_java_and_no_group(machine: Path) -> None:
 
 def test_every_pinned_entry_is_well_formed() -> None:
     pinned = [
-        jar for group in ("spark-kafka", "s3a", "kafka-broker", "paimon", "delta") for jar in jars.pinned_jars(group)
+        jar
+        for group in ("spark-kafka", "s3a", "kafka-broker", "debezium", "paimon", "delta")
+        for jar in jars.pinned_jars(group)
     ]
-    assert len(pinned) == 4 + 3 + 46 + 1 + 7
+    assert len(pinned) == 4 + 3 + 46 + 69 + 1 + 7
     assert all(len(jar.sha256) == 64 and jar.organisation and jar.version for jar in pinned)
 
 

@@ -1,6 +1,7 @@
-"""What `freshet demo` and `freshet demo join` run: change streams from a real broker into tables that Paimon reads.
+"""What `freshet demo` runs: change streams from a real broker into tables that Paimon reads.
 
-`shop_demo` and `join_demo` are the demos; `shop` and `join_streams` are their streams, `pipelines/` the files that
-run; `live`, `children`, `reader` and `shown_rows` are the processes of the first and what they show. Both share
-`kafka_broker`, `paimon_reader` (with `PaimonReader.java`), `child_process` and `stage`.
+`shop_demo`, `join_demo` and `database_demo` are the demos; `shop`, `join_streams` and `source_database` (with
+`database/`) are their sources, `pipelines/` the files that run. `live`, `reader` and `shown_rows` belong to the first,
+`postgres_server`, `kafka_connect`, `database_live` and `row_texts` to the last. They share `kafka_broker`,
+`paimon_reader` (with `PaimonReader.java`), `child_process`, `children` and `stage`.
 """

@@ -15,11 +15,12 @@ DEMOS = "freshet.jobs.demo"
 
 def demo(
     which: Annotated[
-        Literal["shop", "join", "broker"],
+        Literal["shop", "join", "database", "broker"],
         typer.Argument(
             help="shop: a change stream becomes two tables, two readers follow its log, and the writer is killed; "
-            "join: three change streams make one wide row each, by one query and by several; broker: a broker with the "
-            "shop's change stream, for pipelines of your own, which runs until Ctrl-C."
+            "join: three change streams make one wide row each, by one query and by several; database: the tables of a "
+            "PostgreSQL database, as Debezium reads them, become tables of a lake while they change; broker: a broker "
+            "with the shop's change stream, for pipelines of your own, which runs until Ctrl-C."
         ),
     ] = "shop",
     output: Annotated[
@@ -32,8 +33,8 @@ def demo(
 ) -> int:
     """Play a demo on a real Kafka broker, and compare its tables with what Apache Paimon reads; takes some minutes.
 
-    Broker and Paimon run in JVMs of their own, from pinned jars that are fetched once. KAFKA_BOOTSTRAP_SERVERS names
-    another broker to use. Exit code 1 says that something was different.
+    Broker, Debezium and Paimon run in JVMs of their own, from pinned jars that are fetched once; PostgreSQL must be
+    installed. KAFKA_BOOTSTRAP_SERVERS names another broker to use. Exit code 1 says that something was different.
     """
     if variant and which != "join":
         raise InvalidRequestError("--variant belongs to `freshet demo join`")
@@ -43,6 +44,8 @@ def demo(
         code: int = spark_part("join_demo", DEMOS).play_join(output, variant or "both")
     elif which == "broker":
         code = spark_part("broker_demo", DEMOS).serve_shop()
+    elif which == "database":
+        code = spark_part("database_demo", DEMOS).play_database(output)
     else:
         code = spark_part("shop_demo", DEMOS).play_shop(output)
     return code

@@ -157,11 +157,15 @@ def facts_of(fields: JsonValue) -> Facts:
     facts = {}
     for each in fields:
         if isinstance(each, dict) and isinstance(each.get("field"), str):
-            name, parameters = each.get("name"), each.get("parameters")
-            scale = parameters.get("scale") if isinstance(parameters, dict) else None
-            own = int(scale) if isinstance(scale, str) and _SCALE.fullmatch(scale) else None
-            facts[each["field"]] = Fact(name if isinstance(name, str) else "", own)
+            facts[each["field"]] = _fact(each)
     return facts
+
+
+def _fact(schema: Mapping[str, JsonValue]) -> Fact:
+    name, parameters, items = schema.get("name"), schema.get("parameters"), schema.get("items")
+    scale = parameters.get("scale") if isinstance(parameters, dict) else None
+    own = int(scale) if isinstance(scale, str) and _SCALE.fullmatch(scale) else None
+    return Fact(name if isinstance(name, str) else "", own, _fact(items) if isinstance(items, dict) else None)
 
 
 def whole_ts(value: JsonValue) -> int | None:

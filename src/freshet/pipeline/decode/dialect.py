@@ -31,10 +31,12 @@ PLAIN_TEXT: Final = Dialect(
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What the schema of a record says of a field: the name of its type ('' if it has none), and the scale."""
+    """What the schema of a record says of a field: the name of its type ('' if it has none), the scale, and the same
+    of the items of an array."""
 
     name: str
     scale: int | None = None
+    items: Fact | None = None
 
 
 def dialect_of(source: SourceConfig) -> Dialect:

@@ -15,7 +15,7 @@ from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import METADATA_COLUMNS
 from freshet.pipeline.decode.dialect import Dialect
 from freshet.storage.codec.bucket_function import BucketRule
-from freshet.storage.model.data_type import LENGTH_MAX, DataField, DataType, ScalarType, TypeRoot
+from freshet.storage.model.data_type import LENGTH_MAX, ArrayType, DataField, DataType, ScalarType, TypeRoot
 from freshet.storage.options import SequenceGroup
 
 References = frozenset[tuple[str, ...]]
@@ -28,6 +28,7 @@ _NAMED_TYPES: Final = frozenset(
 )
 """Types for which the type name in the record's schema matters."""
 
+_TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
 _NO_TOAST: Final = _NAMED_TYPES | {
     TypeRoot.BOOLEAN, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT,
     TypeRoot.DOUBLE,
@@ -51,12 +52,15 @@ class PayloadField:
     @property
     def wants_fact(self) -> bool:
         """True when the type in a record's schema says something that the declared type does not."""
-        return self.type.root in _NAMED_TYPES or self.is_text
+        kind = self.type
+        while isinstance(kind, ArrayType):
+            kind = kind.element
+        return kind.root in _NAMED_TYPES or kind.root in _TEXTS
 
     @property
     def is_text(self) -> bool:
         """True for texts, for which only decimals among the names matter."""
-        return self.type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)
+        return self.type.root in _TEXTS
 
 
 @dataclass(frozen=True, slots=True)

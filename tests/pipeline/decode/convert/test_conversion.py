@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from freshet.pipeline.decode.change import facts_of
 from freshet.pipeline.decode.convert.by_type import converter_for
 from freshet.pipeline.decode.convert.converter import LOST, Converter
 from freshet.pipeline.decode.convert.decimals import CONNECT_DECIMAL
@@ -216,3 +217,24 @@ def test_a_decimal_that_does_not_fit_is_refused_by_columns_too(type_text: str, k
         one = converter.one(parse_json(text if kind == "number" else f'"{text}"'))
         assert found == (None if one is LOST else one), text
         assert found is None or found == Decimal(text), text
+
+
+@pytest.mark.parametrize(
+    ("type_text", "items", "text", "expected"),
+    [
+        ("ARRAY<TIME(3)>", {"name": "io.debezium.time.MicroTime"}, "[500000, null]", "[500, null]"),
+        ("ARRAY<DECIMAL(10,2)>", {"name": CONNECT_DECIMAL, "parameters": {"scale": "4"}}, '["Opg="]', "[1.50]"),
+        ("ARRAY<DECIMAL(10,2)>", {"name": CONNECT_DECIMAL, "parameters": {"scale": "4"}}, '["MDk="]', None),
+        ("ARRAY<STRING>", {"name": CONNECT_DECIMAL, "parameters": {"scale": "10"}}, '["A34R1gA="]', "[1.5000000000]"),
+        ("ARRAY<STRING>", {"name": "io.debezium.data.Uuid"}, '["A34R1gA="]', "[A34R1gA=]"),
+        ("ARRAY<TIMESTAMP(6)>", {"name": "io.debezium.time.Timestamp"}, "[1700000000123]", "[1700000000123000]"),
+        ("ARRAY<ARRAY<TIME(3)>>", {"items": {"name": "io.debezium.time.MicroTime"}}, "[[1000]]", "[[1]]"),
+    ],
+)
+def test_items_of_an_array_are_read_by_their_own_schema(
+    type_text: str, items: dict[str, Any], text: str, expected: str | None
+) -> None:
+    facts = facts_of([{"field": "v", "type": "array", "items": items}])
+    assert facts is not None
+    value = converter_for(parse_sql_type(type_text), DEBEZIUM, facts["v"]).one(parse_json(text))
+    assert (None if value is LOST else shown(value)) == expected

@@ -87,7 +87,7 @@ class Node:
         if self.kind == "union":
             said = [branch.fact for branch in self.branches if branch.fact != Fact("")]
             return said[0] if len(said) == 1 else Fact("")
-        return Fact(self.name, self.scale)
+        return Fact(self.name, self.scale, self.item.fact if self.kind == "array" and self.item is not None else None)
 
     @property
     def facts(self) -> Facts:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.pipeline.decode.convert.converter import Converter
-from freshet.pipeline.decode.convert.decimals import DecimalConverter, DecimalTextConverter
+from freshet.pipeline.decode.convert.decimals import DECIMALS, DecimalConverter, DecimalTextConverter
 from freshet.pipeline.decode.convert.nested import ArrayConverter, MapConverter, RowConverter
 from freshet.pipeline.decode.convert.scalars import (
     BooleanConverter,
@@ -24,10 +24,10 @@ from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowTyp
 
 @lru_cache(1024)
 def converter_for(data_type: DataType, dialect: Dialect, fact: Fact | None = None) -> Converter:
-    """The converter; values inside others never have a fact of their own."""
+    """The converter; of values inside others, only the items of an array have a fact."""
     match data_type:
         case ArrayType(element=element):
-            return ArrayConverter(data_type, converter_for(element, dialect))
+            return ArrayConverter(data_type, converter_for(element, dialect, None if fact is None else fact.items))
         case MapType(key=key, value=value):
             return MapConverter(
                 data_type, converter_for(with_nullable(key, False), dialect), converter_for(value, dialect)
@@ -42,7 +42,9 @@ def converter_for(data_type: DataType, dialect: Dialect, fact: Fact | None = Non
         case TypeRoot.DECIMAL:
             return DecimalConverter(data_type, dialect, fact)
         case TypeRoot.CHAR | TypeRoot.VARCHAR:
-            return TextConverter(data_type) if fact is None else DecimalTextConverter(data_type, fact)
+            if fact is not None and fact.name in DECIMALS:
+                return DecimalTextConverter(data_type, fact)
+            return TextConverter(data_type)
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
             return BytesConverter(data_type, dialect)
         case TypeRoot.DATE:
