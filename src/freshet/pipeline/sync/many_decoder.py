@@ -48,7 +48,7 @@ NO_TABLE: Final = 0
 
 SAMPLE: Final = 200
 """Records of a new table that one decoder looks at: each takes 20 µs by the careful path."""
-_SAMPLE_OF_BLOCK: Final = 20
+_SAMPLE_OF_BLOCK: Final = 60
 _TYPED_SAMPLE: Final = 3
 SCHEMAS_MAX: Final = 64
 LEFT: Final = "left to the pipeline"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from pyspark.sql import types as spark
 
 from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress
 from freshet.pipeline.batch.batch_pin import BatchPin
-from freshet.pipeline.batch.direct_reads import Ranges, range_name
+from freshet.pipeline.batch.direct_reads import DirectReads, Ranges, range_name
 from freshet.pipeline.batch.packed_rows import PACKED, TASK, PackedTasks, PackRule, value_of
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
 from freshet.pipeline.decode.outcomes import Tally
@@ -42,6 +42,12 @@ _SPARK_SCHEMA: Final = spark.StructType(
 )
 _ARROW_SCHEMA: Final = pa.schema([(TASK, pa.int32()), (TABLE, pa.int32()), (PACKED, pa.binary())])
 _TASKS_PER_CORE: Final = 2
+LOOK_RECORDS: Final = 20_000
+LOOK_RECORDS_MIN: Final = 64
+"""Records of a first look in all, and in each of its pieces."""
+_LOOK_PIECES: Final = 3
+LOOK_SHARE: Final = 3
+"""A batch is looked at first where it has so many times the records of the look."""
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -128,6 +134,14 @@ class ManyDirect:
         Spark has a task and a consumer for each Kafka partition."""
         return True
 
+    def first_look(self, ranges: Ranges) -> tuple[DirectReads, Ranges] | None:
+        """As `DirectReads` says: the job of a first batch, which else is run twice, is run once and a little more."""
+        pieces = look_pieces(ranges[0])
+        if pieces is None:
+            return None
+        client = self.sources.clients[0].for_a_look()
+        return replace(self, sources=replace(self.sources, clients=(client,))), {0: pieces}
+
     def packed_schema(self) -> pa.Schema | None:
         """As `DirectReads` says: outcomes are packed table by table."""
         return None
@@ -145,6 +159,23 @@ def range_frame(
     numbers = spark_session.range(0, len(groups), 1, max(1, len(groups)))
     packing = RangePacking(client, tuple(ranges), groups, decoder)
     return KeptColumns([F.col("id")]).map_in_arrow(numbers, packing, _SPARK_SCHEMA)
+
+
+def look_pieces(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...] | None:
+    """The beginning, the middle and the end of each range; None where that is not far less than all of them."""
+    count = max(LOOK_RECORDS_MIN, LOOK_RECORDS // max(1, _LOOK_PIECES * len(ranges)))
+    whole = sum(each.end - each.start for each in ranges)
+    if not whole or whole < LOOK_SHARE * count * _LOOK_PIECES * len(ranges):
+        return None
+    pieces = []
+    for each in ranges:
+        last = each.end - count
+        if last < each.start + (_LOOK_PIECES - 1) * count:
+            pieces.append(each)
+            continue
+        starts = (each.start, (each.start + last) // 2, last)
+        pieces += [replace(each, start=start, end=start + count) for start in starts]
+    return tuple(pieces)
 
 
 def grouped(ranges: Sequence[OffsetRange], count: int) -> tuple[tuple[int, ...], ...]:

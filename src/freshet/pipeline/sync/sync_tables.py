@@ -200,6 +200,11 @@ class SyncTables:
             except InvalidRequestError as error:
                 raise self._failed(str(error), micro_batch_id) from error
 
+    def forget_deletions(self) -> None:
+        """What was followed is of some records of the batch: a source table with deletions alone among them may have
+        other records."""
+        self._nothing.clear()
+
     def apart(
         self, name: str, cause: str, micro_batch_id: int, starts: Offsets, *, source: SourceTable | None = None
     ) -> None:
