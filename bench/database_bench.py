@@ -2,7 +2,7 @@
 
 | figure | what |
 |---|---|
-| from nothing | tables are created: the job of the first batch is run twice |
+| from nothing | tables are created, after a look at some of the records |
 | running | the median batch of a quarter of the records, once all tables are there |
 | small batches | a thousand records that touch about all hundred tables |
 """

@@ -247,6 +247,14 @@ def test_deletions_alone_of_a_table_that_there_is_not(world: World) -> None:
     assert not tables.plan().tables
 
 
+def test_deletions_alone_in_a_first_look_hold_nothing_back(world: World) -> None:
+    """Rows may come behind them in the same batch."""
+    tables = world.run()
+    tables.follow([seen("shop.public.a", {}, [])], 0, STARTS)
+    tables.forget_deletions()
+    assert not tables.plan().tables
+
+
 # --- set apart --------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from freshet.storage.io.sized_cache import SizedCache
+import gc
+
+from freshet.storage.io.sized_cache import SharedBound, SizedCache
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
@@ -30,3 +32,18 @@ def test_the_newest_value_stays_whatever_its_size() -> None:
     cache.put("a", b"a")
     cache.put("b", b"b" * 10)
     assert (cache.get("a"), cache.get("b")) == (None, b"b" * 10)
+
+
+def test_caches_divide_what_they_may_hold_together() -> None:
+    bound = SharedBound(100, 20)
+    first: SizedCache[int, str] = SizedCache(bound)
+    for number in range(10):
+        first.put(number, "x" * 10)
+    assert len([number for number in range(10) if number in first]) == 10
+    others = [SizedCache[int, str](bound) for _ in range(9)]
+    assert bound.share == 20, "not below the least"
+    first.put(10, "x" * 10)
+    assert [number for number in range(11) if number in first] == [9, 10]
+    del others
+    gc.collect()
+    assert bound.share == 100

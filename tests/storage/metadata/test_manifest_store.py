@@ -137,7 +137,7 @@ def test_deleting_forgets(tmp_path: Path) -> None:
 
 
 def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.metadata.manifest_store.CACHE_ENTRIES", 10)
+    monkeypatch.setattr("freshet.storage.metadata.manifest_store.CACHED_ENTRIES", 10)
     store = store_at(tmp_path)
     metas = [meta for _ in range(4) for meta in store.write_manifests(entries())]
     assert store._manifests._size <= 10 + 6

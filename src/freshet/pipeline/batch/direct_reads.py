@@ -31,6 +31,10 @@ class DirectReads(Protocol):
     def packed_schema(self) -> pa.Schema | None:
         """The columns of the outcomes, where they need nothing of Spark and may be packed."""
 
+    def first_look(self, ranges: Ranges) -> tuple[DirectReads, Ranges] | None:
+        """For a query that knows no table yet: some records of each range, from which its tables are described, and
+        what reads them; None where the batch may as well be read whole."""
+
     def frame(self, spark: SparkSession, ranges: Ranges, rule: PackRule | None) -> DataFrame:
         """The outcomes of the records of these ranges, packed where there is a rule; each task says in a tally how far
         it came (`range_name`)."""

@@ -44,6 +44,9 @@ class ManyTables(Protocol):
     def follow(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> None:
         """Makes the tables fit what is new."""
 
+    def forget_deletions(self) -> None:
+        """What was followed is of some records of the batch: others may be no deletions."""
+
     def set_apart(self, number: int, error: Exception, micro_batch_id: int, starts: Offsets) -> bool:
         """Sets a table apart whose work failed for good; False where it did not, or is the ledger."""
 

@@ -43,7 +43,7 @@ from freshet.pipeline.batch.dead_letters import DeadLetterCommit
 from freshet.pipeline.batch.direct_reads import DirectReads, Ranges, planned_ranges, refuse_unread
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.lap_clock import LapClock
-from freshet.pipeline.batch.many_tables import ROUNDS_MAX, ManyTables, batch_starts
+from freshet.pipeline.batch.many_tables import ROUNDS_MAX, ManyTables, Offsets, batch_starts
 from freshet.pipeline.batch.new_columns import add_columns
 from freshet.pipeline.batch.packed_rows import PackedTasks
 from freshet.pipeline.batch.table_commit import TableCommit
@@ -276,7 +276,8 @@ class QueryRun:
         many.begin(number, held, starts)
         ranges = self._direct_ranges(run)
         truncates: Truncates = {}
-        for _ in range(ROUNDS_MAX):
+        look = self._first_look(many, ranges, number, starts)
+        for _ in range(ROUNDS_MAX if look is None else ROUNDS_MAX + 1):
             tables = many.round(number, starts)
             checks = [table.has_committed(batch) for table in tables]
             for index, each in enumerate(checks[1:], 1):
@@ -289,7 +290,7 @@ class QueryRun:
             }
             try:
                 collected, task_count = run_whole_job(
-                    lambda pins=pins: self._collect(frame, pins, run, ranges),  # type: ignore[misc]
+                    lambda pins=pins, look=look: self._collect(frame, pins, run, ranges, look),  # type: ignore[misc]
                     table=self.table_name,
                     micro_batch_id=number,
                 )
@@ -299,13 +300,16 @@ class QueryRun:
                     raise error.cause from None
                 continue
             self._follow_sizes(frame, result, run)
-            clock.lap("job")
+            clock.lap("job" if look is None else "first look")
             found = last_truncates(result.truncated)
-            if not result.seen and found == truncates:
+            if look is None and not result.seen and found == truncates:
                 break
             self._discard(result, tables)
-            if result.seen:
+            if look is not None or result.seen:
                 many.follow(result.seen, number, starts)
+                if look is not None:
+                    many.forget_deletions()
+                    look = None
                 clock.lap("follow")
                 continue
             try:
@@ -362,10 +366,26 @@ class QueryRun:
         ranges = planned_ranges(run.query)
         return ranges if ranges and self._direct.takes(ranges) else None
 
+    def _first_look(
+        self, many: ManyTables, ranges: Ranges | None, number: int, starts: Offsets
+    ) -> tuple[DirectReads, Ranges] | None:
+        """Some of the records, from which the tables are described; None where there are tables, or few records."""
+        if self._direct is None or ranges is None or len(many.round(number, starts)) > 1:
+            return None
+        return self._direct.first_look(ranges)
+
     def _collect(
-        self, frame: DataFrame, pins: Mapping[int, BatchPin], run: _ActiveRun | None, ranges: Ranges | None
+        self,
+        frame: DataFrame,
+        pins: Mapping[int, BatchPin],
+        run: _ActiveRun | None,
+        ranges: Ranges | None,
+        look: tuple[DirectReads, Ranges] | None = None,
     ) -> tuple[list[bytes], int]:
         """The results of the tasks, and how many tasks there are at most."""
+        if look is not None:
+            direct, pieces = look
+            return self._collect_direct(direct, frame.sparkSession, pieces, pins)
         if ranges is not None and self._direct is not None:
             return self._collect_direct(self._direct, frame.sparkSession, ranges, pins)
         if self._planned_tasks is not None:

@@ -11,7 +11,8 @@ Measured, 646-byte Debezium records: see docs/benchmarks.md, W9.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -44,6 +45,8 @@ RECORDS_MIN: Final = 20_000
 BATCH_RECORDS_MIN: Final = 8192
 """Of the records of several ranges: a decoder has work for each batch, whatever its size."""
 
+_LOOK_FETCH: Final = {"fetch.message.max.bytes": str(128 << 10), "queued.min.messages": "1"}
+
 PASSED_OVER: Final = "offsets that were not in Kafka any more (failOnDataLoss is false)"
 _TIMEOUT_MS: Final = 120_000
 """Spark's own, `kafkaConsumer.pollTimeoutMs`, where nothing else is said (`spark.network.timeout`)."""
@@ -59,6 +62,13 @@ class DirectClient:
     settings: tuple[tuple[str, str], ...] = field(repr=False)
     timeout_s: float
     takes_losses: bool
+    is_kept: bool = True
+    """Whether a process keeps its consumer for the next batch."""
+
+    def for_a_look(self) -> DirectClient:
+        """For a few records of each range, once: nothing is fetched ahead."""
+        settings = tuple(sorted({**dict(self.settings), **_LOOK_FETCH}.items()))
+        return replace(self, settings=settings, is_kept=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,9 @@ class DirectSources:
         if any(source.select for source in self.config.sources):
             return None
         return outcome_schema(plan_decoding(self.config, 0))
+
+    def first_look(self, ranges: Ranges) -> None:
+        """As `DirectReads` says: the table is there."""
 
     def frame(self, spark: SparkSession, ranges: Ranges, rule: PackRule | None) -> DataFrame:
         """The outcomes of the records of these ranges: those of `outcome_frame`, but for how they are read."""
@@ -157,11 +170,12 @@ def read_range(client: DirectClient, wanted: OffsetRange, progress: RangeProgres
 def read_ranges(client: DirectClient, wanted: Sequence[tuple[OffsetRange, RangeProgress]]) -> Iterator[pa.RecordBatch]:
     """The records of some ranges, which are read at the same time, in batches that are not small."""
     kept: list[pa.RecordBatch] = []
-    for index, batch in _reader(client).read_several(wanted):
-        kept += _raw(wanted[index][0], iter([batch]))
-        if sum(each.num_rows for each in kept) >= BATCH_RECORDS_MIN:
-            yield _joined(kept)
-            kept = []
+    with _reading(client) as reader:
+        for index, batch in reader.read_several(wanted):
+            kept += _raw(wanted[index][0], iter([batch]))
+            if sum(each.num_rows for each in kept) >= BATCH_RECORDS_MIN:
+                yield _joined(kept)
+                kept = []
     if kept:
         yield _joined(kept)
 
@@ -175,9 +189,25 @@ def notes_of(progress: RangeProgress) -> dict[str, int]:
     return {PASSED_OVER: progress.passed_over} if progress.passed_over else {}
 
 
+@contextmanager
+def _reading(client: DirectClient) -> Iterator[RangeReader]:
+    if client.is_kept:
+        yield _reader(client)
+        return
+    reader = _new_reader(client)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
 @lru_cache(8)
 def _reader(client: DirectClient) -> RangeReader:
     """The one of this process: workers live for many batches."""
+    return _new_reader(client)
+
+
+def _new_reader(client: DirectClient) -> RangeReader:
     return RangeReader(dict(client.settings), timeout_s=client.timeout_s, takes_losses=client.takes_losses)
 
 

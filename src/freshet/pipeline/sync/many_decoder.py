@@ -47,7 +47,7 @@ from freshet.storage.model.row_kind import RowKind
 NO_TABLE: Final = 0
 """The number of the ledger, under which what belongs to no table crosses."""
 
-_SAMPLE_OF_BLOCK: Final = 20
+_SAMPLE_OF_BLOCK: Final = 60
 SCHEMAS_MAX: Final = 64
 LEFT: Final = "left to the pipeline"
 HELD: Final = "held back, its table is set apart"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +20,8 @@ from pyspark.sql import types as spark
 
 from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress
 from freshet.pipeline.batch.batch_pin import BatchPin
-from freshet.pipeline.batch.direct_reads import Ranges, range_name
+from freshet.pipeline.batch.direct_reads import DirectReads, Ranges, range_name
+from freshet.pipeline.batch.kept_value import KeptValue
 from freshet.pipeline.batch.packed_rows import PACKED, TASK, PackedTasks, PackRule, value_of
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
 from freshet.pipeline.decode.outcomes import Tally
@@ -42,6 +43,12 @@ _SPARK_SCHEMA: Final = spark.StructType(
 )
 _ARROW_SCHEMA: Final = pa.schema([(TASK, pa.int32()), (TABLE, pa.int32()), (PACKED, pa.binary())])
 _TASKS_PER_CORE: Final = 2
+LOOK_RECORDS: Final = 20_000
+LOOK_RECORDS_MIN: Final = 64
+"""Records of a first look in all, and in each of its pieces."""
+_LOOK_PIECES: Final = 3
+LOOK_SHARE: Final = 3
+"""A batch is looked at first where it has so many times the records of the look."""
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -55,11 +62,11 @@ def task_count(spark_session: SparkSession) -> int:
 class Packing:
     """Raw records to packed outcomes; a value that travels to the workers."""
 
-    decoder: ManyDecoder
+    plan: KeptValue[ManyPlan]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `ArrowFunction`."""
-        yield from _rows(self.decoder(batches))
+        yield from _rows(ManyDecoder(self.plan.value)(batches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +77,19 @@ class RangePacking:
     client: DirectClient
     ranges: tuple[OffsetRange, ...]
     groups: tuple[tuple[int, ...], ...]
-    decoder: ManyDecoder
+    plan: KeptValue[ManyPlan]
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As `ArrowFunction`."""
+        decoder = ManyDecoder(self.plan.value)
         for batch in numbers:
             for group in batch.column(0).to_pylist():
                 numbers_of = self.groups[group]
                 wanted = [(self.ranges[number], RangeProgress(self.ranges[number].start)) for number in numbers_of]
                 try:
-                    yield from _rows(self.decoder(read_ranges(self.client, wanted)))
+                    yield from _rows(decoder(read_ranges(self.client, wanted)))
                 except NotFoundError as error:  # another attempt would not find it either
-                    yield from _rows(self.decoder.tally(Tally(error=error_document(error))))
+                    yield from _rows(decoder.tally(Tally(error=error_document(error))))
                     return
                 notes: Counter[str] = Counter()
                 for _, progress in wanted:
@@ -90,23 +98,25 @@ class RangePacking:
                     range_name(0, number): progress.reached
                     for number, (_, progress) in zip(numbers_of, wanted, strict=True)
                 }
-                yield from _rows(self.decoder.tally(Tally(notes=notes, reached=reached)))
+                yield from _rows(decoder.tally(Tally(notes=notes, reached=reached)))
 
 
 class ManyJob:
     """A `BatchJob`; `plan` gives what the decoders know now, `task` the work of the tasks by the pins of a batch."""
 
-    def __init__(self, plan: Callable[[], ManyPlan], task: Callable[[Mapping[int, BatchPin]], ManyTask]) -> None:
+    def __init__(
+        self, plan: Callable[[], KeptValue[ManyPlan]], task: Callable[[Mapping[int, BatchPin]], ManyTask]
+    ) -> None:
         self._plan = plan
         self._task = task
 
     def tasks(self, frame: DataFrame, pins: Mapping[int, BatchPin] | None = None) -> tuple[DataFrame, int]:
         """As `BatchJob` says; the frame is one of raw records, or what `ManyDirect` gives."""
         assert pins is not None, "planned batch by batch"
-        count = self._plan().rules[0].task_count
+        count = self._plan().value.rules[0].task_count
         if tuple(frame.columns) != _COLUMNS:
             columns = KeptColumns([F.col(name) for name in FLAT_COLUMNS])
-            frame = columns.map_in_arrow(columns.select(frame), Packing(ManyDecoder(self._plan())), _SPARK_SCHEMA)
+            frame = columns.map_in_arrow(columns.select(frame), Packing(self._plan()), _SPARK_SCHEMA)
         distributed = frame.repartitionById(count, F.col(TASK))
         crossing = KeptColumns([F.col(name) for name in _COLUMNS])
         return crossing.map_in_arrow(distributed, self._task(pins), RESULT_SPARK_SCHEMA), count
@@ -121,12 +131,20 @@ class ManyDirect:
     """A `DirectReads`: the workers read the records of the source."""
 
     sources: DirectSources
-    plan: Callable[[], ManyPlan]
+    plan: Callable[[], KeptValue[ManyPlan]]
 
     def takes(self, ranges: Ranges) -> bool:
         """As `DirectReads` says: always. Measured, a batch of a few records in a hundred topics: 0.7 s, and 30 s where
         Spark has a task and a consumer for each Kafka partition."""
         return True
+
+    def first_look(self, ranges: Ranges) -> tuple[DirectReads, Ranges] | None:
+        """As `DirectReads` says: the job of a first batch, which else is run twice, is run once and a little more."""
+        pieces = look_pieces(ranges[0])
+        if pieces is None:
+            return None
+        client = self.sources.clients[0].for_a_look()
+        return replace(self, sources=replace(self.sources, clients=(client,))), {0: pieces}
 
     def packed_schema(self) -> pa.Schema | None:
         """As `DirectReads` says: outcomes are packed table by table."""
@@ -134,17 +152,34 @@ class ManyDirect:
 
     def frame(self, spark_session: SparkSession, ranges: Ranges, rule: PackRule | None) -> DataFrame:
         """The packed outcomes of the records of these ranges."""
-        return range_frame(spark_session, self.sources.clients[0], ranges[0], ManyDecoder(self.plan()))
+        return range_frame(spark_session, self.sources.clients[0], ranges[0], self.plan())
 
 
 def range_frame(
-    spark_session: SparkSession, client: DirectClient, ranges: Sequence[OffsetRange], decoder: ManyDecoder
+    spark_session: SparkSession, client: DirectClient, ranges: Sequence[OffsetRange], plan: KeptValue[ManyPlan]
 ) -> DataFrame:
     """The packed outcomes of the records of some ranges."""
     groups = grouped(ranges, _TASKS_PER_CORE * spark_session.sparkContext.defaultParallelism)
     numbers = spark_session.range(0, len(groups), 1, max(1, len(groups)))
-    packing = RangePacking(client, tuple(ranges), groups, decoder)
+    packing = RangePacking(client, tuple(ranges), groups, plan)
     return KeptColumns([F.col("id")]).map_in_arrow(numbers, packing, _SPARK_SCHEMA)
+
+
+def look_pieces(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...] | None:
+    """The beginning, the middle and the end of each range; None where that is not far less than all of them."""
+    count = max(LOOK_RECORDS_MIN, LOOK_RECORDS // max(1, _LOOK_PIECES * len(ranges)))
+    whole = sum(each.end - each.start for each in ranges)
+    if not whole or whole < LOOK_SHARE * count * _LOOK_PIECES * len(ranges):
+        return None
+    pieces = []
+    for each in ranges:
+        last = each.end - count
+        if last < each.start + (_LOOK_PIECES - 1) * count:
+            pieces.append(each)
+            continue
+        starts = (each.start, (each.start + last) // 2, last)
+        pieces += [replace(each, start=start, end=start + count) for start in starts]
+    return tuple(pieces)
 
 
 def grouped(ranges: Sequence[OffsetRange], count: int) -> tuple[tuple[int, ...], ...]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import Arrived, BucketTask, forget_garbage
 from freshet.pipeline.batch.gathered_rows import MEMORY_BYTES
+from freshet.pipeline.batch.kept_value import KeptValue
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.packed_rows import PACKED
 from freshet.pipeline.batch.task_result import encode_error, encode_results
@@ -38,7 +40,18 @@ class TableTask:
 class ManyTask:
     """A value that travels to the workers; the tables by their number in the query."""
 
-    tables: Mapping[int, TableTask]
+    kept: KeptValue[Mapping[int, TableTask]]
+    """What stays the same from batch to batch: their pins come besides."""
+    pins: Mapping[int, BatchPin]
+
+    @property
+    def tables(self) -> Mapping[int, TableTask]:
+        """The tables by their number in the query, the ledger is 0."""
+        return self.kept.value
+
+    def task(self, number: int) -> BucketTask:
+        """The work of this batch for a table."""
+        return replace(self.tables[number].task, pin=self.pins[number])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes the packed outcomes of one Spark partition, gives the results of the tables that have any, as one."""
@@ -46,20 +59,22 @@ class ManyTask:
         memory_bytes = max(_MEMORY_BYTES_MIN, MEMORY_BYTES // max(1, len(self.tables) - 1))
         with ExitStack() as stack:
             arrived: dict[int, Arrived] = {}
+            tasks: dict[int, BucketTask] = {}
             number = 0
             try:
                 for batch in batches:
                     packed = batch.column(PACKED)
                     for number, value in zip(batch.column(TABLE).to_pylist(), packed, strict=True):
                         if number not in arrived:
-                            own = Arrived(self.tables[number].task, memory_bytes)
+                            tasks[number] = self.task(number)
+                            own = Arrived(tasks[number], memory_bytes)
                             arrived[number] = stack.enter_context(closing(own))
                         outcomes = ipc.read_record_batch(value.as_buffer(), self.tables[number].schema)
                         arrived[number].add(outcomes)
                 clock.lap("receive")
                 results = []
                 for number, each in sorted(arrived.items()):
-                    results.append(self.tables[number].task.finish(each, clock))
+                    results.append(tasks[number].finish(each, clock))
                     clock = LapClock()
                     each.close()
             except RetryableError:

@@ -42,7 +42,6 @@ from freshet.pipeline.sources.raw_frame import read_offsets
 from freshet.pipeline.spark.active_query import collected_binary
 from freshet.pipeline.spark.batch_settings import batch_settings
 from freshet.pipeline.sync.ledger import APART, RESUMED, WHOLE, LedgerRow, Offsets, read_ledger, write_rows
-from freshet.pipeline.sync.many_decoder import ManyDecoder
 from freshet.pipeline.sync.many_job import ManyJob, range_frame, task_count
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.sync_tables import SyncTables
@@ -229,12 +228,12 @@ class _Resume:
         return result, tables[1].table if len(tables) > 1 else None
 
     def _job(self, ranges: tuple[OffsetRange, ...], pins: Mapping[int, BatchPin]) -> TaskResult:
-        job = ManyJob(self._tables.plan, self._tables.task)
+        job = ManyJob(self._tables.kept_plan, self._tables.task)
         with batch_settings(self._spark, size_bytes=BATCH_BYTES):
             if self._client is None:
                 frame = read_offsets(self._spark, self._config.sync.source, ranges, takes_losses=self._takes_losses)
             else:
-                frame = range_frame(self._spark, self._client, ranges, ManyDecoder(self._tables.plan()))
+                frame = range_frame(self._spark, self._client, ranges, self._tables.kept_plan())
             rows, _ = job.tasks(frame, pins)
             try:
                 return sum_results(collected_binary(rows))

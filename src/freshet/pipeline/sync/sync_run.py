@@ -25,11 +25,11 @@ def sync_run(spark: SparkSession, config: SyncPipelineConfig, ledger: Table, dea
     direct = taken_directly(config)
     return QueryRun(
         [tables.ledger],
-        ManyJob(tables.plan, tables.task),
+        ManyJob(tables.kept_plan, tables.task),
         config.name,
         dead_letters=dead_letters,
         max_dead_letters=config.max_dead_letters,
         follows_polls=not sets_poll_records(config.sync.source),
-        direct=None if direct is None else ManyDirect(direct, tables.plan),
+        direct=None if direct is None else ManyDirect(direct, tables.kept_plan),
         many=tables,
     )

@@ -19,6 +19,7 @@ import orjson
 
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.kept_value import KeptValue
 from freshet.pipeline.batch.packed_rows import PackRule
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.config.catalogs import target_catalog
@@ -100,6 +101,8 @@ class SyncTables:
         self._nothing: set[SourceTable] = set()
         """Source tables of which a batch has deletions alone, and which have no table yet."""
         self._current: tuple[_Target, ...] = ()
+        self._kept_tasks: KeptValue[Mapping[int, TableTask]] = KeptValue({})
+        self._kept_plan: KeptValue[ManyPlan] | None = None
         self.events: list[str] = []
         """What was done about tables since they were taken last."""
 
@@ -168,19 +171,26 @@ class SyncTables:
         is_followed = sync.schema_evolution != "ignore"
         return ManyPlan(sync, self._nameless, tables, tuple(rules), is_followed, sync.of_schema == "infer", self._only)
 
+    def kept_plan(self) -> KeptValue[ManyPlan]:
+        """The same as it travels."""
+        plan = self.plan()
+        self._kept_plan = KeptValue(plan) if self._kept_plan is None else self._kept_plan.following(plan)
+        return self._kept_plan
+
     def task(self, pins: Mapping[int, BatchPin]) -> ManyTask:
         """The tasks of this round."""
-        own = self._bucket_task(self.ledger.table.handle, self.ledger.table.schema.column_names, 1, 0, pins)
+        own = self._bucket_task(self.ledger.table.handle, self.ledger.table.schema.column_names, 1, 0)
         tasks = {0: TableTask(own, outcome_schema(self._nameless))}
         for number, target in enumerate(self._current, 1):
             plan = self._decoding(target, number).plan
             table = target.commit.table
             is_routed = self._has_buckets(target)
             task = self._bucket_task(
-                table.handle, table.schema.column_names, table.options.bucket if is_routed else None, number, pins
+                table.handle, table.schema.column_names, table.options.bucket if is_routed else None, number
             )
             tasks[number] = TableTask(task, outcome_schema(plan))
-        return ManyTask(tasks)
+        self._kept_tasks = self._kept_tasks.following(tasks)
+        return ManyTask(self._kept_tasks, dict(pins))
 
     # --- what changes -------------------------------------------------------------------------------------------------
 
@@ -200,6 +210,11 @@ class SyncTables:
                 self.apart(route.target, str(error), micro_batch_id, starts, source=source)
             except InvalidRequestError as error:
                 raise self._failed(str(error), micro_batch_id) from error
+
+    def forget_deletions(self) -> None:
+        """What was followed is of some records of the batch: a source table with deletions alone among them may have
+        other records."""
+        self._nothing.clear()
 
     def apart(
         self, name: str, cause: str, micro_batch_id: int, starts: Offsets, *, source: SourceTable | None = None
@@ -491,7 +506,6 @@ class SyncTables:
         columns: Sequence[str],
         bucket_count: int | None,
         number: int,
-        pins: Mapping[int, BatchPin],
     ) -> BucketTask:
         return BucketTask(
             table=handle,
@@ -499,7 +513,6 @@ class SyncTables:
             columns=tuple(columns),
             bucket_count=bucket_count,
             dead_letters=self._dead_letters,
-            pin=pins[number],
             table_index=number,
         )
 

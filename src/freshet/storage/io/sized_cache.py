@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
@@ -11,11 +12,33 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
+class SharedBound:
+    """A bound that all caches of one kind in a process divide among them: so much in all, at least `least` each.
+
+    A program may write a hundred tables, and each keeps what it knows of its metadata.
+    """
+
+    def __init__(self, whole: int, least: int) -> None:
+        self._whole, self._least = whole, least
+        self._caches: weakref.WeakSet[object] = weakref.WeakSet()
+
+    def join(self, cache: object) -> None:
+        """Another cache, for as long as it lives."""
+        self._caches.add(cache)
+
+    @property
+    def share(self) -> int:
+        """What each may hold now."""
+        return max(self._least, self._whole // max(1, len(self._caches)))
+
+
 class SizedCache(Generic[K, V]):
     """May be shared by threads. The value that came last stays, whatever its size; None is no value."""
 
-    def __init__(self, size_max: int, size_of: Callable[[Any], int] = len) -> None:
+    def __init__(self, size_max: int | SharedBound, size_of: Callable[[Any], int] = len) -> None:
         self._size_max = size_max
+        if isinstance(size_max, SharedBound):
+            size_max.join(self)
         self._size_of = size_of
         self._lock = threading.Lock()
         self._values: OrderedDict[K, V] = OrderedDict()
@@ -45,7 +68,8 @@ class SizedCache(Generic[K, V]):
             self._drop(key)
             self._values[key] = value
             self._size += self._size_of(value)
-            while self._size > self._size_max and len(self._values) > 1:
+            size_max = self._size_max if isinstance(self._size_max, int) else self._size_max.share
+            while self._size > size_max and len(self._values) > 1:
                 self._drop(next(iter(self._values)))
 
     def drop(self, keys: Iterable[K]) -> None:

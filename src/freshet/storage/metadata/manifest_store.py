@@ -36,7 +36,7 @@ from freshet.storage.exceptions import (
 )
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import write_all
-from freshet.storage.io.sized_cache import SizedCache
+from freshet.storage.io.sized_cache import SharedBound, SizedCache
 from freshet.storage.model.data_file import EMPTY_STATS
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.manifest import (
@@ -50,10 +50,10 @@ from freshet.storage.model.manifest import (
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import INDEX_MANIFEST_PREFIX, MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePaths
 
-CACHE_ENTRIES: Final = 200_000
+CACHED_ENTRIES: Final = SharedBound(200_000, 2_000)
 """Entries kept in memory over all manifests; one takes about 1.5 kB."""
 
-CACHE_METAS: Final = 20_000
+CACHED_METAS: Final = SharedBound(20_000, 400)
 """Manifests named by the manifest lists that are kept in memory; one takes about 0.5 kB."""
 
 READ_WHOLE_MAX: Final = 2_000
@@ -95,9 +95,9 @@ class ManifestStore:
         self._partition_types = tuple(partition_types)
         self._bytes_per_entry = float(_BYTES_PER_ENTRY)
         self._manifests: SizedCache[str, tuple[ManifestEntry, ...]] = SizedCache(
-            CACHE_ENTRIES if cache_entries is None else cache_entries
+            CACHED_ENTRIES if cache_entries is None else cache_entries
         )
-        self._lists: SizedCache[str, tuple[ManifestFileMeta, ...]] = SizedCache(CACHE_METAS)
+        self._lists: SizedCache[str, tuple[ManifestFileMeta, ...]] = SizedCache(CACHED_METAS)
         self._rows: dict[bytes, tuple[Any, ...]] = {}
         self._without_deletion_vectors: set[str] = set()
         self._index: tuple[str, tuple[IndexEntry, ...]] | None = None

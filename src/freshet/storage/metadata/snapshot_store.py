@@ -31,6 +31,7 @@ from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import numbered_files
+from freshet.storage.io.sized_cache import SharedBound
 from freshet.storage.metadata.tag_store import TagStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import BRANCH_PREFIX, SNAPSHOT_PREFIX, TablePaths, numbered
@@ -38,7 +39,8 @@ from freshet.storage.paths import BRANCH_PREFIX, SNAPSHOT_PREFIX, TablePaths, nu
 _STEPS_BEFORE_LISTING: Final = 16
 _STEPS_TOGETHER: Final = 4
 """Snapshots that are asked for at the same time at most, where each is a request."""
-_CACHE_SIZE: Final = 4096
+_CACHED: Final = SharedBound(4096, 64)
+"""Snapshots that are kept, of 2 to 4 KB each."""
 ID_MAX: Final = 2**63 - 1
 
 T = TypeVar("T")
@@ -55,6 +57,7 @@ class SnapshotStore:
         """Id and bytes of the newest snapshot seen."""
         self._chain_start: int | None = None
         """From this snapshot to the newest one, each was seen to follow on the one before."""
+        _CACHED.join(self)
         self._oldest_id: int | None = None
         """The EARLIEST hint when its snapshot was last found there."""
         self.tags = TagStore(env, paths)
@@ -119,7 +122,7 @@ class SnapshotStore:
     def _keep(self, snapshot: Snapshot) -> None:
         if self._cache.get(snapshot.id, snapshot) != snapshot:
             self._forget_all()
-        elif len(self._cache) >= _CACHE_SIZE:
+        while len(self._cache) >= _CACHED.share:
             self._cache.pop(min(self._cache))
         self._cache[snapshot.id] = snapshot
 

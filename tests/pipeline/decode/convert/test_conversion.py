@@ -197,6 +197,24 @@ def test_a_column_converts_as_its_values_do(key: tuple[str, Dialect, str | None,
                 assert (found is None) == (bad is not None and bad[place]), (kind, place)
 
 
+@pytest.mark.parametrize("type_text", ["STRING", "VARCHAR(3)"])
+def test_a_column_of_texts_takes_every_kind_at_once(type_text: str) -> None:
+    """Numbers and plain texts in one go, the others one by one: each as it is alone."""
+    converter = _converter((type_text, PLAIN_TEXT, None, None))
+    conversion = converter.conversion(frozenset({"number", "string", "bool", "nested"}))
+    given = [
+        "1", "-1.50", "1E5", "-0", "null", "true", '""', '"a"', '"n"', '"1"', '"\\u00e4"', '"a\\\\b"', '"ä"', "[1, 2]",
+        '{"a": 1.0}', '"long enough"', "12345", '"\\"x"',
+    ]  # fmt: skip
+    for sources in (given, given[:4], given[:5], given[6:10], given[5:6], given[10:12], ["null"], []):
+        values = [conversion.default, *(msgspec.json.decode(each, type=conversion.annotation) for each in sources)]
+        array, bad = conversion.convert(values)
+        assert array.type == converter.arrow
+        found = [None if bad is not None and bad[place] else array[place].as_py() for place in range(len(array))]
+        ones = [None if each == "null" else converter.one(parse_json(each)) for each in sources]
+        assert found == [None, *(None if one is LOST else one for one in ones)]
+
+
 @pytest.mark.parametrize(
     "type_text", ["DECIMAL(38,22)", "DECIMAL(38,36)", "DECIMAL(38,0)", "DECIMAL(37,29)", "DECIMAL(21,2)"]
 )

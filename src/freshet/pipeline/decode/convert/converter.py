@@ -115,10 +115,18 @@ def partly(
     if len(others) == len(values):
         return rest(values)
     array = cast(pc.if_else(plain, texts, pa.scalar(None, texts.type)))
-    return _scattered(array, others, *rest([values[index] for index in others.tolist()]))
+    return scattered(array, others, *rest([values[index] for index in others.tolist()]))
 
 
-def _scattered(array: Any, indexes: npt.NDArray[np.int64], others: Any, bad: Mask | None) -> Converted:
+def raw_octets(values: Sequence[msgspec.Raw]) -> Any:
+    """The JSON of values as a binary array: what a list of `bytes` gives, in a quarter of the time."""
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
+    content = pa.py_buffer(b"".join(values))  # type: ignore[arg-type]  # it has the bytes of a buffer
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), content])
+
+
+def scattered(array: Any, indexes: npt.NDArray[np.int64], others: Any, bad: Mask | None) -> Converted:
     """The array with `others` at these indexes; `bad` says which of those did not convert."""
     take = np.arange(len(array))
     take[indexes] = np.arange(len(array), len(array) + len(indexes))

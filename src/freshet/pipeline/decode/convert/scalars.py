@@ -31,6 +31,8 @@ from freshet.pipeline.decode.convert.converter import (
     null_mask,
     partly,
     ranged,
+    raw_octets,
+    scattered,
     whole_array,
 )
 from freshet.pipeline.decode.dialect import Dialect
@@ -52,6 +54,8 @@ _SPECIAL: Final = {
 _PLAIN_FLOAT: Final = "^(?:0|-?[1-9][0-9]{0,14}|-?[0-9]{1,15}[.][0-9]{1,15})$"
 """Texts of numbers that Arrow reads as `one` does: without exponent, and no -0."""
 _URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
+_NO_VALUE: Final = 0
+"""In place of the first byte of a member that is missing."""
 _LOST_BITS: Final = 29
 """Bits of a double's fraction that a float does not have."""
 
@@ -208,6 +212,32 @@ class TextConverter(Converter):
 
     def _convert(self, values: Sequence[Any]) -> Converted:
         return self._checked(pa.array(values, pa.string()))
+
+    def _convert_raw(self, values: Sequence[msgspec.Raw]) -> Converted:
+        """Numbers are the text that they are written as, and so are texts without escapes, by Arrow; the others one by
+        one. A column of numbers takes 0.2 µs a value, one by one 1.5."""
+        octets = raw_octets(values)
+        _, starts, content = octets.buffers()
+        firsts = np.full(len(octets), _NO_VALUE, np.uint8)
+        is_there = pc.binary_length(octets).to_numpy() > 0
+        begins = np.frombuffer(starts, np.int32, len(octets))[is_there]
+        firsts[is_there] = np.frombuffer(content, np.uint8)[begins]
+        is_text, is_null = firsts == ord('"'), (firsts == _NO_VALUE) | (firsts == ord("n"))
+        is_number = (firsts == ord("-")) | ((firsts >= ord("0")) & (firsts <= ord("9")))
+        if is_text.any():
+            if b"\\" in content.to_pybytes():
+                is_text &= ~pc.match_substring(octets, b"\\").to_numpy(zero_copy_only=False)
+            octets = pc.if_else(pa.array(is_text), pc.binary_slice(octets, 1, -1), octets)
+        is_plain = is_text | is_number
+        if not is_plain.all():
+            octets = pc.if_else(pa.array(is_plain), octets, pa.scalar(None, octets.type))
+        texts, bad = self._checked(octets.cast(pa.string()))
+        others = np.flatnonzero(~(is_plain | is_null))
+        if not len(others):
+            return texts, bad
+        rest = super()._convert_raw([values[index] for index in others.tolist()])
+        array, bad_others = scattered(texts, others, *rest)
+        return array, bad_others if bad is None else bad if bad_others is None else bad | bad_others
 
     def _checked(self, texts: Any) -> Converted:
         if self._length_max is None:

@@ -30,6 +30,8 @@ class UnavailableValues:
         self._is_form_length = np.zeros(max(lengths, default=0) + 2, bool)
         self._is_form_length[lengths] = True
         self._raw_marks = tuple(form.encode().strip(b"[]") for form in self._forms if not form.startswith("{"))
+        self._raw_length_min = min(map(len, self._raw_marks), default=0)
+        """Shorter values have none: a number nearly always is."""
         self._needed = {
             name
             for column in plan.columns
@@ -52,8 +54,9 @@ class UnavailableValues:
             if not each.may_be_toast:
                 continue
             if self._structs.conversions[index].annotation is msgspec.Raw:
-                for row in updates.tolist():
-                    octets = bytes(columns[index][row]).replace(b" ", b"")
+                values = columns[index]
+                for row in [row for row in updates.tolist() if len(values[row]) >= self._raw_length_min]:
+                    octets = bytes(values[row]).replace(b" ", b"")
                     bad[row] |= any(mark in octets for mark in self._raw_marks)
             elif self._may_have_form(columns[index], arrays[index], updates):
                 mask = self._missing(changes, columns, index, bad)
