@@ -98,7 +98,8 @@ def _planned(
             times.append(name)
         else:
             select[name] = _TEXTS[kind]
-    plan = plan_decoding(_as_pipeline(config, source, schema, select), 0)
+    types = {name: str(with_nullable(schema.by_name[column].type, True)) for column, name in fields.items()}
+    plan = plan_decoding(_as_pipeline(config, source, schema, select, types), 0)
     member = _SOURCE_TIMES.get(source.format or "")
     columns = [_with_own(column, times, member, computed) for column in plan.columns]
     known = dict.fromkeys((*fields, *own), "")  # a field of the name of such a column fills nothing
@@ -141,13 +142,19 @@ def _with_own(
 
 
 def _as_pipeline(
-    config: SyncPipelineConfig, source: SourceConfig, schema: TableSchema, select: Mapping[str, str]
+    config: SyncPipelineConfig,
+    source: SourceConfig,
+    schema: TableSchema,
+    select: Mapping[str, str],
+    types: Mapping[str, str] | None = None,
 ) -> PipelineConfig:
-    """One table of the database as the pipeline file of this table alone would say it."""
+    """One table of the database as the pipeline file of this table alone would say it; `types` are those of fields that
+    another column has the name of, or none."""
     only = OnlyTables.model_validate("any") if source.captures_changes else None
+    update = {"select": dict(select), "only": only, **({"payload_types": dict(types)} if types else {})}
     return PipelineConfig(
         name=config.name,
-        sources=(source.model_copy(update={"select": dict(select), "only": only}),),
+        sources=(source.model_copy(update=update),),
         table=TableConfig(
             warehouse=config.warehouse,
             name="sync.table",
