@@ -283,7 +283,7 @@ class ManyDecoder:
             return
         values = part.column(raw_records.VALUE)
         # What is passed over changes `known` alone.
-        known = shared.prefixes.setdefault((table, decoding.plan, tuple(decoding.known.items())), {})
+        known = shared.prefixes.setdefault((table, *decoding.identity), {})
         left = np.arange(len(values))
         while len(left):
             first: bytes = values[0].as_py()
@@ -309,7 +309,7 @@ class ManyDecoder:
         self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared
     ) -> None:
         """The writer schemas of records in Avro, by the ids in front of them."""
-        known = shared.prefixes.setdefault((table, decoding.plan, tuple(decoding.known.items())), {})
+        known = shared.prefixes.setdefault((table, *decoding.identity), {})
         heads = pc.binary_slice(part.column(raw_records.VALUE), 0, HEAD_BYTES).dictionary_encode()
         for code, head in enumerate(heads.dictionary.to_pylist()):
             if head not in known:

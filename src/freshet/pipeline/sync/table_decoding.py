@@ -50,6 +50,11 @@ class TableDecoding:
     older: tuple[TableDecoding, ...] = ()
     """Those of records with older names, by the version of these."""
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What decides whether something of a record is new."""
+        return (self.plan, tuple(self.known.items()), tuple(self.names.items()))
+
     def of_version(self, version: int) -> TableDecoding:
         """That of records with the names of a version."""
         return self.older[version] if version < len(self.older) else self
