@@ -108,7 +108,7 @@ class Renames:
 
     def version_of(self, names: Sequence[str]) -> int:
         """The version of a schema with these fields."""
-        best: tuple[tuple[int, int, int], int] | None = None
+        best: tuple[tuple[int, int, int, int], int] | None = None
         for version in range(self.newest, -1, -1):
             known = []
             if version < self.newest:
@@ -278,14 +278,16 @@ def _refusal(
     return None
 
 
-def _distance(names: Sequence[str], columns: Sequence[str]) -> tuple[int, int, int]:
+def _distance(names: Sequence[str], columns: Sequence[str]) -> tuple[int, int, int, int]:
     """How far a schema is from the columns of a source: names that one of both lacks, first without regard to upper and
-    lower case, then neighbours in another order."""
+    lower case, then neighbours in another order, then how soon the two differ: columns come at the end."""
     folded = len({name.casefold() for name in names} ^ {name.casefold() for name in columns})
     exact = len(set(names) ^ set(columns))
     places = {name: place for place, name in enumerate(columns)}
     order = [places[name] for name in names if name in places]
-    return folded, exact, sum(later < earlier for earlier, later in pairwise(order))
+    differ = [place for place, pair in enumerate(zip(names, columns, strict=False)) if pair[0] != pair[1]]
+    same = differ[0] if differ else min(len(names), len(columns))
+    return folded, exact, sum(later < earlier for earlier, later in pairwise(order)), -same
 
 
 def _place(found: FoundRenames) -> str:

@@ -84,13 +84,14 @@ def _planned(
     names: Mapping[str, str],
 ) -> TableDecoding:
     """That of records with these names of fields."""
-    fields = {column: name for name, column in names.items() if column in schema.by_name and "`" not in name}
+    fields = {name: name for name in schema.column_names if name not in names}
+    fields |= {column: name for name, column in names.items() if column in schema.by_name and "`" not in name}
     metadata = {name: kind for name, kind in route.metadata_columns.items() if name in schema.by_name}
     functions = {name: ComputedColumn.parse(text) for name, text in route.computed_columns.items()}
     computed = {name: each for name, each in functions.items() if _is_computed(name, each, schema)}
     source = config.sync.source
     own = metadata.keys() | computed.keys()
-    select = {name: _quoted(fields.get(name, name)) for name in schema.column_names if name not in own}
+    select = {name: _quoted(fields[name]) for name in schema.column_names if name in fields and name not in own}
     times = []
     for name, kind in metadata.items():
         if kind in ("db", "schema", "table"):
@@ -104,13 +105,12 @@ def _planned(
         else:
             select[name] = _TEXTS[kind]
     types = {name: str(with_nullable(schema.by_name[column].type, True)) for column, name in fields.items()}
-    plan = plan_decoding(_as_pipeline(config, source, schema, select, types), 0)
+    given = {name: types[name] for name in names if name in types}
+    plan = plan_decoding(_as_pipeline(config, source, schema, select, given), 0)
     member = _SOURCE_TIMES.get(source.format or "")
     columns = [_with_own(column, times, member, computed) for column in plan.columns]
-    known = dict.fromkeys((*fields, *own), "")  # a field of the name of such a column fills nothing
-    for name in schema.column_names:
-        if name not in own:
-            known[fields.get(name, name)] = str(with_nullable(schema.by_name[name].type, True))
+    known = {name: types.get(name, "") for name in schema.column_names if name in types or name not in names} | given
+    known |= dict.fromkeys(own, "")  # a field of such a name fills nothing
     known |= dict.fromkeys(passed_over - known.keys(), "")
     return TableDecoding(index, replace(plan, columns=tuple(columns)), known, names)
 
