@@ -1,5 +1,5 @@
-"""Random histories of a source whose columns get other names: in the end the table has its names and rows, whatever came
-late, and whoever died in between. The source is the oracle. No Spark."""
+"""Random histories of a source whose columns get other names: in the end the table has its names and rows, whatever
+came late, and whoever died in between. The source is the oracle. No Spark."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def _routes(config: SyncPipelineConfig, warnings: list[str]) -> list[dict[str, o
     if routed is None:
         warnings += _warn(config, ["the brokers could not be asked where their records go"])
         return []
-    warnings += _warn(config, part.refusals(config, routed))
+    warnings += _warn(config, [*part.refusals(config, routed), *part.warnings_of_renames(config)])
     return [{"source": each.source, "target": each.target, "text": each.text} for each in routed]
 
 

@@ -218,7 +218,7 @@ def taken(
         texts += [f"{old} is not renamed to {new} ({where}): {cause}" for (old, new), cause in refused.items()]
         step = Step(fields, each.columns)
         is_moved = any(one.column_id is not None for one in fields)
-        is_known = any(step.pairs == other.pairs and step.columns == other.columns for other in known.steps)
+        is_known = any(step.pairs == last.pairs and step.columns == last.columns for last in known.steps[-1:])
         if not fields and _brings_back(known, each):
             known = replace(known, steps=(*known.steps, step)[-STEPS_MAX:])
         elif fields and (is_moved or not is_known):  # a connector that starts again may tell it again
