@@ -30,13 +30,22 @@ from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.pipeline.sync.resume import resume_table
+from freshet.pipeline.sync.routing_report import routed_tables, warnings_of_renames
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
 from tests.kit.kafka_broker import any_broker
 from tests.kit.schema_registry import SchemaRegistry
-from tests.kit.source_database import Row, SourceTable
-from tests.pipeline.avro_records import AvroTopic, avro_change, decimal, envelope_of, optional, record_of
+from tests.kit.source_database import Row, SourceTable, schema_change
+from tests.pipeline.avro_records import (
+    AvroTopic,
+    avro_change,
+    decimal,
+    envelope_of,
+    optional,
+    record_of,
+    schema_change_record,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -694,6 +703,78 @@ def test_a_table_that_is_resumed_or_read_anew_has_the_new_names(world: World) ->
     world.run()
     world.assert_equal()
     assert columns_of(world, "a") == [(0, "id"), (1, "n"), (2, "t")]
+
+
+@pytest.mark.parametrize("read", ["spark", "python"])
+def test_a_column_is_renamed_in_avro(world: World, read: str) -> None:
+    with SchemaRegistry() as registry:
+        world.read, world.format, world.source = read, "debezium-avro", f"schema_registry: {{url: '{registry.url}'}}"
+        world.more = "  schema_evolution: evolve"
+        table = world.tables["a"] = SourceTable(world.db, "public", "a", {"id": "bigint", "n": "bigint"})
+        world.broker.create_topic(table.topic, kafka_partitions=2)
+        world.broker.create_topic(world.db, kafka_partitions=1)
+        keys = AvroTopic(registry, record_of({"id": "long"}, "Key"), f"{table.topic}-key")
+        statements = AvroTopic(registry, schema_change_record(), f"{world.db}-value")
+
+        def send(*rows: Row) -> None:
+            fields = {"id": "long", **{name: optional("long") for name in list(table.columns)[1:]}}
+            values = AvroTopic(registry, envelope_of(fields), f"{table.topic}-value")
+            for row in rows:
+                table.rows[row["id"]] = row
+                datum = avro_change("c", None, row, db=table.db, schema="public", table=table.name)
+                world.send(table, [(keys.value({"id": row["id"]}), values.value(datum))])
+
+        send(*({"id": number, "n": number} for number in range(10)))
+        world.run()
+        send({"id": 1, "n": 100})
+        table.rename_columns({"n": "amount"})
+        statement = schema_change(table, "ALTER TABLE `a` CHANGE `n` `amount` BIGINT")
+        world.send(table, [(None, statements.value(statement))], world.db)
+        send({"id": 2, "amount": 200})
+        (progress,) = world.run()
+        world.assert_equal()
+        assert columns_of(world, "a") == [(0, "id"), (1, "amount")]
+        assert progress.report.result.skipped == {"schema change": 1}
+
+
+def test_a_rename_that_came_too_late_and_an_earlier_ledger(world: World) -> None:
+    a, b = renamed_tables(world, "a", "b")
+    assert "renames" not in Catalog(str(world.folder / "w")).table("lake._freshet_ledger_shop").schema.by_name
+    statement = a.rename_columns({"n": "amount"})
+    world.send(a, a.upsert({"id": 1, "amount": 1, "t": "x"}))
+    world.run()
+    world.send(a, [statement], world.db)
+    world.send(b, [b.rename_columns({"n": "amount"})], world.db)
+    world.send(b, b.upsert({"id": 1, "amount": 1, "t": "x"}))
+    (progress,) = world.run()
+    (event,) = (text for text in progress.report.table_events if "lake.a" in text)
+    assert event == (
+        f"table lake.a: column n is not renamed to amount ({world.db} partition 0 offset 0): it came too late, the "
+        "table has a column amount already; both stay"
+    )
+    world.assert_equal("b")
+    assert columns_of(world, "a") == [(0, "id"), (1, "n"), (2, "t"), (3, "amount")]
+    assert columns_of(world, "b") == [(0, "id"), (1, "amount"), (2, "t")]
+    world.more = "  schema_evolution: lenient"  # and what is known stays in the ledger
+    world.send(b, b.upsert({"id": 3, "amount": 3, "t": "x"}))
+    world.run()
+    world.assert_equal("b")
+    assert "amount" in world.ledger()["lake.b"]["renames"]
+
+
+def test_check_says_where_renames_are_not_followed(world: World) -> None:
+    renamed_tables(world, "a")
+    (config,) = load_pipelines([world.file])
+    assert isinstance(config, SyncPipelineConfig)
+    assert list(warnings_of_renames(config)) == []
+    topics = {each.source: each.text for each in routed_tables(config) or ()}
+    assert topics[f"topic {world.db}"] == "schema changes: renamed columns are read there"
+    text = world.file.read_text().replace(f"'{world.db}([.].*)?'", f"'{world.db}[.].*'")
+    world.file.with_name("other.yaml").write_text(text)
+    (config,) = load_pipelines([world.file.with_name("other.yaml")])
+    assert isinstance(config, SyncPipelineConfig)
+    (said,) = warnings_of_renames(config)
+    assert f"the schema change topic {world.db} is not among the topics that are read" in said
 
 
 # --- truncates --------------------------------------------------------------------------------------------------------

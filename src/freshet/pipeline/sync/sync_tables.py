@@ -292,16 +292,16 @@ class SyncTables:
 
     def _take_renames(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> set[str]:
         """Takes the renames that are new, first into the ledger; gives the names of their tables."""
-        found: dict[str, tuple[Route, list[FoundRenames]]] = {}
+        found: dict[str, tuple[SourceTable, Route, list[FoundRenames]]] = {}
         for each in seen:
             route = route_of(self._config.sync, each.table)
             if each.renamed and isinstance(route, Route) and self._state.state_of(route.target) != APART:
-                found.setdefault(route.target, (route, []))[1].extend(map(FoundRenames.of, each.renamed))
-        for name, (route, renamed) in sorted(found.items()):
+                found.setdefault(route.target, (each.table, route, []))[2].extend(map(FoundRenames.of, each.renamed))
+        for name, (source, route, renamed) in sorted(found.items()):
             target = self._targets.get(name)
             try:
-                table = self._catalog.table(name) if target is not None or self._catalog.has_table(name) else None
-                schema = None if table is None else table.schema
+                is_there = target is not None or self._has_table(source, route)
+                schema = self._catalog.table(name).schema if is_there else None
                 renames, texts = taken(self._renames(name), renamed, schema, own_names(route))
                 self._state.write_renames(name, renames.to_text())
                 self.events += [f"table {name}: column {text}" for text in texts]
@@ -309,6 +309,8 @@ class SyncTables:
                     self._rename_columns(target)
             except PERMANENT as error:
                 self.apart(name, str(error), micro_batch_id, starts)
+            except InvalidRequestError as error:
+                raise self._failed(str(error), micro_batch_id) from error
         return set(found)
 
     def _rename_columns(self, target: _Target) -> None:
@@ -433,14 +435,7 @@ class SyncTables:
 
     def _open(self, source: SourceTable, route: Route, described: DescribedTable) -> _Target | None:
         """The table of a source table that is met for the first time."""
-        try:
-            is_there = self._catalog.has_table(route.target)
-        except storage.InvalidRequestError as error:
-            raise InvalidRequestError(
-                f"rule {route.rule_index} of sync.tables sends {source} to {route.target!r}: {error}. Exclude it, or "
-                "give it a rule of its own"
-            ) from error
-        if not is_there:
+        if not self._has_table(source, route):
             if described.is_empty:
                 self._nothing.add(source)
                 return None
@@ -470,6 +465,15 @@ class SyncTables:
         self._rename_columns(target)
         self._targets[route.target] = target
         return target
+
+    def _has_table(self, source: SourceTable, route: Route) -> bool:
+        try:
+            return self._catalog.has_table(route.target)
+        except storage.InvalidRequestError as error:
+            raise InvalidRequestError(
+                f"rule {route.rule_index} of sync.tables sends {source} to {route.target!r}: {error}. Exclude it, or "
+                "give it a rule of its own"
+            ) from error
 
     def _refuse_second(self, source: SourceTable, target: _Target, route: Route) -> None:
         if not (target.route.is_merged and route.is_merged):
