@@ -44,7 +44,8 @@ from freshet.pipeline.sync.ledger import (
 from freshet.pipeline.sync.ledger_state import LedgerState
 from freshet.pipeline.sync.many_decoder import HELD, LEFT, Held, ManyPlan
 from freshet.pipeline.sync.many_task import ManyTask, TableTask
-from freshet.pipeline.sync.renames import NO_RENAMES, Renames, own_names, taken, with_newest_names
+from freshet.pipeline.sync.renamed_columns import RenamedColumns
+from freshet.pipeline.sync.renames import with_newest_names
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.pipeline.sync.table_decoding import TableDecoding, nameless_plan, plan_table
@@ -94,7 +95,7 @@ class SyncTables:
         self._nameless = nameless_plan(config)
         self.ledger = TableCommit(ledger, config.name)
         self._state = LedgerState(self.ledger, config.name)
-        self._follows_renames = config.sync.schema_evolution == "evolve"
+        self._renamed = RenamedColumns(self._state, are_followed=config.sync.schema_evolution == "evolve")
         self._targets: dict[str, _Target] = {}
         self._left: set[SourceTable] = set()
         """Source tables of other tables, where one alone is written."""
@@ -165,7 +166,7 @@ class SyncTables:
         sync = self._config.sync
         is_followed = sync.schema_evolution != "ignore"
         guesses = sync.of_schema == "infer"
-        renames = {name: self._renames(name) for name, row in self._state.rows.items() if row.renames is not None}
+        renames = self._renamed.by_target()
         return ManyPlan(sync, self._nameless, tables, tuple(rules), is_followed, guesses, self._only, renames)
 
     def task(self, pins: Mapping[int, BatchPin]) -> ManyTask:
@@ -284,61 +285,6 @@ class SyncTables:
         for target in self._targets.values():
             target.commit.close()
 
-    # --- renamed columns ----------------------------------------------------------------------------------------------
-
-    def _renames(self, name: str) -> Renames:
-        """What is known of the renamed columns of a table."""
-        return Renames.of(self._state.renames_text(name)) if self._follows_renames else NO_RENAMES
-
-    def _take_renames(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> set[str]:
-        """Takes the renames that are new, first into the ledger; gives the names of their tables."""
-        found: dict[str, tuple[SourceTable, Route, list[FoundRenames]]] = {}
-        for each in seen:
-            route = route_of(self._config.sync, each.table)
-            if each.renamed and isinstance(route, Route) and self._state.state_of(route.target) != APART:
-                found.setdefault(route.target, (each.table, route, []))[2].extend(map(FoundRenames.of, each.renamed))
-        for name, (source, route, renamed) in sorted(found.items()):
-            target = self._targets.get(name)
-            try:
-                is_there = target is not None or self._has_table(source, route)
-                schema = self._catalog.table(name).schema if is_there else None
-                renames, texts = taken(self._renames(name), renamed, schema, own_names(route))
-                self._state.write_renames(name, renames.to_text())
-                self.events += [f"table {name}: column {text}" for text in texts]
-                if target is not None:
-                    self._rename_columns(target)
-            except PERMANENT as error:
-                self.apart(name, str(error), micro_batch_id, starts)
-            except InvalidRequestError as error:
-                raise self._failed(str(error), micro_batch_id) from error
-        return set(found)
-
-    def _rename_columns(self, target: _Target) -> None:
-        """Gives the columns of a table the newest names, unless they have them."""
-        while True:
-            target.commit.follow_schema(is_planned=False)
-            table, renames = target.commit.table, self._renames(target.name)
-            changes = renames.changes(table.schema)
-            if not changes:
-                return
-            try:
-                table.alter(*changes)
-            except storage.NotFoundError:
-                raise
-            except storage.InvalidRequestError as error:
-                if table.engine.latest_schema_id() != table.schema.id:
-                    continue  # another driver has
-                moved = {table.schema.by_name[each.name].id for each in changes if each.name in table.schema.by_name}
-                self._state.write_renames(target.name, renames.without(moved).to_text())
-                self.events.append(f"table {target.name} does not follow renamed columns of its source: {error}")
-            else:
-                target.commit.follow_schema(is_planned=False)
-                now = {column.id: column.name for column in target.commit.table.schema.fields}
-                moved_to = [
-                    f"{old.name} is {now[old.id]} now" for old in table.schema.fields if old.name != now.get(old.id)
-                ]
-                self.events.append(f"table {target.name} follows its source: column {', '.join(moved_to)}")
-
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _read(self, micro_batch_id: int, starts: Offsets) -> None:
@@ -376,11 +322,32 @@ class SyncTables:
                 table = self._catalog.table(row.table_name)
                 target = _Target(row.table_name, route, TableCommit(table, self._config.name), set(), set())
             target.sources |= kept
-            self._rename_columns(target)
+            self.events += self._renamed.apply(target.name, target.commit)
         except PERMANENT as error:
             self.apart(row.table_name, str(error), micro_batch_id, starts)
             return
         self._targets[row.table_name] = target
+
+    def _take_renames(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> set[str]:
+        """Takes the renames that are new; gives the names of their tables."""
+        found: dict[str, tuple[SourceTable, Route, list[FoundRenames]]] = {}
+        for each in seen:
+            route = route_of(self._config.sync, each.table)
+            if each.renamed and isinstance(route, Route) and self._state.state_of(route.target) != APART:
+                found.setdefault(route.target, (each.table, route, []))[2].extend(map(FoundRenames.of, each.renamed))
+        for name, (source, route, renamed) in sorted(found.items()):
+            target = self._targets.get(name)
+            try:
+                is_there = target is not None or self._has_table(source, route)
+                schema = self._catalog.table(name).schema if is_there else None
+                self.events += self._renamed.take(route, renamed, schema)
+                if target is not None:
+                    self.events += self._renamed.apply(name, target.commit)
+            except PERMANENT as error:
+                self.apart(name, str(error), micro_batch_id, starts)
+            except InvalidRequestError as error:
+                raise self._failed(str(error), micro_batch_id) from error
+        return set(found)
 
     def _follow_one(self, source: SourceTable, route: Route, described: DescribedTable, micro_batch_id: int) -> None:
         target = self._targets.get(route.target)
@@ -445,7 +412,7 @@ class SyncTables:
                     f"(whole numbers become BIGINT, true and false BOOLEAN, all else STRING), or create the table "
                     f"{route.target} yourself"
                 )
-            new = new_table(with_newest_names(route, self._renames(route.target), described), described)
+            new = new_table(with_newest_names(route, self._renamed.of(route.target), described), described)
             self._catalog.create_table(
                 route.target,
                 schema=new.columns,
@@ -462,7 +429,7 @@ class SyncTables:
                 "partitions, which sync does not write; give it a pipeline file of its own"
             )
         target = _Target(route.target, route, TableCommit(table, self._config.name), {source}, set())
-        self._rename_columns(target)
+        self.events += self._renamed.apply(target.name, target.commit)
         self._targets[route.target] = target
         return target
 
@@ -496,7 +463,7 @@ class SyncTables:
         return PipelineFailedError(text, pipeline=self._config.name, micro_batch_id=micro_batch_id, kind=kind)
 
     def _decoding(self, target: _Target, number: int) -> TableDecoding:
-        renames = self._renames(target.name)
+        renames = self._renamed.of(target.name)
         identity = (target.commit.table.schema.id, number, frozenset(target.passed_over), renames.to_text())
         if target.planned is None or target.planned[0] != identity:
             schema = target.commit.table.schema
