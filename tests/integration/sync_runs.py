@@ -604,6 +604,18 @@ def test_a_rename_is_known_before_its_name_comes_and_old_records_come_after_it(w
     assert columns_of(world, "a") == [(0, "id"), (1, "amount"), (2, "t"), (3, "n")]
 
 
+def test_the_key_is_renamed(world: World) -> None:
+    (a,) = renamed_tables(world, "a")
+    world.send(a, a.upsert({"id": 1, "n": 100, "t": "before"}))
+    world.send(a, a.delete(2))
+    world.send(a, [a.rename_columns({"id": "number"}, "ALTER TABLE a CHANGE id number INT")], world.db)
+    world.send(a, a.upsert({"number": 1, "n": 101, "t": "after"}, {"number": 50, "n": 50, "t": "after"}))
+    world.send(a, a.delete(3))
+    world.run()
+    world.assert_equal()
+    assert Catalog(str(world.folder / "w")).table("lake.a").schema.primary_keys == ("number",)
+
+
 def test_chains_and_swaps_of_names_in_one_batch(world: World) -> None:
     (a,) = renamed_tables(world, "a")
     for number, names in enumerate(
