@@ -30,12 +30,22 @@ from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.pipeline.sync.resume import resume_table
+from freshet.pipeline.sync.routing_report import routed_tables, warnings_of_renames
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.model.snapshot import CommitKind
+from freshet.storage.table import Table
 from tests.kit.kafka_broker import any_broker
 from tests.kit.schema_registry import SchemaRegistry
-from tests.kit.source_database import Row, SourceTable
-from tests.pipeline.avro_records import AvroTopic, avro_change, decimal, envelope_of, optional, record_of
+from tests.kit.source_database import Row, SourceTable, schema_change
+from tests.pipeline.avro_records import (
+    AvroTopic,
+    avro_change,
+    decimal,
+    envelope_of,
+    optional,
+    record_of,
+    schema_change_record,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -80,7 +90,7 @@ class World:
 name: shop
 sync:
   source:
-    kafka: {{kafka.bootstrap.servers: '{self.broker.bootstrap_servers}', subscribePattern: '{self.db}[.].*',
+    kafka: {{kafka.bootstrap.servers: '{self.broker.bootstrap_servers}', subscribePattern: '{self.db}([.].*)?',
              startingOffsets: earliest, kafka.metadata.max.age.ms: 500}}
     format: {self.format}
     read: {self.read}
@@ -602,6 +612,251 @@ def test_decimals_of_two_scales_become_one_that_takes_both(world: World) -> None
     schema = Catalog(str(world.folder / "w")).table("lake.a").schema
     assert str(schema.by_name["n"].type) == "DECIMAL(11, 4)"
     assert {key: row["n"] for key, row in world.rows("a").items()} == {1: Decimal("1.2500"), 2: Decimal("1.2345")}
+
+
+# --- renamed columns --------------------------------------------------------------------------------------------------
+
+
+def renamed_tables(world: World, *names: str) -> list[SourceTable]:
+    """Tables whose schema change topic is subscribed, each with some rows."""
+    world.more = "  schema_evolution: evolve"
+    world.broker.create_topic(world.db, kafka_partitions=1)
+    found = [world.table(name, {"id": "int", "n": "int", "t": "text"}) for name in names]
+    for table in found:
+        world.send(table, table.upsert(*({"id": i, "n": i, "t": f"{i}"} for i in range(20))))
+    world.run()
+    return found
+
+
+def columns_of(world: World, name: str) -> list[tuple[int, str]]:
+    schema = Catalog(str(world.folder / "w")).table(f"lake.{name}").schema
+    return [(field.id, field.name) for field in schema.fields]
+
+
+@pytest.mark.parametrize("read", ["spark", "python"])
+def test_a_column_is_renamed_in_the_middle_of_a_batch(world: World, read: str) -> None:
+    world.read = read
+    (a,) = renamed_tables(world, "a")
+    world.send(a, a.upsert({"id": 1, "n": 100, "t": "before"}, {"id": 50, "n": 50, "t": "before"}))
+    world.send(a, a.delete(2))
+    world.send(a, [a.rename_columns({"n": "amount"})], world.db)
+    world.send(a, a.upsert({"id": 1, "amount": 101, "t": "after"}, {"id": 51, "amount": 51, "t": "after"}))
+    world.send(a, a.delete(3))
+    (progress,) = world.run()
+    world.assert_equal()
+    assert columns_of(world, "a") == [(0, "id"), (1, "amount"), (2, "t")]
+    assert progress.report.result.skipped == {"schema change": 1, "tombstone": 2}
+    assert progress.report.table_events == ("table lake.a follows its source: column n is amount now",)
+    assert progress.report.read_count == progress.report.result.record_count
+    world.send(a, a.upsert({"id": 52, "amount": 52, "t": "later"}))
+    (progress,) = world.run()
+    world.assert_equal()
+    assert not progress.report.table_events
+
+
+def test_a_rename_is_known_before_its_name_comes_and_old_records_come_after_it(world: World) -> None:
+    (a,) = renamed_tables(world, "a")
+    late = a.upsert({"id": 7, "n": 700, "t": "late"}, {"id": 60, "n": 60, "t": "late"})
+    world.send(a, [a.rename_columns({"n": "amount"})], world.db)
+    world.run()
+    assert columns_of(world, "a") == [(0, "id"), (1, "amount"), (2, "t")]
+    a.rename_columns({})
+    world.send(a, a.upsert({"id": 8, "amount": 800, "t": "after"}))
+    world.run()
+    world.send(a, late)
+    world.run()
+    world.assert_equal()
+    a.add_column("n", "text")  # the name is used again, for another column
+    world.send(a, [a.schema_change("ALTER TABLE a ADD COLUMN n TEXT")], world.db)
+    world.send(a, a.upsert({"id": 9, "amount": 9, "t": "x", "n": "new"}))
+    world.run()
+    world.assert_equal()
+    assert columns_of(world, "a") == [(0, "id"), (1, "amount"), (2, "t"), (3, "n")]
+
+
+def test_the_key_is_renamed(world: World) -> None:
+    (a,) = renamed_tables(world, "a")
+    world.send(a, a.upsert({"id": 1, "n": 100, "t": "before"}))
+    world.send(a, a.delete(2))
+    world.send(a, [a.rename_columns({"id": "number"}, "ALTER TABLE a CHANGE id number INT")], world.db)
+    world.send(a, a.upsert({"number": 1, "n": 101, "t": "after"}, {"number": 50, "n": 50, "t": "after"}))
+    world.send(a, a.delete(3))
+    world.run()
+    world.assert_equal()
+    assert Catalog(str(world.folder / "w")).table("lake.a").schema.primary_keys == ("number",)
+
+
+def test_chains_and_swaps_of_names_in_one_batch(world: World) -> None:
+    (a,) = renamed_tables(world, "a")
+    for number, names in enumerate(
+        ({"n": "x"}, {"x": "y"}, {"y": "t", "t": "y"}, {"t": "z"}, {"y": "t"}, {"z": "y"}, {"y": "z"}), 100
+    ):
+        one, other = list(a.columns)[1:]
+        world.send(a, a.upsert({"id": number, one: number, other: "x"}, {"id": 1, one: number, other: "one"}))
+        world.send(a, [a.rename_columns(names)], world.db)
+    one, other = list(a.columns)[1:]
+    world.send(a, a.upsert({"id": 2, one: 2, other: "two"}))
+    world.run()
+    world.assert_equal()
+    assert columns_of(world, "a") == [(0, "id"), (1, "z"), (2, "t")]
+
+
+@pytest.mark.parametrize("dies_at", ["alter before", "alter behind", "lake.a", "ledger"])
+def test_a_rename_is_followed_whenever_the_driver_dies(
+    world: World, dies_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = renamed_tables(world, "a", "b")
+    for table in (a, b):
+        world.send(table, table.upsert({"id": 1, "n": 100, "t": "before"}))
+        world.send(table, [table.rename_columns({"n": "t", "t": "n"})], world.db)
+        world.send(table, table.upsert({"id": 2, "t": 200, "n": "after"}))
+    commit, alter, died = TableCommit.commit, Table.alter, []
+
+    def dying(self: TableCommit, *arguments: Any) -> Any:
+        if self.table.name == dies_at or (dies_at == "ledger" and "ledger" in self.table.name):
+            raise OSError("the driver dies")
+        return commit(self, *arguments)
+
+    def dying_alter(self: Table, *changes: Any) -> Any:
+        if dies_at == "alter before" and self.name == "lake.a":
+            raise OSError("the driver dies")
+        found = alter(self, *changes)
+        if dies_at == "alter behind" and self.name == "lake.a" and not died:
+            died.append(self.name)
+            raise OSError("the driver dies")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "commit", dying)
+        patch.setattr(Table, "alter", dying_alter)
+        with pytest.raises(PipelineFailedError):
+            world.run()
+    world.run()
+    world.assert_equal()
+    assert columns_of(world, "a") == columns_of(world, "b") == [(0, "id"), (1, "t"), (2, "n")]
+
+
+def test_a_rename_is_followed_once_by_two_drivers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = renamed_tables(world, "a", "b")
+    for table in (a, b):
+        world.send(table, table.upsert({"id": 1, "n": 100, "t": "before"}))
+        world.send(table, [table.rename_columns({"n": "t", "t": "n"})], world.db)
+        world.send(table, table.upsert({"id": 2, "t": 200, "n": "after"}))
+    alter, others = Table.alter, []
+
+    def overtaken(self: Table, *changes: Any) -> Any:
+        if self.name == "lake.b" and not others:
+            others.append(run_other_driver(world))
+        return alter(self, *changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "alter", overtaken)
+        with suppress(PipelineFailedError):
+            world.run()
+    assert others[0].returncode == 0, others[0].stderr[-2000:]
+    world.run()
+    world.assert_equal()
+    assert columns_of(world, "a") == columns_of(world, "b") == [(0, "id"), (1, "t"), (2, "n")]
+
+
+def test_a_table_that_is_resumed_or_read_anew_has_the_new_names(world: World) -> None:
+    a, b = renamed_tables(world, "a", "b")
+    name = damaged_manifest(world, "a")
+    world.send(a, a.upsert({"id": 1, "n": 9, "t": "x"}))
+    world.run()
+    assert world.ledger()["lake.a"]["state"] == "apart"
+    for table in (a, b):
+        world.send(table, [table.rename_columns({"n": "amount"})], world.db)
+        world.send(table, table.upsert({"id": 2, "amount": 9, "t": "x"}))
+    world.run()
+    world.assert_equal("b")
+    name.rename(name.with_suffix(""))
+    (config,) = load_pipelines([world.file])
+    assert isinstance(config, SyncPipelineConfig)
+    resume_table(world.spark, config, "lake.a", anew=False)
+    world.assert_equal()
+    assert columns_of(world, "a") == [(0, "id"), (1, "amount"), (2, "t")]
+    world.send(a, a.upsert({"id": 3, "amount": 9, "t": "y"}))
+    world.run()
+    world.assert_equal()
+    resume_table(world.spark, config, "lake.a", anew=True)
+    world.send(a, [a.rename_columns({"amount": "n"})], world.db)
+    world.send(a, a.upsert({"id": 4, "n": 9, "t": "y"}))
+    world.run()
+    world.assert_equal()
+    assert columns_of(world, "a") == [(0, "id"), (1, "n"), (2, "t")]
+
+
+@pytest.mark.parametrize("read", ["spark", "python"])
+def test_a_column_is_renamed_in_avro(world: World, read: str) -> None:
+    with SchemaRegistry() as registry:
+        world.read, world.format, world.source = read, "debezium-avro", f"schema_registry: {{url: '{registry.url}'}}"
+        world.more = "  schema_evolution: evolve"
+        table = world.tables["a"] = SourceTable(world.db, "public", "a", {"id": "bigint", "n": "bigint"})
+        world.broker.create_topic(table.topic, kafka_partitions=2)
+        world.broker.create_topic(world.db, kafka_partitions=1)
+        keys = AvroTopic(registry, record_of({"id": "long"}, "Key"), f"{table.topic}-key")
+        statements = AvroTopic(registry, schema_change_record(), f"{world.db}-value")
+
+        def send(*rows: Row) -> None:
+            fields = {"id": "long", **{name: optional("long") for name in list(table.columns)[1:]}}
+            values = AvroTopic(registry, envelope_of(fields), f"{table.topic}-value")
+            for row in rows:
+                table.rows[row["id"]] = row
+                datum = avro_change("c", None, row, db=table.db, schema="public", table=table.name)
+                world.send(table, [(keys.value({"id": row["id"]}), values.value(datum))])
+
+        send(*({"id": number, "n": number} for number in range(10)))
+        world.run()
+        send({"id": 1, "n": 100})
+        table.rename_columns({"n": "amount"})
+        statement = schema_change(table, "ALTER TABLE `a` CHANGE `n` `amount` BIGINT")
+        world.send(table, [(None, statements.value(statement))], world.db)
+        send({"id": 2, "amount": 200})
+        (progress,) = world.run()
+        world.assert_equal()
+        assert columns_of(world, "a") == [(0, "id"), (1, "amount")]
+        assert progress.report.result.skipped == {"schema change": 1}
+
+
+def test_a_rename_that_came_too_late_and_an_earlier_ledger(world: World) -> None:
+    a, b = renamed_tables(world, "a", "b")
+    assert "renames" not in Catalog(str(world.folder / "w")).table("lake._freshet_ledger_shop").schema.by_name
+    statement = a.rename_columns({"n": "amount"})
+    world.send(a, a.upsert({"id": 1, "amount": 1, "t": "x"}))
+    world.run()
+    world.send(a, [statement], world.db)
+    world.send(b, [b.rename_columns({"n": "amount"})], world.db)
+    world.send(b, b.upsert({"id": 1, "amount": 1, "t": "x"}))
+    (progress,) = world.run()
+    (event,) = (text for text in progress.report.table_events if "lake.a" in text)
+    assert event == (
+        f"table lake.a: column n is not renamed to amount ({world.db} partition 0 offset 0): it came too late, the "
+        "table has a column amount already; both stay"
+    )
+    world.assert_equal("b")
+    assert columns_of(world, "a") == [(0, "id"), (1, "n"), (2, "t"), (3, "amount")]
+    assert columns_of(world, "b") == [(0, "id"), (1, "amount"), (2, "t")]
+    world.more = "  schema_evolution: lenient"  # and what is known stays in the ledger
+    world.send(b, b.upsert({"id": 3, "amount": 3, "t": "x"}))
+    world.run()
+    world.assert_equal("b")
+    assert "amount" in world.ledger()["lake.b"]["renames"]
+
+
+def test_check_says_where_renames_are_not_followed(world: World) -> None:
+    renamed_tables(world, "a")
+    (config,) = load_pipelines([world.file])
+    assert isinstance(config, SyncPipelineConfig)
+    assert list(warnings_of_renames(config)) == []
+    topics = {each.source: each.text for each in routed_tables(config) or ()}
+    assert topics[f"topic {world.db}"] == "schema changes: renamed columns are read there"
+    text = world.file.read_text().replace(f"'{world.db}([.].*)?'", f"'{world.db}[.].*'")
+    world.file.with_name("other.yaml").write_text(text)
+    (config,) = load_pipelines([world.file.with_name("other.yaml")])
+    assert isinstance(config, SyncPipelineConfig)
+    (said,) = warnings_of_renames(config)
+    assert f"the schema change topic {world.db} is not among the topics that are read" in said
 
 
 # --- truncates --------------------------------------------------------------------------------------------------------

@@ -187,8 +187,8 @@ def test_a_group_that_is_empty_and_a_source_without_schemas() -> None:
         # --- the section ---
         (
             "schema_evolution: lenient",
-            "schema_evolution: evolve",
-            ["11: sync.schema_evolution: Input should be 'lenient', 'freeze' or 'ignore'"],
+            "schema_evolution: strict",
+            ["11: sync.schema_evolution: Input should be 'lenient', 'evolve', 'freeze' or 'ignore'"],
         ),
         (
             "schema_evolution: lenient",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog
-from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY
+from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, RENAMES_COLUMN
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, ledger_rows, read_ledger, write_rows
 from freshet.storage.table import Table
@@ -51,4 +51,5 @@ def test_facts_are_commits_of_their_own(table: Table) -> None:
 
 def test_all_columns_are_there() -> None:
     assert ledger_rows([]).column_names == list(LEDGER_COLUMNS)
-    assert set(LedgerRow.__dataclass_fields__) == set(LEDGER_COLUMNS)
+    assert ledger_rows([], with_renames=True).column_names == [*LEDGER_COLUMNS, RENAMES_COLUMN]
+    assert set(LedgerRow.__dataclass_fields__) == {*LEDGER_COLUMNS, RENAMES_COLUMN}

@@ -13,9 +13,11 @@ from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcomes import SeenSchema
+from freshet.pipeline.decode.schema_changes import FoundRenames
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, read_ledger, write_rows
 from freshet.pipeline.sync.many_decoder import NOTHING, Held
+from freshet.pipeline.sync.renamed_columns import RenamedColumns
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage import exceptions as storage
@@ -253,6 +255,76 @@ def test_deletions_alone_in_a_first_look_hold_nothing_back(world: World) -> None
     tables.follow([seen("shop.public.a", {}, [])], 0, STARTS)
     tables.forget_deletions()
     assert not tables.plan().tables
+
+
+# --- renamed columns --------------------------------------------------------------------------------------------------
+
+
+def renamed(name: str, offset: int, names: Mapping[str, str], *columns: str) -> SeenSchema:
+    found = FoundRenames("shop", 0, offset, tuple(names.items()), columns)
+    return SeenSchema(source_table(name), [], [found.to_document()])
+
+
+def test_a_rename_comes_before_what_else_is_new_of_its_table(world: World) -> None:
+    tables = world.run(schema_evolution="evolve")
+    tables.follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
+    both = [renamed("shop.public.a", 1, {"n": "m"}, "id", "m"), seen("shop.public.a", {"m": "INT"}),
+            seen("shop.public.b", {"x": "INT"})]  # fmt: skip
+    tables.follow(both, 0, STARTS)
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "m": "INT"}
+    assert world.columns("lake.b") == {"id": "BIGINT NOT NULL", "n": "INT", "x": "INT"}
+    tables.round(0, STARTS)
+    decoding = tables.plan().tables[source_table("shop.public.a")]
+    assert isinstance(decoding, TableDecoding)
+    assert [each.known for each in decoding.older] == [{"id": "BIGINT", "m": "", "n": "INT"}]
+    assert tables.plan().renames["lake.a"].knows(FoundRenames("shop", 0, 1, (), ()))
+
+
+def test_a_rename_that_is_known_is_followed_by_another_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = world.run(schema_evolution="evolve")
+    tables.follow([seen("shop.public.a")], 0, STARTS)
+    written(world, tables, 0, "lake.a")
+    world.begin(tables, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(RenamedColumns, "apply", lambda *_: (_ for _ in ()).throw(OSError("the driver dies")))
+        with pytest.raises(OSError, match="dies"):
+            tables.follow([renamed("shop.public.a", 1, {"n": "m"}, "id", "m")], 1, STARTS)
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT"}
+    assert world.state()["lake.a"].batch == 0, "what the ledger says besides stays"
+    again = world.run(number=1, schema_evolution="evolve")
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "m": "INT"}
+    assert again.take_events() == ("table lake.a follows its source: column n is m now",)
+
+
+def test_a_rename_of_a_table_that_is_not_there_yet(world: World) -> None:
+    rules = {"from": "shop.public.(.*)", "to": "lake.$1", "primary_key": ["id"]}
+    world.run(rules, schema_evolution="evolve").follow(
+        [renamed("shop.public.a", 1, {"id": "key"}, "key", "n")], 0, STARTS
+    )
+    tables = world.run(rules, schema_evolution="evolve")
+    assert not world.state()["lake.a"].source_tables and len(tables.round(0, STARTS)) == 1
+    tables.follow([seen("shop.public.a", {"key": "BIGINT", "n": "INT"}, ["key"])], 0, STARTS)
+    assert world.columns("lake.a") == {"key": "BIGINT NOT NULL", "n": "INT"}
+
+
+def test_a_rename_that_the_table_refuses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = world.run(schema_evolution="evolve")
+    tables.follow([seen("shop.public.a")], 0, STARTS)
+    tables.take_events()
+    alter = Table.alter
+
+    def refusing(self: Table, *changes: Any) -> Any:
+        if self.name == "lake.a":
+            raise storage.InvalidRequestError("it cannot be")
+        return alter(self, *changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "alter", refusing)
+        tables.follow([renamed("shop.public.a", 1, {"n": "m"}, "id", "m")], 0, STARTS)
+    assert tables.take_events() == ("table lake.a does not follow renamed columns of its source: it cannot be",)
+    tables.round(0, STARTS)
+    tables.follow([seen("shop.public.a", {"m": "INT"})], 0, STARTS)
+    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT", "m": "INT"}, "as with lenient"
 
 
 # --- set apart --------------------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def _document(result: TaskResult) -> dict[str, Any]:
         "first_dead": result.first_dead,
         "read": result.read.to_document(),
         "tables": [[each.source_index, list(each.table), each.where] for each in result.tables],
-        "seen": [[list(each.table), each.described] for each in result.seen],
+        "seen": [each.to_document() for each in result.seen],
         "truncated": [list(each) for each in result.truncated],
     }
 

@@ -222,6 +222,7 @@ def _routes(config: SyncPipelineConfig, warnings: list[str]) -> tuple[list[dict[
     if routed is None:
         warnings += _warn(config, ["the brokers could not be asked where their records go"])
         return [], []
+    warnings += _warn(config, part.warnings_of_renames(config))
     refused = [config.origin.placed(Problem(("sync", "tables"), text)) for text in part.refusals(config, routed)]
     return [{"source": each.source, "target": each.target, "text": each.text} for each in routed], refused
 

@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, m
 
 from freshet.pipeline.config.model import OptionTexts, PipelineConfig, SourceConfig, TableName, TableTexts, Texts
 
-SchemaEvolution = Literal["lenient", "freeze", "ignore"]
+SchemaEvolution = Literal["lenient", "evolve", "freeze", "ignore"]
 WithoutKey = Literal["fail", "append"]
 MetadataColumn = Literal["db", "schema", "table", "op", "op_ts", "topic", "partition", "offset"]
 
@@ -41,6 +41,8 @@ LEDGER_COLUMNS: Final = {
 }
 """One row for each table, and one with an empty name for the pipeline; see `pipeline.sync.ledger`."""
 LEDGER_KEY: Final = "table_name"
+RENAMES_COLUMN: Final = "renames"
+"""A column more that a ledger gets once a source column is renamed (`schema_evolution: evolve`)."""
 _LEDGER_OPTIONS: Final = {"bucket": "1", "snapshot.num-retained.max": "100"}
 
 _PLACE: Final = re.compile(r"\{(db|schema|table)\}|\$([0-9]+)")

@@ -10,7 +10,7 @@
 | op t | stops the run, or skipped: truncate |
 | op m | skipped: message |
 | `status` BEGIN or END | skipped: transaction |
-| `databaseName` or `ddl` | skipped: schema change |
+| `databaseName` or `ddl` | skipped: schema change (`schema_changes` reads the renames in it) |
 | nothing but `ts_ms` | skipped: heartbeat |
 | no JSON, no envelope, an unknown op, a missing image | dead letter |
 
@@ -43,6 +43,7 @@ from freshet.pipeline.decode.change import (
 )
 from freshet.pipeline.decode.json_value import JsonValue, text_of
 
+SCHEMA_CHANGE: Final = "schema change"
 KINDS: Final = {"r": INSERT, "c": INSERT, "u": UPDATE_AFTER, "d": DELETE}
 _OP_SHOWN_MAX: Final = 10
 
@@ -113,7 +114,7 @@ def _other(body: dict[str, JsonValue]) -> Reading:
     if body.get("status") in ("BEGIN", "END"):
         return Skipped("transaction")
     if body.get("ddl") is not None or body.get("databaseName") is not None:
-        return Skipped("schema change")
+        return Skipped(SCHEMA_CHANGE)
     if body.get("before") is None and body.get("after") is None and body.get("ts_ms") is not None:
         return Skipped("heartbeat")
     return Dead("no Debezium envelope: op is missing")

@@ -121,16 +121,22 @@ class TruncatedAt(NamedTuple):
 
 
 class SeenSchema(NamedTuple):
-    """A source table that a decoder does not know, or what of it is new (`described_table`, as a document)."""
+    """A source table that a decoder does not know, or what of it is new (`described_table`, as a document; empty where
+    nothing is). `renamed` are renames of its columns (`schema_changes`, as documents)."""
 
     table: SourceTable
     described: list[Any]
+    renamed: Sequence[Any] = ()
 
     @classmethod
     def of(cls, document: Sequence[Any]) -> SeenSchema:
         """From its form in JSON."""
-        table, described = document
-        return cls(SourceTable(*table), described)
+        table, described, renamed = document
+        return cls(SourceTable(*table), described, renamed)
+
+    def to_document(self) -> list[Any]:
+        """As JSON takes it."""
+        return [list(self.table), self.described, list(self.renamed)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,7 @@ class Tally:
         if self.tables:
             document["tables"] = [[each.source_index, list(each.table), each.where] for each in self.tables]
         if self.seen:
-            document["seen"] = [[list(each.table), each.described] for each in self.seen]
+            document["seen"] = [each.to_document() for each in self.seen]
         if self.truncated:
             document["truncated"] = [list(each) for each in self.truncated]
         if self.error is not None:

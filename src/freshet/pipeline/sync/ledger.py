@@ -6,6 +6,7 @@
 | of a table, `active` | the last batch that wrote it, its schema then, when it was created, its source tables |
 | of a table, `apart` | from which batch and which offsets on its records are held back, and why |
 | of a table, `resumed` | up to which batch `resume` has brought it; the next batch takes it up |
+| of a table, without a batch | what is known of its renamed columns, before it was written first |
 
 The identity in each table stays the proof that it has a batch. The ledger says what identity cannot: which tables a
 batch wrote, so that one which was restored from a backup is known by the batches that it lacks, and which tables are
@@ -21,7 +22,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY
+from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, RENAMES_COLUMN
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.storage.table import Table
 
@@ -47,6 +48,8 @@ class LedgerRow:
     since_offsets: str | None = None
     cause: str | None = None
     sources: str = "[]"
+    renames: str | None = None
+    """Of its columns, as `sync.renames` writes them."""
 
     @property
     def source_tables(self) -> tuple[SourceTable, ...]:
@@ -70,18 +73,23 @@ def read_ledger(ledger: Table) -> dict[str, LedgerRow]:
     return {row[LEDGER_KEY]: LedgerRow(**{**row, "sources": row["sources"] or "[]"}) for row in rows}
 
 
-def ledger_rows(rows: Iterable[LedgerRow]) -> pa.Table:
+def ledger_rows(rows: Iterable[LedgerRow], *, with_renames: bool = False) -> pa.Table:
     """Rows as the table takes them."""
     listed = list(rows)
     columns: dict[str, Any] = {}
-    for name, text in LEDGER_COLUMNS.items():
+    for name, text in {**LEDGER_COLUMNS, **({RENAMES_COLUMN: "STRING"} if with_renames else {})}.items():
         kind = pa.int64() if text == "BIGINT" else pa.string()
         columns[name] = pa.array([getattr(row, name) for row in listed], kind)
     return pa.table(columns)
 
 
+def has_renames(ledger: Table) -> bool:
+    """Whether it has the column of renamed columns."""
+    return RENAMES_COLUMN in ledger.schema.by_name
+
+
 def write_rows(ledger: Table, pipeline: str, rows: Iterable[LedgerRow]) -> None:
     """Commits facts outside of a batch: a table that is set apart, or taken up again."""
     with ledger.writer(f"{pipeline} (tables set apart)") as writer:
-        writer.write(ledger_rows(rows))
+        writer.write(ledger_rows(rows, with_renames=has_renames(ledger)))
         writer.commit()

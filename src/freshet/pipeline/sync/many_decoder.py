@@ -2,7 +2,7 @@
 
     batch ─ blocks ─ by source table ─┬─ known: the decoder of its plan ─ outcomes ─ packed by task
                                       ├─ held back, excluded, no rule takes it: counted
-                                      └─ new, or with new fields: described (`SeenSchema`), for the driver to follow
+                                      └─ new, or with new fields or names: told (`SeenSchema`), for the driver to follow
 
 A batch in which something is new is not committed: the driver follows it, and the batch is run once more. So from there
 on only what is new is looked for, and nothing is decoded.
@@ -26,19 +26,23 @@ from freshet.pipeline.batch.packed_rows import PackRule, packed_value
 from freshet.pipeline.config.sync import SyncConfig
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.avro.wire import HEAD_BYTES
-from freshet.pipeline.decode.change import Dead, Skipped, Truncate, changes_of
+from freshet.pipeline.decode.change import Dead, RawRecord, Skipped, Truncate, changes_of
+from freshet.pipeline.decode.debezium import SCHEMA_CHANGE
 from freshet.pipeline.decode.decoder import Counts, block_decoder, blocks_of, without_gc
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, union_type
-from freshet.pipeline.decode.fast.schemas_seen import schema_prefix, schema_texts
+from freshet.pipeline.decode.fast.schemas_seen import SCHEMAS_MAX, schema_prefix, schema_texts
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.new_fields import SAMPLE, TYPED_SAMPLE, new_names, placed_records, records_with
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
 from freshet.pipeline.decode.outcomes import SeenSchema, Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
+from freshet.pipeline.decode.schema_changes import FoundRenames, renames_in, schema_change_of
 from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
+from freshet.pipeline.sync.field_versions import WRAPPED, VersionSorter
 from freshet.pipeline.sync.record_sorter import RecordSorter
+from freshet.pipeline.sync.renames import NO_RENAMES, Renames, with_names
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage.exceptions import RetryableError
@@ -48,13 +52,11 @@ NO_TABLE: Final = 0
 """The number of the ledger, under which what belongs to no table crosses."""
 
 _SAMPLE_OF_BLOCK: Final = 60
-SCHEMAS_MAX: Final = 64
 LEFT: Final = "left to the pipeline"
 HELD: Final = "held back, its table is set apart"
 NOTHING: Final = "a deletion or a truncate, and there is no such table"
 _SAYS_NOTHING: Final = "the record says nothing of the columns of its table, which is not there yet"
 _NAMELESS: Final = "the record does not say which table it is of"
-_WRAPPED: Final = b'{"schema":{'
 
 
 class Held(NamedTuple):
@@ -80,6 +82,8 @@ class ManyPlan:
     guesses: bool
     only: str | None = None
     """The one target that is written, where records of others are left to the pipeline."""
+    renames: Mapping[str, Renames] = field(default_factory=dict)
+    """What is known of renamed columns, by target, there or not."""
 
 
 @dataclass(slots=True)
@@ -91,6 +95,20 @@ class _Stream:
     looked_at: Counter[SourceTable] = field(default_factory=Counter)
     """Records of new tables."""
     truncated: list[TruncatedAt] = field(default_factory=list)
+    renamed: dict[SourceTable, list[FoundRenames]] = field(default_factory=dict)
+
+    @property
+    def has_news(self) -> bool:
+        """From then on nothing is decoded."""
+        return bool(self.seen or self.renamed)
+
+    def news(self) -> tuple[SeenSchema, ...]:
+        """What is new, for the driver."""
+        found = []
+        for table in {**self.seen, **self.renamed}:
+            described = self.seen[table].to_document() if table in self.seen else []
+            found.append(SeenSchema(table, described, [each.to_document() for each in self.renamed.get(table, ())]))
+        return tuple(found)
 
     def note(self, table: SourceTable, described: DescribedTable) -> None:
         known = self.seen.get(table)
@@ -120,8 +138,7 @@ class ManyDecoder:
                 yield from outcomes
         counts = stream.counts
         if counts.read:
-            seen = tuple(SeenSchema(table, described.to_document()) for table, described in stream.seen.items())
-            tally = Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=seen)
+            tally = Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=stream.news())
             yield from self.tally(replace(tally, truncated=tuple(stream.truncated)))
 
     def tally(self, tally: Tally) -> Iterator[tuple[int, int, pa.Buffer]]:
@@ -143,11 +160,11 @@ class ManyDecoder:
         dead: dict[int, tuple[str, str | None]] = {}
         unsorted = by_table.pop(None, None)
         if unsorted is not None:
-            self._sort_carefully(block, unsorted, by_table, dead, counts)
+            self._sort_carefully(block, unsorted, by_table, dead, stream)
         for table, chosen in by_table.items():
             assert table is not None
             yield from self._of_table(block, table, chosen, stream, shared)
-        if dead and not stream.seen:
+        if dead and not stream.has_news:
             yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
 
     def _sort_carefully(
@@ -156,10 +173,10 @@ class ManyDecoder:
         indexes: RowIndexes,
         by_table: dict[SourceTable | None, RowIndexes],
         dead: dict[int, tuple[str, str | None]],
-        counts: Counts,
+        stream: _Stream,
     ) -> None:
         """Sorts the records that the sorter could not; what is no change of a table is counted here."""
-        format_name = self.plan.ledger.format
+        format_name, counts = self.plan.ledger.format, stream.counts
         more: dict[SourceTable, list[int]] = {}
         for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
             reading = read_record(format_name, record, registry=self.plan.ledger.registry)
@@ -170,6 +187,8 @@ class ManyDecoder:
             counts.read += 1
             if isinstance(reading, Skipped):
                 counts.skipped[reading.reason] += 1
+                if reading.reason == SCHEMA_CHANGE and self.plan.config.schema_evolution == "evolve":
+                    self._note_renames(record, raw_records.place(block, index), stream)
             elif self.plan.only is not None:
                 counts.skipped[LEFT] += 1  # the pipeline has made a dead letter of it
             else:
@@ -190,7 +209,7 @@ class ManyDecoder:
             if isinstance(route, Route) and self.plan.only not in (None, route.target):
                 counts.skipped[LEFT] += len(indexes)
             elif isinstance(route, Route):
-                self._describe(block, table, indexes, stream)
+                self._describe(block, table, indexes, stream, self.plan.renames.get(route.target, NO_RENAMES))
             else:
                 counts.skipped[f"{route}: {table}"] += len(indexes)
             return
@@ -202,15 +221,27 @@ class ManyDecoder:
             counts.skipped[f"{decoding.reason}: {table}"] += len(indexes)
             return
         part = block if len(indexes) == block.num_rows else block.take(pa.array(indexes))
+        if not decoding.older:
+            yield from self._of_version(part, table, decoding, stream, shared)
+            return
+        known = shared.versions.setdefault((table, decoding.renames.to_text()), {})
+        sorter = VersionSorter(decoding.renames, known, self._described_one)
+        for version, piece in sorter.parts(part, is_avro=decoding.plan.is_avro):
+            yield from self._of_version(piece, table, decoding.of_version(version), stream, shared)
+
+    def _of_version(
+        self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared
+    ) -> Iterator[tuple[int, int, pa.Buffer]]:
+        counts = stream.counts
         if self.plan.follows_fields:
             self._look_at_schemas(part, table, decoding, stream, shared)
-        if stream.seen and not self.plan.guesses:
+        if stream.has_news and not self.plan.guesses:
             counts.read += part.num_rows
             return
         before = dict(counts.notes)
         for piece in blocks_of(part, 1 if decoding.plan.is_avro else len(decoding.plan.fields)):
             for outcomes in block_decoder(decoding.plan).decode(piece, counts):
-                if not stream.seen:
+                if not stream.has_news:
                     yield from self._packed(decoding.index, outcomes)
             if counts.truncates:
                 stream.truncated += [TruncatedAt(decoding.index, *place) for place in counts.truncates]
@@ -239,18 +270,35 @@ class ManyDecoder:
                 else:
                     stream.note(table, described)
                     return  # the batch is run once more
-        if dead and not stream.seen:
+        if dead and not stream.has_news:
             yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
+
+    def _note_renames(self, record: RawRecord, place: tuple[str, int, int], stream: _Stream) -> None:
+        """What a record of the schema change topic says of names, and is not known yet."""
+        body = schema_change_of(record, self.plan.ledger.registry)
+        for table, found in () if body is None else renames_in(body, place):
+            route, decoding = route_of(self.plan.config, table), self.plan.tables.get(table)
+            if not isinstance(route, Route) or self.plan.only not in (None, route.target):
+                continue
+            if isinstance(decoding, Held) and decoding.reason in (HELD, LEFT):
+                continue  # `resume` finds it
+            before = stream.renamed.get(table, [])
+            if self.plan.renames.get(route.target, NO_RENAMES).is_news(found, before):
+                stream.renamed[table] = [*before, found]
 
     # --- what is new --------------------------------------------------------------------------------------------------
 
-    def _describe(self, block: Any, table: SourceTable, indexes: RowIndexes, stream: _Stream) -> None:
+    def _describe(self, block: Any, table: SourceTable, indexes: RowIndexes, stream: _Stream, renames: Renames) -> None:
         """A table that is not known yet. One whose records say nothing yet (deletions alone) is described as empty."""
         if stream.looked_at[table] >= SAMPLE:
             return
         sample = indexes[:: -(-len(indexes) // _SAMPLE_OF_BLOCK)]
         stream.looked_at[table] += len(sample)
-        described = self._described(placed_records(block, sample))
+        described = None
+        for each, where in placed_records(block, sample):
+            found = renames.described(self._described_one(each, where))
+            if not found.is_empty:
+                described = found if described is None else described.joined(found)
         if described is None:
             described = DescribedTable({}, (), False, raw_records.where(block, int(indexes[0])))
         stream.note(table, described)
@@ -263,7 +311,7 @@ class ManyDecoder:
             self._look_at_ids(part, table, decoding, stream, shared)
             return
         # What is passed over changes `known` alone.
-        known = shared.prefixes.setdefault((table, decoding.plan, tuple(decoding.known.items())), {})
+        known = shared.prefixes.setdefault((table, *decoding.identity), {})
         left = np.arange(part.num_rows)
         if self.plan.ledger.format == "debezium-json":
             left = self._look_at_prefixes(part, table, decoding, stream, known)
@@ -281,7 +329,7 @@ class ManyDecoder:
         """The schemas that stand in front as Connect's converter writes them; gives the records of any other form."""
         values, left = part.column(raw_records.VALUE), np.arange(part.num_rows)
         while len(left):
-            is_wrapped = pc.starts_with(values, pattern=_WRAPPED).to_numpy(zero_copy_only=False)
+            is_wrapped = pc.starts_with(values, pattern=WRAPPED).to_numpy(zero_copy_only=False)
             if not is_wrapped.any():
                 break
             at = int(is_wrapped.argmax())
@@ -315,7 +363,7 @@ class ManyDecoder:
         self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared
     ) -> None:
         """The writer schemas of records in Avro, by the ids in front of them."""
-        known = shared.prefixes.setdefault((table, decoding.plan, tuple(decoding.known.items())), {})
+        known = shared.prefixes.setdefault((table, *decoding.identity), {})
         heads = pc.binary_slice(part.column(raw_records.VALUE), 0, HEAD_BYTES).dictionary_encode()
         for code, head in enumerate(heads.dictionary.to_pylist()):
             if head not in known:
@@ -354,7 +402,7 @@ def _news(described: DescribedTable, decoding: TableDecoding) -> DescribedTable 
         known = decoding.known.get(name)
         if known is None or (described.is_typed and known and union_type(known, text) not in (known, None)):
             columns[name] = text
-    return replace(described, columns=columns) if columns else None
+    return with_names(replace(described, columns=columns), decoding.names) if columns else None
 
 
 @dataclass(slots=True)
@@ -364,6 +412,7 @@ class _Shared:
     writer: OutcomeWriter
     sorter: RecordSorter
     prefixes: dict[Any, dict[bytes, DescribedTable | None]] = field(default_factory=dict)
+    versions: dict[Any, dict[bytes, int]] = field(default_factory=dict)
 
 
 @lru_cache(8)

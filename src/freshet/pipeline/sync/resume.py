@@ -43,6 +43,7 @@ from freshet.pipeline.spark.active_query import collected_binary
 from freshet.pipeline.spark.batch_settings import batch_settings
 from freshet.pipeline.sync.ledger import APART, RESUMED, WHOLE, LedgerRow, Offsets, read_ledger, write_rows
 from freshet.pipeline.sync.many_job import ManyJob, range_frame, task_count
+from freshet.pipeline.sync.renames import Renames
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.storage.table import Table
@@ -105,8 +106,9 @@ def resume_table(spark: SparkSession, config: SyncPipelineConfig, name: str, *, 
     ledger = catalog.table(config.ledger_name)
     if anew:
         row = replace(
-            row, state=APART, since_batch=0, since_offsets="{}", cause="it is read anew", batch=None, created_ms=None
-        ).with_sources(source for source in row.source_tables if _goes_to(config, source, name))
+            row, state=APART, since_batch=0, since_offsets="{}", cause="it is read anew", batch=None, created_ms=None,
+            renames=None if row.renames is None else Renames.of(row.renames).forgotten().to_text(),
+        ).with_sources(source for source in row.source_tables if _goes_to(config, source, name))  # fmt: skip
         write_rows(ledger, config.name, [row])
         catalog.drop_table(name, if_exists=True)
     number = read_ledger(ledger)[WHOLE].batch
@@ -119,8 +121,10 @@ def resume_table(spark: SparkSession, config: SyncPipelineConfig, name: str, *, 
         )
     run = _Resume(spark, config, name, ledger, row, takes_losses=anew)
     result, table = run.write(number, ranges_between(_starts(spark, config, row), ends), ends)
+    ledger = catalog.table(config.ledger_name)
     done = replace(
         row,
+        renames=read_ledger(ledger)[name].renames,  # more may have come
         state=RESUMED,
         batch=number,
         since_batch=number + 1,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from freshet.pipeline.checks.kafka_reach import ask_once, brokers_of, sample_records, topics_of
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
-from freshet.pipeline.decode.change import Dead, RawRecord, Skipped
+from freshet.pipeline.decode.change import Dead, RawRecord, Reading, Skipped
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record
+from freshet.pipeline.decode.json_value import text_of
 from freshet.pipeline.decode.planning import registry_settings
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.sync.rename_report import rename_warnings
 from freshet.pipeline.sync.routes import Route, refuse_own_table, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.storage.exceptions import StorageError
@@ -40,10 +42,12 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
     if brokers is None or records is None:
         return None
     found: dict[SourceTable, DescribedTable | None] = {}
+    prefixes: set[str] = set()
     format_name, registry = source.format or "json", registry_settings(source)
     for each in records:
         record = RawRecord(each.key, each.value, topic=each.topic)
         reading = read_record(format_name, record, registry=registry)
+        prefixes.update(_prefix(reading))
         if isinstance(reading, Skipped):
             continue
         is_plain = format_name == "json"  # a topic is a table
@@ -56,7 +60,16 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
     routed = [_routed(config, table, described) for table, described in sorted(found.items())]
     named = {str(table) for table in found}
     topics = sorted(topics_of(source, ask_once(brokers)) - named)
-    return [*routed, *(_of_topic(config, topic) for topic in topics)]
+    return [*routed, *(_of_topic(config, topic, prefixes) for topic in topics)]
+
+
+def warnings_of_renames(config: SyncPipelineConfig) -> Iterator[str]:
+    """Where columns that are renamed at the source become new columns, by a sample of the records."""
+    source = config.sync.source
+    if config.sync.schema_evolution == "evolve":
+        brokers, records = brokers_of(source), sample_records(source, SAMPLE)
+        topics = topics_of(source, ask_once(brokers)) if brokers is not None else set()
+        yield from rename_warnings(config, records or (), topics)
 
 
 def refusals(config: SyncPipelineConfig, routed: list[RoutedTable]) -> Iterator[str]:
@@ -102,8 +115,20 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
     return RoutedTable(str(table), route.target, text, table)
 
 
-def _of_topic(config: SyncPipelineConfig, topic: str) -> RoutedTable:
+def _prefix(reading: Reading) -> Iterator[str]:
+    """The name of the connector that has written a record, which is that of its schema change topic."""
+    source = None if isinstance(reading, Skipped) else reading.source
+    name = text_of(source.get("name")) if isinstance(source, dict) else None
+    if name:
+        yield name
+
+
+def _of_topic(config: SyncPipelineConfig, topic: str, prefixes: Collection[str]) -> RoutedTable:
     """A topic of whose records none was seen: by its name, as Debezium calls topics."""
+    if topic in prefixes:
+        evolves = config.sync.schema_evolution == "evolve"
+        text = "schema changes: renamed columns are read there" if evolves else "schema changes, which are skipped"
+        return RoutedTable(f"topic {topic}", None, text, SourceTable("", "", topic))
     parts = topic.split(".")
     table = SourceTable(parts[0], parts[1], parts[2]) if len(parts) == 3 else SourceTable("", "", topic)
     route = route_of(config.sync, table)

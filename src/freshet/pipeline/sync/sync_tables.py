@@ -27,6 +27,7 @@ from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import DATA_PREFIX, SeenSchema
+from freshet.pipeline.decode.schema_changes import FoundRenames
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
@@ -38,12 +39,14 @@ from freshet.pipeline.sync.ledger import (
     WHOLE,
     LedgerRow,
     Offsets,
+    has_renames,
     ledger_rows,
-    read_ledger,
-    write_rows,
 )
+from freshet.pipeline.sync.ledger_state import LedgerState
 from freshet.pipeline.sync.many_decoder import HELD, LEFT, NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.many_task import ManyTask, TableTask
+from freshet.pipeline.sync.renamed_columns import RenamedColumns
+from freshet.pipeline.sync.renames import with_newest_names
 from freshet.pipeline.sync.routes import Route, refuse_own_table, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.pipeline.sync.table_decoding import TableDecoding, nameless_plan, plan_table
@@ -92,9 +95,8 @@ class SyncTables:
         self._only = only
         self._nameless = nameless_plan(config)
         self.ledger = TableCommit(ledger, config.name)
-        self._state: dict[str, LedgerRow] = {}
-        self._ledger_snapshot: int | None = None
-        self._is_read = False
+        self._state = LedgerState(self.ledger, config.name)
+        self._renamed = RenamedColumns(self._state, are_followed=config.sync.schema_evolution == "evolve")
         self._targets: dict[str, _Target] = {}
         self._left: set[SourceTable] = set()
         """Source tables of other tables, where one alone is written."""
@@ -111,20 +113,19 @@ class SyncTables:
     def begin(self, micro_batch_id: int, check: CommitCheck, starts: Offsets) -> None:
         """A batch begins, whose records begin at these offsets; `check` is what the ledger says of it."""
         self._nothing.clear()
-        latest = None if check.latest is None else check.latest.id
-        if not self._is_read or latest != self._ledger_snapshot:
-            self._read(micro_batch_id, starts)
+        if not self._state.is_read(check):
+            self._state.read()
             self._refuse_other_ledger(check)
-            self._ledger_snapshot, self._is_read = latest, True
+            self._take_state(micro_batch_id, starts)
 
     def take_only(self, row: LedgerRow) -> None:
         """Of what the ledger says, one table alone is written, and all others are left to the pipeline (`resume`)."""
-        self._state = read_ledger(self.ledger.table)
-        self._state[row.table_name] = replace(row, batch=None, state=ACTIVE)
-        others = [each for each in self._state.values() if each.table_name not in (WHOLE, row.table_name)]
+        self._state.read()
+        own = self._state.rows[row.table_name] = replace(row, batch=None, state=ACTIVE)
+        others = [each for each in self._state.rows.values() if each.table_name not in (WHOLE, row.table_name)]
         self._left = {source for each in others for source in each.source_tables}
         if self._catalog.has_table(row.table_name):
-            self._take_up(self._state[row.table_name], 0, {})
+            self._take_up(own, 0, {})
 
     def round(self, micro_batch_id: int, starts: Offsets) -> tuple[TableCommit, ...]:
         """The tables of the batch as they are now, the ledger first."""
@@ -140,7 +141,7 @@ class SyncTables:
     def judged(self, number: int, check: CommitCheck) -> None:
         """Refuses a table that lacks batches which the ledger says it has: it was restored from a backup."""
         target = self._current[number - 1]
-        row = self._state.get(target.name)
+        row = self._state.rows.get(target.name)
         if row is None or row.batch is None:
             return
         has = -1 if check.last is None else check.last.identifier
@@ -162,14 +163,16 @@ class SyncTables:
             decoding = self._decoding(target, number)
             rules.append(self._rule(target, number))
             tables |= dict.fromkeys(target.sources, decoding)
-        for row in self._state.values():
+        for row in self._state.rows.values():
             if row.state == APART and row.table_name not in self._targets:
                 tables |= dict.fromkeys(row.source_tables, Held(HELD))
         tables |= dict.fromkeys(self._left - tables.keys(), Held(LEFT))
         tables |= dict.fromkeys(self._nothing, Held(NOTHING, is_nothing=True))
         sync = self._config.sync
         is_followed = sync.schema_evolution != "ignore"
-        return ManyPlan(sync, self._nameless, tables, tuple(rules), is_followed, sync.of_schema == "infer", self._only)
+        guesses = sync.of_schema == "infer"
+        renames = self._renamed.by_target()
+        return ManyPlan(sync, self._nameless, tables, tuple(rules), is_followed, guesses, self._only, renames)
 
     def kept_plan(self) -> KeptValue[ManyPlan]:
         """The same as it travels."""
@@ -195,15 +198,23 @@ class SyncTables:
     # --- what changes -------------------------------------------------------------------------------------------------
 
     def follow(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> None:
-        """Creates and alters tables so that the records fit. Raises where that must stop the query."""
+        """Creates and alters tables so that the records fit. Raises where that must stop the query.
+
+        What records say of a table whose columns were renamed is asked for once more: by the names that it has now.
+        """
+        renamed = self._take_renames(seen, micro_batch_id, starts)
         found: dict[SourceTable, DescribedTable] = {}
         for each in seen:
+            if not each.described:
+                continue
             described = DescribedTable.of(each.described)
             known = found.get(each.table)
             found[each.table] = described if known is None else known.joined(described)
         for source, described in sorted(found.items()):
             route = route_of(self._config.sync, source)
             assert isinstance(route, Route), "a decoder describes what a rule takes"
+            if route.target in renamed:
+                continue
             try:
                 self._follow_one(source, route, described, micro_batch_id)
             except PERMANENT as error:
@@ -223,7 +234,7 @@ class SyncTables:
         if self._only is not None:
             raise self._failed(f"table {name}: {cause}", micro_batch_id)
         target = self._targets.pop(name, None)
-        known = self._state.get(name, LedgerRow(name))
+        known = self._state.rows.get(name, LedgerRow(name))
         sources = {*known.source_tables, *(target.sources if target else ()), *([source] if source else [])}
         row = replace(
             known,
@@ -232,8 +243,7 @@ class SyncTables:
             since_offsets=orjson.dumps(starts).decode(),
             cause=cause,
         ).with_sources(sources)
-        write_rows(self.ledger.table, self._config.name, [row])
-        self._state[name] = row
+        self._state.write(row)
         text = (
             f"table {name} is set apart from batch {micro_batch_id} on, the others go on: {cause}. Its records are "
             f"held back; once that is mended, stop the pipeline and bring it up: freshet resume FILE --table {name} "
@@ -266,25 +276,21 @@ class SyncTables:
                 digest=digest,
                 schema_id=table.schema.id,
                 created_ms=table.engine.created_ms(),
+                renames=self._state.renames_text(target.name),
             ).with_sources(target.sources)
             rows.append(row)
         writer = self.ledger.table.engine.task_writer(base_snapshot_id=pin.base_snapshot_id, name=self._config.name)
         try:
-            writer.write(ledger_rows(rows))
+            writer.write(ledger_rows(rows, with_renames=has_renames(self.ledger.table)))
             messages = writer.prepare_commit(number)
         finally:
             writer.close()
-        for row in rows:
-            self._state[row.table_name] = row
+        self._state.noted(rows)
         return messages
 
     def committed(self, snapshot_ids: Sequence[int]) -> None:
-        """The ledger has the batch, in these snapshots. Where others have come before them, it is read again: `resume`
-        may have brought a table up meanwhile."""
-        before = self._ledger_snapshot or 0
-        is_next = bool(snapshot_ids) and snapshot_ids[0] == before + 1
-        self._ledger_snapshot = snapshot_ids[-1] if snapshot_ids else None
-        self._is_read = is_next
+        """The ledger has the batch, in these snapshots."""
+        self._state.committed(snapshot_ids)
 
     def take_events(self) -> tuple[str, ...]:
         """What was done about tables, once."""
@@ -298,25 +304,22 @@ class SyncTables:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _read(self, micro_batch_id: int, starts: Offsets) -> None:
+    def _take_state(self, micro_batch_id: int, starts: Offsets) -> None:
         """Takes up what the ledger says."""
-        self._state = read_ledger(self.ledger.table)
-        for name, row in list(self._state.items()):
+        for name, row in list(self._state.rows.items()):
             if name == WHOLE:
                 continue
             if row.state == RESUMED and row.since_batch is not None and row.since_batch < micro_batch_id:
                 # Batches between what `resume` has read and this one have held its records back.
                 late = replace(row, state=APART, cause="resume ended before batches that held its records back")
-                write_rows(self.ledger.table, self._config.name, [late])
-                self._state[name] = late
+                self._state.write(late)
                 self.events.append(f"table {name} is set apart again: {late.cause}; it needs another resume")
-            if self._state[name].state == APART:
+            if self._state.state_of(name) == APART:
                 self._targets.pop(name, None)
             else:
                 if row.state == RESUMED:
                     row = replace(row, state=ACTIVE, since_batch=None, since_offsets=None)
-                    write_rows(self.ledger.table, self._config.name, [row])
-                    self._state[name] = row
+                    self._state.write(row)
                     self.events.append(f"table {name} is written again from batch {micro_batch_id} on")
                 self._take_up(row, micro_batch_id, starts)
 
@@ -330,21 +333,42 @@ class SyncTables:
             for source, each in zip(row.source_tables, routes, strict=True)
             if isinstance(each, Route) and each.target == row.table_name
         }
-        known = self._targets.get(row.table_name)
-        if known is not None:
-            known.sources |= kept
-            return
         try:
-            table = self._catalog.table(row.table_name)
-            commit = TableCommit(table, self._config.name)
+            target = self._targets.get(row.table_name)
+            if target is None:
+                table = self._catalog.table(row.table_name)
+                target = _Target(row.table_name, route, TableCommit(table, self._config.name), set(), set())
+            target.sources |= kept
+            self.events += self._renamed.apply(target.name, target.commit)
         except PERMANENT as error:
             self.apart(row.table_name, str(error), micro_batch_id, starts)
             return
-        self._targets[row.table_name] = _Target(row.table_name, route, commit, kept, set())
+        self._targets[row.table_name] = target
+
+    def _take_renames(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> set[str]:
+        """Takes the renames that are new; gives the names of their tables."""
+        found: dict[str, tuple[SourceTable, Route, list[FoundRenames]]] = {}
+        for each in seen:
+            route = route_of(self._config.sync, each.table)
+            if each.renamed and isinstance(route, Route) and self._state.state_of(route.target) != APART:
+                found.setdefault(route.target, (each.table, route, []))[2].extend(map(FoundRenames.of, each.renamed))
+        for name, (source, route, renamed) in sorted(found.items()):
+            target = self._targets.get(name)
+            try:
+                is_there = target is not None or self._has_table(source, route)
+                schema = self._catalog.table(name).schema if is_there else None
+                self.events += self._renamed.take(route, renamed, schema)
+                if target is not None:
+                    self.events += self._renamed.apply(name, target.commit)
+            except PERMANENT as error:
+                self.apart(name, str(error), micro_batch_id, starts)
+            except InvalidRequestError as error:
+                raise self._failed(str(error), micro_batch_id) from error
+        return set(found)
 
     def _follow_one(self, source: SourceTable, route: Route, described: DescribedTable, micro_batch_id: int) -> None:
         target = self._targets.get(route.target)
-        row = self._state.get(route.target)
+        row = self._state.rows.get(route.target)
         if target is None and row is not None and row.state == APART:
             self._hold_back_too(source, row)
             return
@@ -364,8 +388,7 @@ class SyncTables:
     def _hold_back_too(self, source: SourceTable, row: LedgerRow) -> None:
         """Another source of a table that is set apart: `resume` reads its records with the others'."""
         row = row.with_sources([*row.source_tables, source])
-        write_rows(self.ledger.table, self._config.name, [row])
-        self._state[row.table_name] = row
+        self._state.write(row)
         self.events.append(f"{source} goes into table {row.table_name}, which is set apart: it is held back too")
 
     def _is_followed(self, target: _Target, source: SourceTable, route: Route, described: DescribedTable) -> bool:
@@ -397,7 +420,7 @@ class SyncTables:
     def _open(self, source: SourceTable, route: Route, described: DescribedTable) -> _Target | None:
         """The table of a source table that is met for the first time."""
         refuse_own_table(self._config, source, route)
-        row = self._state.get(route.target)
+        row = self._state.rows.get(route.target)
         if row is not None and not route.is_merged and set(row.source_tables) - {source}:
             others = ", ".join(map(str, row.source_tables))
             raise InvalidRequestError(
@@ -405,14 +428,7 @@ class SyncTables:
                 f"the rows of {others}. If it goes on as the same table, set merge: true in the rule; to read it anew, "
                 f"run freshet resync FILE --table {route.target}; else send it to another table"
             )
-        try:
-            is_there = self._catalog.has_table(route.target)
-        except storage.InvalidRequestError as error:
-            raise InvalidRequestError(
-                f"rule {route.rule_index} of sync.tables sends {source} to {route.target!r}: {error}. Exclude it, or "
-                "give it a rule of its own"
-            ) from error
-        if not is_there:
+        if not self._has_table(source, route):
             if described.is_empty:
                 self._nothing.add(source)
                 return None
@@ -422,7 +438,7 @@ class SyncTables:
                     f"(whole numbers become BIGINT, true and false BOOLEAN, all else STRING), or create the table "
                     f"{route.target} yourself"
                 )
-            new = new_table(route, described)
+            new = new_table(with_newest_names(route, self._renamed.of(route.target), described), described)
             try:
                 self._catalog.create_table(
                     route.target,
@@ -445,9 +461,19 @@ class SyncTables:
                 "partitions, which sync does not write; give it a pipeline file of its own"
             )
         target = _Target(route.target, route, TableCommit(table, self._config.name), {source}, set())
+        self.events += self._renamed.apply(target.name, target.commit)
         self._targets[route.target] = target
         self._nothing.discard(source)
         return target
+
+    def _has_table(self, source: SourceTable, route: Route) -> bool:
+        try:
+            return self._catalog.has_table(route.target)
+        except storage.InvalidRequestError as error:
+            raise InvalidRequestError(
+                f"rule {route.rule_index} of sync.tables sends {source} to {route.target!r}: {error}. Exclude it, or "
+                "give it a rule of its own"
+            ) from error
 
     def _refuse_second(self, source: SourceTable, target: _Target, route: Route) -> None:
         if not (target.route.is_merged and route.is_merged):
@@ -458,7 +484,7 @@ class SyncTables:
             )
 
     def _refuse_recreated(self, target: _Target) -> None:
-        row = self._state.get(target.name)
+        row = self._state.rows.get(target.name)
         created_ms = target.commit.table.engine.created_ms()
         if row is not None and row.created_ms is not None and row.created_ms != created_ms:
             raise storage.InvalidRequestError(
@@ -467,7 +493,7 @@ class SyncTables:
 
     def _refuse_other_ledger(self, check: CommitCheck) -> None:
         """What the ledger has as the last batch must be the last commit of this pipeline to it."""
-        whole = self._state.get(WHOLE, LedgerRow(WHOLE))
+        whole = self._state.rows.get(WHOLE, LedgerRow(WHOLE))
         own = None if check.last is None else check.last.identifier
         if whole.batch != own:
             has = "none" if own is None else f"its batch {own}"
@@ -482,10 +508,11 @@ class SyncTables:
         return PipelineFailedError(text, pipeline=self._config.name, micro_batch_id=micro_batch_id, kind=kind)
 
     def _decoding(self, target: _Target, number: int) -> TableDecoding:
-        identity = (target.commit.table.schema.id, number, frozenset(target.passed_over))
+        renames = self._renamed.of(target.name)
+        identity = (target.commit.table.schema.id, number, frozenset(target.passed_over), renames.to_text())
         if target.planned is None or target.planned[0] != identity:
             schema = target.commit.table.schema
-            planned = plan_table(self._config, target.route, schema, number, frozenset(target.passed_over))
+            planned = plan_table(self._config, target.route, schema, number, frozenset(target.passed_over), renames)
             target.planned = (identity, planned)
         return target.planned[1]
 

@@ -1,13 +1,14 @@
 """How the records of one source table become rows of its target, planned from the schema that the target has.
 
 Every column of the target is filled by the payload field of its name, but for metadata columns and computed ones. A
-column that the source has no more stays, and is NULL in new rows.
+column that the source has no more stays, and is NULL in new rows. Of a table with renamed columns there is a decoding
+for each older version of their names (`renames`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
@@ -18,6 +19,7 @@ from freshet.pipeline.decode.described_table import wider_type
 from freshet.pipeline.decode.plan import BucketPlan, ColumnPlan, DecodePlan
 from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.decode.source_table import PARTS, part_names
+from freshet.pipeline.sync.renames import NO_RENAMES, Renames
 from freshet.pipeline.sync.routes import Route
 from freshet.storage.model.data_type import with_nullable
 from freshet.storage.model.schema import TableSchema
@@ -42,17 +44,54 @@ class TableDecoding:
     index: int
     plan: DecodePlan
     known: Mapping[str, str]
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The columns of fields that are called otherwise."""
+    renames: Renames = NO_RENAMES
+    older: tuple[TableDecoding, ...] = ()
+    """Those of records with older names, by the version of these."""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What decides whether something of a record is new."""
+        return (self.plan, tuple(self.known.items()), tuple(self.names.items()))
+
+    def of_version(self, version: int) -> TableDecoding:
+        """That of records with the names of a version."""
+        return self.older[version] if version < len(self.older) else self
 
 
 def plan_table(
-    config: SyncPipelineConfig, route: Route, schema: TableSchema, index: int, passed_over: frozenset[str]
+    config: SyncPipelineConfig,
+    route: Route,
+    schema: TableSchema,
+    index: int,
+    passed_over: frozenset[str],
+    renames: Renames = NO_RENAMES,
 ) -> TableDecoding:
     """Plans the decoding for a target of this schema."""
+    names = [renames.columns_of(version) for version in range(renames.newest)]
+    newest = _planned(config, route, schema, index, passed_over, {})
+    older = tuple(_planned(config, route, schema, index, passed_over, each) if each else newest for each in names)
+    return replace(newest, renames=renames, older=older)
+
+
+def _planned(
+    config: SyncPipelineConfig,
+    route: Route,
+    schema: TableSchema,
+    index: int,
+    passed_over: frozenset[str],
+    names: Mapping[str, str],
+) -> TableDecoding:
+    """That of records with these names of fields."""
+    fields = {name: name for name in schema.column_names if name not in names}
+    fields |= {column: name for name, column in names.items() if column in schema.by_name and "`" not in name}
     metadata = {name: kind for name, kind in route.metadata_columns.items() if name in schema.by_name}
     functions = {name: ComputedColumn.parse(text) for name, text in route.computed_columns.items()}
     computed = {name: each for name, each in functions.items() if _is_computed(name, each, schema)}
     source = config.sync.source
-    select = {name: _quoted(name) for name in schema.column_names if name not in metadata and name not in computed}
+    own = metadata.keys() | computed.keys()
+    select = {name: _quoted(fields[name]) for name in schema.column_names if name in fields and name not in own}
     times = []
     for name, kind in metadata.items():
         if kind in ("db", "schema", "table"):
@@ -65,14 +104,15 @@ def plan_table(
             times.append(name)
         else:
             select[name] = _TEXTS[kind]
-    plan = plan_decoding(_as_pipeline(config, source, schema, select), 0)
+    types = {name: str(with_nullable(schema.by_name[column].type, True)) for column, name in fields.items()}
+    given = {name: types[name] for name in names if name in types}
+    plan = plan_decoding(_as_pipeline(config, source, schema, select, given), 0)
     member = _SOURCE_TIMES.get(source.format or "")
     columns = [_with_own(column, times, member, computed) for column in plan.columns]
-    known = {name: str(with_nullable(schema.by_name[name].type, True)) for name in schema.column_names}
-    known |= dict.fromkeys((*metadata, *computed), "")  # a field of such a name fills nothing
-    return TableDecoding(
-        index, replace(plan, columns=tuple(columns)), {**known, **dict.fromkeys(passed_over - known.keys(), "")}
-    )
+    known = {name: types.get(name, "") for name in schema.column_names if name in types or name not in names} | given
+    known |= dict.fromkeys(own, "")  # a field of such a name fills nothing
+    known |= dict.fromkeys(passed_over - known.keys(), "")
+    return TableDecoding(index, replace(plan, columns=tuple(columns)), known, names)
 
 
 def _is_computed(name: str, computed: ComputedColumn, schema: TableSchema) -> bool:
@@ -107,13 +147,19 @@ def _with_own(
 
 
 def _as_pipeline(
-    config: SyncPipelineConfig, source: SourceConfig, schema: TableSchema, select: Mapping[str, str]
+    config: SyncPipelineConfig,
+    source: SourceConfig,
+    schema: TableSchema,
+    select: Mapping[str, str],
+    types: Mapping[str, str] | None = None,
 ) -> PipelineConfig:
-    """One table of the database as the pipeline file of this table alone would say it."""
+    """One table of the database as the pipeline file of this table alone would say it; `types` are those of fields that
+    another column has the name of, or none."""
     only = OnlyTables.model_validate("any") if source.captures_changes else None
+    update = {"select": dict(select), "only": only, **({"payload_types": dict(types)} if types else {})}
     return PipelineConfig(
         name=config.name,
-        sources=(source.model_copy(update={"select": dict(select), "only": only}),),
+        sources=(source.model_copy(update=update),),
         table=TableConfig(
             warehouse=config.warehouse,
             name="sync.table",

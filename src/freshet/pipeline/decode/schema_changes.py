@@ -1,0 +1,127 @@
+"""Renamed columns in the records of Debezium's schema change topic.
+
+A record has the text of the statement (`ddl`) and what tables are after it (`tableChanges`). That a column was renamed
+stands in the text alone; it counts where the table after it has the new name and not the old one.
+
+| connector | `ddl` |
+|---|---|
+| MySQL, MariaDB, Oracle | the statement |
+| SQL Server, Db2 | empty: no rename is known there |
+| PostgreSQL | there is no such topic |
+
+Source: Debezium's documentation of the schema change topics of its connectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from freshet._lazy import LazyModule
+from freshet.pipeline.decode.change import RawRecord, parsed
+from freshet.pipeline.decode.ddl_renames import renames_of
+from freshet.pipeline.decode.json_value import JsonValue, text_of
+from freshet.pipeline.decode.plan import RegistrySettings
+from freshet.pipeline.decode.source_table import SourceTable
+
+if TYPE_CHECKING:
+    from freshet.pipeline.decode.avro import schemas as _schemas
+else:
+    _schemas = LazyModule("freshet.pipeline.decode.avro.schemas")
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class FoundRenames(NamedTuple):
+    """What one statement renames in one table: (old, new), the columns after it in their order, and the place of the
+    record. All of it happens at once: two columns may swap their names. One that renames nothing may still bring a name
+    back that another has given away."""
+
+    topic: str
+    partition: int
+    offset: int
+    pairs: Pairs
+    columns: tuple[str, ...]
+
+    def to_document(self) -> list[Any]:
+        """As JSON takes it."""
+        return [self.topic, self.partition, self.offset, [list(pair) for pair in self.pairs], list(self.columns)]
+
+    @classmethod
+    def of(cls, document: Sequence[Any]) -> FoundRenames:
+        """The inverse of `to_document`."""
+        topic, partition, offset, pairs, columns = document
+        return cls(topic, partition, offset, tuple((old, new) for old, new in pairs), tuple(columns))
+
+
+def schema_change_of(record: RawRecord, registry: RegistrySettings | None) -> dict[str, JsonValue] | None:
+    """The members of a record of the schema change topic; None where it is another one, and where it brings no schema:
+    then the records of its tables bring none either, and do not say which names they have."""
+    if record.value is None:
+        return None
+    if registry is not None:
+        try:
+            body = _schemas.schemas_of(registry).read(record.value, record.topic).value
+        except _schemas.UnreadableError:
+            return None
+        return body if isinstance(body, dict) else None
+    try:
+        top = parsed(record.value)
+    except ValueError:
+        return None
+    if not isinstance(top, dict) or not isinstance(top.get("schema"), dict):
+        return None
+    payload = top.get("payload")
+    return payload if isinstance(payload, dict) else None
+
+
+def renames_in(body: dict[str, JsonValue], place: tuple[str, int, int]) -> Iterator[tuple[SourceTable, FoundRenames]]:
+    """The tables that were created or altered, with what was renamed."""
+    ddl, changes = text_of(body.get("ddl")) or "", body.get("tableChanges")
+    if not isinstance(changes, list):
+        return
+    altered = renames_of(ddl) if "ALTER" in ddl.upper() else ()
+    for change in changes:
+        if not isinstance(change, dict) or text_of(change.get("type")) not in ("ALTER", "CREATE"):
+            continue
+        table, columns = source_table_of(text_of(change.get("id")) or ""), _columns(change.get("table"))
+        if table is None or not columns:
+            continue
+        previous = source_table_of(text_of(change.get("previousId")) or "")
+        named = [each for each in altered if each.table.casefold() == table.table.casefold()]
+        is_same = previous in (None, table) and len(named) == 1  # a table that got another name is a new one
+        yield table, FoundRenames(*place, _confirmed(named[0].renames, columns) if is_same else (), columns)
+
+
+def source_table_of(table_id: str) -> SourceTable | None:
+    """The table of `"db"."table"` or `"db"."schema"."table"`."""
+    if len(table_id) < 2 or table_id[0] != '"' or table_id[-1] != '"':
+        return None
+    parts = table_id[1:-1].split('"."')
+    if len(parts) == 2:
+        return SourceTable(parts[0], "", parts[1])
+    return SourceTable(*parts) if len(parts) == 3 else None
+
+
+def _columns(table: JsonValue) -> tuple[str, ...]:
+    listed = table.get("columns") if isinstance(table, dict) else None
+    found = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    positions = [text_of(each.get("position")) or "" for each in found]
+    if all(position.isdecimal() for position in positions):
+        found = [each for _, each in sorted(zip(map(int, positions), found, strict=True), key=lambda each: each[0])]
+    names = (each.get("name") for each in found)
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def _confirmed(renames: Pairs, columns: Sequence[str]) -> Pairs:
+    """Those that the columns after the statement bear out, with the new names as they are spelled there. Names do not
+    differ by upper and lower case alone."""
+    spelled = {name.casefold(): name for name in columns}
+    news = {new.casefold() for _, new in renames}
+    return tuple(
+        (old, spelled[new.casefold()])
+        for old, new in renames
+        if new.casefold() in spelled
+        and (old.casefold() not in spelled or old.casefold() in news)
+        and old != spelled[new.casefold()]
+    )
