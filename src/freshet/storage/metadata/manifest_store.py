@@ -50,10 +50,10 @@ from freshet.storage.model.manifest import (
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import INDEX_MANIFEST_PREFIX, MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePaths
 
-CACHED_ENTRIES: Final = SharedBound(200_000, 2_000)
+CACHED_ENTRIES: Final = SharedBound(200_000, 3_000)
 """Entries kept in memory over all manifests; one takes about 1.5 kB."""
 
-CACHED_METAS: Final = SharedBound(20_000, 400)
+CACHED_METAS: Final = SharedBound(20_000, 600)
 """Manifests named by the manifest lists that are kept in memory; one takes about 0.5 kB."""
 
 READ_WHOLE_MAX: Final = 2_000

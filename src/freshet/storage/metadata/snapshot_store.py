@@ -39,7 +39,7 @@ from freshet.storage.paths import BRANCH_PREFIX, SNAPSHOT_PREFIX, TablePaths, nu
 _STEPS_BEFORE_LISTING: Final = 16
 _STEPS_TOGETHER: Final = 4
 """Snapshots that are asked for at the same time at most, where each is a request."""
-_CACHED: Final = SharedBound(4096, 64)
+CACHED_SNAPSHOTS: Final = SharedBound(4096, 128)
 """Snapshots that are kept, of 2 to 4 KB each."""
 ID_MAX: Final = 2**63 - 1
 
@@ -57,7 +57,7 @@ class SnapshotStore:
         """Id and bytes of the newest snapshot seen."""
         self._chain_start: int | None = None
         """From this snapshot to the newest one, each was seen to follow on the one before."""
-        _CACHED.join(self)
+        CACHED_SNAPSHOTS.join(self)
         self._oldest_id: int | None = None
         """The EARLIEST hint when its snapshot was last found there."""
         self.tags = TagStore(env, paths)
@@ -122,7 +122,7 @@ class SnapshotStore:
     def _keep(self, snapshot: Snapshot) -> None:
         if self._cache.get(snapshot.id, snapshot) != snapshot:
             self._forget_all()
-        while len(self._cache) >= _CACHED.share:
+        while len(self._cache) >= CACHED_SNAPSHOTS.share:
             self._cache.pop(min(self._cache))
         self._cache[snapshot.id] = snapshot
 
