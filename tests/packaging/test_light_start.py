@@ -10,6 +10,7 @@ import pytest
 
 import freshet
 from freshet import Catalog
+from freshet.pipeline.commands.command_list import COMMANDS
 
 EXTRAS = {"pyspark", "py4j", "confluent_kafka"}
 LIBRARIES = {"fastavro", "cramjam", "pyroaring", "datasketches", "msgspec", "sqlglot"}
@@ -72,3 +73,26 @@ def test_rows_load_what_they_need(warehouse: Path) -> None:
     """The names above are those of modules that rows load: a typing error here would make the other tests pass."""
     modules = of_command("read", warehouse, "shop.orders", "--filter", "id > 0")
     assert modules >= OF_ROWS | BARS | ARROW | LIBRARIES
+
+
+def test_commands_load_neither_spark_nor_a_client_of_kafka() -> None:
+    """The modules of all of them: those that need one load it when they are called."""
+    modules = loaded(
+        "from importlib import import_module\n"
+        "from freshet.pipeline.commands.command_list import COMMANDS\n"
+        "[import_module('freshet.pipeline.commands.' + listed.module) for listed in COMMANDS.values()]"
+    )
+    assert {f"freshet.pipeline.commands.{listed.module}" for listed in COMMANDS.values()} <= modules
+    assert not modules & EXTRAS
+
+
+def test_a_check_of_files(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text(
+        f"name: orders\nsources: [{{files: {{path: '{tmp_path}/in'}}, format: json}}]\n"
+        f"table: {{warehouse: '{tmp_path}', name: shop.more, columns: {{id: BIGINT}}, primary_key: [id]}}\n"
+        f"checkpoint: '{tmp_path}/checkpoint'\n",
+        encoding="utf-8",
+    )
+    assert not of_command("check", pipeline) & EXTRAS

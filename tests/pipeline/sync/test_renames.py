@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from freshet.logstore.kafka.cluster import SampledRecord
+from freshet.logstore.kafka.sampled_record import SampledRecord
 from freshet.pipeline.decode.change import RawRecord
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.schema_changes import FoundRenames, renames_in, schema_change_of, source_table_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from freshet.logstore.kafka.connection import LastError, error_text
 from freshet.logstore.kafka.java_options import ClientSettings
 from freshet.logstore.kafka.partition_offsets import offset_bounds, offsets_at
+from freshet.logstore.kafka.sampled_record import SampledRecord
 from freshet.logstore.protocol.client import OffsetBounds
 
 
@@ -90,14 +91,6 @@ class KafkaCluster:
             return offsets_at(self._client, times_ms, timeout_s)
         except KafkaException as error:
             raise OSError(error_text(error)) from error
-
-
-class SampledRecord(NamedTuple):
-    """A record that is only looked at."""
-
-    key: bytes | None
-    value: bytes | None
-    topic: str
 
 
 def last_records(

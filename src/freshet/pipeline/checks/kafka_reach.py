@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.logstore.kafka.cluster import ClusterAnswer, KafkaCluster, SampledRecord, last_records
+from freshet.logstore.kafka.cluster import ClusterAnswer, KafkaCluster, last_records
 from freshet.logstore.kafka.java_options import ClientSettings, client_settings
+from freshet.logstore.kafka.sampled_record import SampledRecord
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import subscribed_pattern, subscribed_topics
 

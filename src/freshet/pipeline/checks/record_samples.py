@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 
-from freshet.logstore.kafka.cluster import SampledRecord
+from freshet.logstore.kafka.sampled_record import SampledRecord
 from freshet.pipeline.batch.left_out import carried_columns, left_out_columns, left_out_text
 from freshet.pipeline.batch.read_count import without_tallies
 from freshet.pipeline.config.catalogs import target_catalog

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.logstore.kafka.cluster import SampledRecord
+from freshet.logstore.kafka.sampled_record import SampledRecord
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.change import RawRecord, Skipped
 from freshet.pipeline.decode.described_table import describe_record
