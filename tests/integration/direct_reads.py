@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from freshet import Catalog
 from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker
-from freshet.pipeline.batch import query_run
+from freshet.pipeline.batch import query_job
 from freshet.pipeline.batch.direct_reads import Ranges
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineFailedError
@@ -257,14 +257,14 @@ def test_records_that_are_deleted_while_a_query_stands_still(
     topic.send(*((key, "a") for key in range(100)))
 
     def after_planning(do: Callable[[], None]) -> None:
-        planned = query_run.planned_ranges
+        planned = query_job.planned_ranges
 
         def late(query: Any) -> Ranges | None:
             ranges = planned(query)
             do()
             return ranges
 
-        monkeypatch.setattr(query_run, "planned_ranges", late)
+        monkeypatch.setattr(query_job, "planned_ranges", late)
 
     after_planning(lambda: topic.delete_before(0, 20))
     with pytest.raises(

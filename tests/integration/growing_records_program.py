@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from freshet.logstore.kafka.record_sizes import RecordSizes
-from freshet.pipeline.batch import query_run
+from freshet.pipeline.batch import query_job
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.checks.unread_records import UnreadRecords
 from freshet.pipeline.config.pipeline_file import load_pipeline
@@ -27,7 +27,7 @@ def watched(query: ActiveQuery, sizes: RecordSizes) -> None:
 
 def main() -> None:
     running_pipeline.unread_records = lambda *_: UnreadRecords(1, RecordSizes(200, 200))
-    query_run.follow_sizes = watched
+    query_job.follow_sizes = watched
     spark = create_session("growing", settings=SHORT_LIVED, master="local[2]", jars=ensure_jars(SPARK_GROUP))
     Runner(spark, [load_pipeline(Path(sys.argv[1]), {})], say=lambda _: None).run()
     spark.stop()
