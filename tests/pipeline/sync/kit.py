@@ -17,7 +17,8 @@ from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, Tally
 from freshet.pipeline.decode.source_table import SourceTable
-from freshet.pipeline.sync.many_decoder import NOTHING, Held, ManyDecoder, ManyPlan
+from freshet.pipeline.sync.many_decoder import ManyDecoder
+from freshet.pipeline.sync.many_plan import NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding, nameless_plan, plan_table
 from freshet.storage.model.schema import TableSchema

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freshet.pipeline.decode.decoder import RecordDecoder
+from freshet.pipeline.decode.new_fields import SAMPLE
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.repeating_errors import error_of
 from freshet.pipeline.exceptions import StoppedByRecordError
-from freshet.pipeline.sync.many_decoder import HELD, NOTHING, SAMPLE, ManyPlan
+from freshet.pipeline.sync.many_plan import HELD, NOTHING, ManyPlan
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from tests.pipeline.records import Record, change, flat_with_schema, with_schema
 from tests.pipeline.records import run as run_alone

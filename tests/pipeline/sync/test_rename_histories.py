@@ -21,7 +21,8 @@ from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, Tally
 from freshet.pipeline.decode.source_table import SourceTable as SourceName
 from freshet.pipeline.sync.ledger import LedgerRow, read_ledger, write_rows
-from freshet.pipeline.sync.many_decoder import ManyDecoder, ManyPlan
+from freshet.pipeline.sync.many_decoder import ManyDecoder
+from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.storage.table_engine import CommitCheck
 from tests.kit.hypothesis_profile import examples

@@ -19,7 +19,8 @@ from freshet.pipeline.batch.many_tables import ROUNDS_MAX
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY
 from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, Tally
-from freshet.pipeline.sync.many_decoder import ManyDecoder, ManyPlan
+from freshet.pipeline.sync.many_decoder import ManyDecoder
+from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.storage.table_engine import CommitCheck
 from tests.kit.hypothesis_profile import examples

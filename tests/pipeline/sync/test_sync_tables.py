@@ -16,7 +16,7 @@ from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.decode.schema_changes import FoundRenames
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, read_ledger, write_rows
-from freshet.pipeline.sync.many_decoder import NOTHING, Held
+from freshet.pipeline.sync.many_plan import NOTHING, Held
 from freshet.pipeline.sync.renamed_columns import RenamedColumns
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.pipeline.sync.table_decoding import TableDecoding

@@ -12,38 +12,32 @@ Rows, dead letters and tallies cross as (task, table, Arrow's bytes). Those of n
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from freshet.pipeline.batch.packed_rows import PackRule, packed_value
-from freshet.pipeline.config.sync import SyncConfig
+from freshet.pipeline.batch.packed_rows import packed_value
 from freshet.pipeline.decode import raw_records
-from freshet.pipeline.decode.avro.wire import HEAD_BYTES
-from freshet.pipeline.decode.change import Dead, RawRecord, Skipped, Truncate, changes_of
+from freshet.pipeline.decode.change import Dead, Skipped, Truncate, changes_of
 from freshet.pipeline.decode.debezium import SCHEMA_CHANGE
 from freshet.pipeline.decode.decoder import Counts, block_decoder, blocks_of, without_gc
-from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, union_type
-from freshet.pipeline.decode.fast.schemas_seen import SCHEMAS_MAX, schema_prefix, schema_texts
 from freshet.pipeline.decode.images import RowIndexes
-from freshet.pipeline.decode.new_fields import SAMPLE, TYPED_SAMPLE, new_names, placed_records, records_with
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
-from freshet.pipeline.decode.outcomes import SeenSchema, Tally, TruncatedAt
+from freshet.pipeline.decode.outcomes import Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
-from freshet.pipeline.decode.schema_changes import FoundRenames, renames_in, schema_change_of
 from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
-from freshet.pipeline.sync.field_versions import WRAPPED, VersionSorter
+from freshet.pipeline.sync.field_versions import VersionSorter
+from freshet.pipeline.sync.many_plan import LEFT, NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.record_sorter import RecordSorter
-from freshet.pipeline.sync.renames import NO_RENAMES, Renames, with_names
+from freshet.pipeline.sync.renames import NO_RENAMES
 from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.sync.stream_news import KnownSchemas, StreamNews
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.model.row_kind import RowKind
@@ -51,68 +45,17 @@ from freshet.storage.model.row_kind import RowKind
 NO_TABLE: Final = 0
 """The number of the ledger, under which what belongs to no table crosses."""
 
-_SAMPLE_OF_BLOCK: Final = 60
-LEFT: Final = "left to the pipeline"
-HELD: Final = "held back, its table is set apart"
-NOTHING: Final = "a deletion or a truncate, and there is no such table"
 _SAYS_NOTHING: Final = "the record says nothing of the columns of its table, which is not there yet"
 _NAMELESS: Final = "the record does not say which table it is of"
-
-
-class Held(NamedTuple):
-    """Instead of the decoding of a source table: why its records are passed over."""
-
-    reason: str
-    is_nothing: bool = False
-    """Of a batch that had deletions alone when it was looked at: each record is looked at, whether it is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class ManyPlan:
-    """What the decoders of a batch know: a value that travels to the workers.
-
-    `tables` are the source tables that are known, `rules` the task of each outcome by the number of its target.
-    """
-
-    config: SyncConfig
-    ledger: DecodePlan
-    tables: Mapping[SourceTable, TableDecoding | Held]
-    rules: tuple[PackRule, ...]
-    follows_fields: bool
-    guesses: bool
-    only: str | None = None
-    """The one target that is written, where records of others are left to the pipeline."""
-    renames: Mapping[str, Renames] = field(default_factory=dict)
-    """What is known of renamed columns, by target, there or not."""
 
 
 @dataclass(slots=True)
 class _Stream:
     """One stream of batches."""
 
+    news: StreamNews
     counts: Counts = field(default_factory=Counts)
-    seen: dict[SourceTable, DescribedTable] = field(default_factory=dict)
-    looked_at: Counter[SourceTable] = field(default_factory=Counter)
-    """Records of new tables."""
     truncated: list[TruncatedAt] = field(default_factory=list)
-    renamed: dict[SourceTable, list[FoundRenames]] = field(default_factory=dict)
-
-    @property
-    def has_news(self) -> bool:
-        """From then on nothing is decoded."""
-        return bool(self.seen or self.renamed)
-
-    def news(self) -> tuple[SeenSchema, ...]:
-        """What is new, for the driver."""
-        found = []
-        for table in {**self.seen, **self.renamed}:
-            described = self.seen[table].to_document() if table in self.seen else []
-            found.append(SeenSchema(table, described, [each.to_document() for each in self.renamed.get(table, ())]))
-        return tuple(found)
-
-    def note(self, table: SourceTable, described: DescribedTable) -> None:
-        known = self.seen.get(table)
-        self.seen[table] = described if known is None else known.joined(described)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +66,8 @@ class ManyDecoder:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Buffer]]:
         """As `RecordDecoder`: an error that would come again is reported in the tally, which ends the stream."""
-        stream, shared = _Stream(), _shared(self.plan.ledger)
+        shared = _shared(self.plan.ledger)
+        stream = _Stream(StreamNews(self.plan, shared.schemas))
         for batch in batches:
             stream.counts.sizes = stream.counts.sizes.joined(raw_records.sizes_of(batch))
             for block in blocks_of(batch, 1):
@@ -138,7 +82,7 @@ class ManyDecoder:
                 yield from outcomes
         counts = stream.counts
         if counts.read:
-            tally = Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=stream.news())
+            tally = Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=stream.news.found())
             yield from self.tally(replace(tally, truncated=tuple(stream.truncated)))
 
     def tally(self, tally: Tally) -> Iterator[tuple[int, int, pa.Buffer]]:
@@ -164,7 +108,7 @@ class ManyDecoder:
         for table, chosen in by_table.items():
             assert table is not None
             yield from self._of_table(block, table, chosen, stream, shared)
-        if dead and not stream.has_news:
+        if dead and not stream.news.is_any:
             yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
 
     def _sort_carefully(
@@ -188,7 +132,7 @@ class ManyDecoder:
             if isinstance(reading, Skipped):
                 counts.skipped[reading.reason] += 1
                 if reading.reason == SCHEMA_CHANGE and self.plan.config.schema_evolution == "evolve":
-                    self._note_renames(record, raw_records.place(block, index), stream)
+                    stream.news.note_renames(record, raw_records.place(block, index))
             elif self.plan.only is not None:
                 counts.skipped[LEFT] += 1  # the pipeline has made a dead letter of it
             else:
@@ -209,7 +153,7 @@ class ManyDecoder:
             if isinstance(route, Route) and self.plan.only not in (None, route.target):
                 counts.skipped[LEFT] += len(indexes)
             elif isinstance(route, Route):
-                self._describe(block, table, indexes, stream, self.plan.renames.get(route.target, NO_RENAMES))
+                stream.news.describe(block, table, indexes, self.plan.renames.get(route.target, NO_RENAMES))
             else:
                 counts.skipped[f"{route}: {table}"] += len(indexes)
             return
@@ -222,32 +166,32 @@ class ManyDecoder:
             return
         part = block if len(indexes) == block.num_rows else block.take(pa.array(indexes))
         if not decoding.older:
-            yield from self._of_version(part, table, decoding, stream, shared)
+            yield from self._of_version(part, table, decoding, stream)
             return
         known = shared.versions.setdefault((table, decoding.renames.to_text()), {})
-        sorter = VersionSorter(decoding.renames, known, self._described_one)
+        sorter = VersionSorter(decoding.renames, known, stream.news.described)
         for version, piece in sorter.parts(part, is_avro=decoding.plan.is_avro):
-            yield from self._of_version(piece, table, decoding.of_version(version), stream, shared)
+            yield from self._of_version(piece, table, decoding.of_version(version), stream)
 
     def _of_version(
-        self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared
+        self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts = stream.counts
         if self.plan.follows_fields:
-            self._look_at_schemas(part, table, decoding, stream, shared)
-        if stream.has_news and not self.plan.guesses:
+            stream.news.look_at_schemas(part, table, decoding)
+        if stream.news.is_any and not self.plan.guesses:
             counts.read += part.num_rows
             return
         before = dict(counts.notes)
         for piece in blocks_of(part, 1 if decoding.plan.is_avro else len(decoding.plan.fields)):
             for outcomes in block_decoder(decoding.plan).decode(piece, counts):
-                if not stream.has_news:
+                if not stream.news.is_any:
                     yield from self._packed(decoding.index, outcomes)
             if counts.truncates:
                 stream.truncated += [TruncatedAt(decoding.index, *place) for place in counts.truncates]
                 counts.truncates.clear()
         if self.plan.follows_fields and not decoding.plan.is_avro:
-            self._look_at_notes(part, table, decoding, before, stream)
+            stream.news.look_at_notes(part, table, decoding, before, counts.notes)
 
     def _of_nothing(
         self, block: Any, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
@@ -264,145 +208,14 @@ class ManyDecoder:
                 reason = reading.reason if isinstance(reading, Skipped) else f"{NOTHING}: {table}"
                 stream.counts.skipped[reason] += 1
             else:
-                described = self._described_one(record, raw_records.where(block, index))
+                described = stream.news.described(record, raw_records.where(block, index))
                 if described.is_empty:
                     dead[index] = (_SAYS_NOTHING, None)
                 else:
-                    stream.note(table, described)
+                    stream.news.note(table, described)
                     return  # the batch is run once more
-        if dead and not stream.has_news:
+        if dead and not stream.news.is_any:
             yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
-
-    def _note_renames(self, record: RawRecord, place: tuple[str, int, int], stream: _Stream) -> None:
-        """What a record of the schema change topic says of names, and is not known yet."""
-        body = schema_change_of(record, self.plan.ledger.registry)
-        for table, found in () if body is None else renames_in(body, place):
-            route, decoding = route_of(self.plan.config, table), self.plan.tables.get(table)
-            if not isinstance(route, Route) or self.plan.only not in (None, route.target):
-                continue
-            if isinstance(decoding, Held) and decoding.reason in (HELD, LEFT):
-                continue  # `resume` finds it
-            before = stream.renamed.get(table, [])
-            if self.plan.renames.get(route.target, NO_RENAMES).is_news(found, before):
-                stream.renamed[table] = [*before, found]
-
-    # --- what is new --------------------------------------------------------------------------------------------------
-
-    def _describe(self, block: Any, table: SourceTable, indexes: RowIndexes, stream: _Stream, renames: Renames) -> None:
-        """A table that is not known yet. One whose records say nothing yet (deletions alone) is described as empty."""
-        if stream.looked_at[table] >= SAMPLE:
-            return
-        sample = indexes[:: -(-len(indexes) // _SAMPLE_OF_BLOCK)]
-        stream.looked_at[table] += len(sample)
-        described = None
-        for each, where in placed_records(block, sample):
-            found = renames.described(self._described_one(each, where))
-            if not found.is_empty:
-                described = found if described is None else described.joined(found)
-        if described is None:
-            described = DescribedTable({}, (), False, raw_records.where(block, int(indexes[0])))
-        stream.note(table, described)
-
-    def _look_at_schemas(
-        self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared
-    ) -> None:
-        """The schemas that records bring: each is looked at once per process and plan."""
-        if self.plan.ledger.is_avro:
-            self._look_at_ids(part, table, decoding, stream, shared)
-            return
-        # What is passed over changes `known` alone.
-        known = shared.prefixes.setdefault((table, *decoding.identity), {})
-        left = np.arange(part.num_rows)
-        if self.plan.ledger.format == "debezium-json":
-            left = self._look_at_prefixes(part, table, decoding, stream, known)
-        for index, text in schema_texts(self.plan.ledger.format, part.column(raw_records.VALUE), left):
-            self._look_at_one(part, index, table, decoding, stream, known, text)
-
-    def _look_at_prefixes(
-        self,
-        part: Any,
-        table: SourceTable,
-        decoding: TableDecoding,
-        stream: _Stream,
-        known: dict[bytes, DescribedTable | None],
-    ) -> RowIndexes:
-        """The schemas that stand in front as Connect's converter writes them; gives the records of any other form."""
-        values, left = part.column(raw_records.VALUE), np.arange(part.num_rows)
-        while len(left):
-            is_wrapped = pc.starts_with(values, pattern=WRAPPED).to_numpy(zero_copy_only=False)
-            if not is_wrapped.any():
-                break
-            at = int(is_wrapped.argmax())
-            first: bytes = values[at].as_py()
-            prefix = next((each for each in known if first.startswith(each)), None) or schema_prefix(first)
-            if prefix is None or len(known) >= SCHEMAS_MAX:
-                break
-            self._look_at_one(part, int(left[at]), table, decoding, stream, known, prefix)
-            others = np.flatnonzero(~pc.starts_with(values, pattern=prefix).to_numpy(zero_copy_only=False))
-            left, values = left[others], values.take(pa.array(others))
-        return left
-
-    def _look_at_one(
-        self,
-        part: Any,
-        index: int,
-        table: SourceTable,
-        decoding: TableDecoding,
-        stream: _Stream,
-        known: dict[bytes, DescribedTable | None],
-        schema: bytes,
-    ) -> None:
-        if schema not in known:
-            ((record, where),) = placed_records(part, np.array([index]))
-            known[schema] = _news(self._described_one(record, where), decoding)
-        news = known[schema]
-        if news is not None:
-            stream.note(table, news)
-
-    def _look_at_ids(
-        self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared
-    ) -> None:
-        """The writer schemas of records in Avro, by the ids in front of them."""
-        known = shared.prefixes.setdefault((table, *decoding.identity), {})
-        heads = pc.binary_slice(part.column(raw_records.VALUE), 0, HEAD_BYTES).dictionary_encode()
-        for code, head in enumerate(heads.dictionary.to_pylist()):
-            if head not in known:
-                first = pc.index(heads.indices, code).as_py()
-                (record,) = raw_records.each_of(part, np.array([first]))
-                known[head] = _news(self._described_one(record, raw_records.where(part, first)), decoding)
-            news = known[head]
-            if news is not None:
-                stream.note(table, news)
-
-    def _described(self, records: Iterable[tuple[Any, str]]) -> DescribedTable | None:
-        return describe_records(self.plan.ledger.format, records, self.plan.ledger.registry)
-
-    def _described_one(self, record: Any, where: str) -> DescribedTable:
-        return describe_record(self.plan.ledger.format, record, where, self.plan.ledger.registry)
-
-    def _look_at_notes(
-        self, part: Any, table: SourceTable, decoding: TableDecoding, before: Mapping[str, int], stream: _Stream
-    ) -> None:
-        """Fields that nothing reads, though no schema of the block has said so: of records without one, whose types are
-        guessed, or who have a field that their schema lacks."""
-        count = SAMPLE if self.plan.guesses else TYPED_SAMPLE
-        for name in new_names(stream.counts.notes, before, decoding.known):
-            described = self._described(records_with(part, name, count))
-            if described is None or not (described.is_typed or self.plan.guesses):
-                continue
-            news = _news(described, decoding)
-            if news is not None:
-                stream.note(table, news)
-
-
-def _news(described: DescribedTable, decoding: TableDecoding) -> DescribedTable | None:
-    """The columns that the table does not have, or has in a narrower type; of guessed types only new ones."""
-    columns = {}
-    for name, text in described.columns.items():
-        known = decoding.known.get(name)
-        if known is None or (described.is_typed and known and union_type(known, text) not in (known, None)):
-            columns[name] = text
-    return with_names(replace(described, columns=columns), decoding.names) if columns else None
 
 
 @dataclass(slots=True)
@@ -411,7 +224,7 @@ class _Shared:
 
     writer: OutcomeWriter
     sorter: RecordSorter
-    prefixes: dict[Any, dict[bytes, DescribedTable | None]] = field(default_factory=dict)
+    schemas: dict[Any, KnownSchemas] = field(default_factory=dict)
     versions: dict[Any, dict[bytes, int]] = field(default_factory=dict)
 
 

@@ -29,7 +29,8 @@ from freshet.pipeline.decode.raw_records import FLAT_COLUMNS
 from freshet.pipeline.errors.repeating_errors import error_document
 from freshet.pipeline.sources.direct_frame import DirectClient, DirectSources, notes_of, read_ranges
 from freshet.pipeline.spark.arrow_map import KeptColumns
-from freshet.pipeline.sync.many_decoder import ManyDecoder, ManyPlan
+from freshet.pipeline.sync.many_decoder import ManyDecoder
+from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.many_task import TABLE, ManyTask
 from freshet.storage.exceptions import NotFoundError
 

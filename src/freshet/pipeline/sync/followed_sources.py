@@ -1,0 +1,218 @@
+"""Source tables that are followed: tables are created for those that are new, and altered where they bring new columns.
+
+    rename ─▶ the ledger ─▶ the table (`renamed_columns`); what records say of its columns is asked for once more
+    a source table ─┬─ of no table yet: its table is opened, or created as its rule says
+                    ├─ of a table that another goes to: refused, unless their rule says merge
+                    └─ new or wider columns: the table is altered (`table_changes`), unless schema_evolution says freeze
+
+A table that it fails for good with is set apart; what only the pipeline file can mend stops the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.decode.described_table import DescribedTable
+from freshet.pipeline.decode.outcomes import SeenSchema
+from freshet.pipeline.decode.schema_changes import FoundRenames
+from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.sync.known_tables import PERMANENT, KnownTables, Target
+from freshet.pipeline.sync.ledger import APART, LedgerRow, Offsets
+from freshet.pipeline.sync.renames import with_newest_names
+from freshet.pipeline.sync.routes import Route, refuse_own_table, route_of
+from freshet.pipeline.sync.table_changes import changes_of, new_table
+from freshet.storage import exceptions as storage
+from freshet.storage.table import AddColumn, ChangeType, SchemaChange
+
+
+class FollowedSources:
+    """Makes the tables of one run fit what is new in their sources."""
+
+    def __init__(self, known: KnownTables) -> None:
+        self._known = known
+        self._config, self._catalog = known.config, known.catalog
+        self._state, self._renamed, self._targets = known.state, known.renamed, known.targets
+        self.without_table: set[SourceTable] = set()
+        """Source tables of which the batch has deletions alone, and which have no table yet."""
+
+    def follow(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> None:
+        """Creates and alters tables so that the records fit. Raises where that must stop the query.
+
+        What records say of a table whose columns were renamed is asked for once more: by the names that it has now.
+        """
+        renamed = self._take_renames(seen, micro_batch_id, starts)
+        found: dict[SourceTable, DescribedTable] = {}
+        for each in seen:
+            if not each.described:
+                continue
+            described = DescribedTable.of(each.described)
+            known = found.get(each.table)
+            found[each.table] = described if known is None else known.joined(described)
+        for source, described in sorted(found.items()):
+            route = route_of(self._config.sync, source)
+            assert isinstance(route, Route), "a decoder describes what a rule takes"
+            if route.target in renamed:
+                continue
+            try:
+                self._follow_one(source, route, described, micro_batch_id)
+            except PERMANENT as error:
+                self._known.apart(route.target, str(error), micro_batch_id, starts, source=source)
+            except InvalidRequestError as error:
+                raise self._known.failed(str(error), micro_batch_id) from error
+
+    def _take_renames(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> set[str]:
+        """Takes the renames that are new; gives the names of their tables."""
+        found: dict[str, tuple[SourceTable, Route, list[FoundRenames]]] = {}
+        for each in seen:
+            route = route_of(self._config.sync, each.table)
+            if each.renamed and isinstance(route, Route) and self._state.state_of(route.target) != APART:
+                found.setdefault(route.target, (each.table, route, []))[2].extend(map(FoundRenames.of, each.renamed))
+        for name, (source, route, renamed) in sorted(found.items()):
+            target = self._targets.get(name)
+            try:
+                is_there = target is not None or self._has_table(source, route)
+                schema = self._catalog.table(name).schema if is_there else None
+                self._known.events += self._renamed.take(route, renamed, schema)
+                if target is not None:
+                    self._known.events += self._renamed.apply(name, target.commit)
+            except PERMANENT as error:
+                self._known.apart(name, str(error), micro_batch_id, starts)
+            except InvalidRequestError as error:
+                raise self._known.failed(str(error), micro_batch_id) from error
+        return set(found)
+
+    def _follow_one(self, source: SourceTable, route: Route, described: DescribedTable, micro_batch_id: int) -> None:
+        target = self._targets.get(route.target)
+        row = self._state.rows.get(route.target)
+        if target is None and row is not None and row.state == APART:
+            self._hold_back_too(source, row)
+            return
+        if target is None:
+            target = self._open(source, route, described)
+            if target is None:
+                return
+        elif source not in target.sources:
+            self._refuse_second(source, target, route)
+            target.sources.add(source)
+            self._known.events.append(f"{source} goes into table {target.name} too")
+        if described.is_empty:
+            return
+        while not self._is_followed(target, source, route, described):
+            pass
+
+    def _hold_back_too(self, source: SourceTable, row: LedgerRow) -> None:
+        """Another source of a table that is set apart: `resume` reads its records with the others'."""
+        row = row.with_sources([*row.source_tables, source])
+        self._state.write(row)
+        self._known.events.append(f"{source} goes into table {row.table_name}, which is set apart: it is held back too")
+
+    def _is_followed(self, target: Target, source: SourceTable, route: Route, described: DescribedTable) -> bool:
+        """False where another driver has changed the table meanwhile: what is left to change is found again."""
+        target.commit.follow_schema(is_planned=False)
+        table = target.commit.table
+        changes, no_names = changes_of(table.schema, route, described)
+        for name in no_names:
+            if name not in target.passed_over:
+                self._known.events.append(
+                    f"field {name!r} of {source} cannot be a column of {target.name}, and is left out"
+                )
+        target.passed_over |= set(no_names)
+        if not changes:
+            return True
+        if self._config.sync.schema_evolution == "freeze":
+            raise InvalidRequestError(
+                f"the source table {source} has changed ({described.where}): {_text(changes)}, and schema_evolution is "
+                f"freeze. Nothing was committed. Alter table {target.name}, or set schema_evolution: lenient"
+            )
+        try:
+            table.alter(*changes)
+        except storage.InvalidRequestError:
+            if table.engine.latest_schema_id() == table.schema.id:
+                raise
+            return False
+        target.commit.follow_schema(is_planned=False)
+        self._known.events.append(f"table {target.name} follows {source}: {_text(changes)}")
+        return True
+
+    def _open(self, source: SourceTable, route: Route, described: DescribedTable) -> Target | None:
+        """The table of a source table that is met for the first time."""
+        refuse_own_table(self._config, source, route)
+        self._refuse_other_source(source, route)
+        if not self._has_table(source, route):
+            if described.is_empty:
+                self.without_table.add(source)
+                return None
+            self._create(source, route, described)
+        table = self._catalog.table(route.target)
+        if table.engine.moves_rows:
+            raise InvalidRequestError(
+                f"table {route.target}: its key does not have all partition columns, so its rows move between "
+                "partitions, which sync does not write; give it a pipeline file of its own"
+            )
+        target = Target(route.target, route, TableCommit(table, self._config.name), {source}, set())
+        self._known.events += self._renamed.apply(target.name, target.commit)
+        self._targets[route.target] = target
+        self.without_table.discard(source)
+        return target
+
+    def _create(self, source: SourceTable, route: Route, described: DescribedTable) -> None:
+        """Creates the table of a source table as its records and its rule say."""
+        if not described.is_typed and self._config.sync.of_schema != "infer":
+            raise InvalidRequestError(
+                f"the records of {source} bring no schema ({described.where}): set schema: infer under sync "
+                f"(whole numbers become BIGINT, true and false BOOLEAN, all else STRING), or create the table "
+                f"{route.target} yourself"
+            )
+        new = new_table(with_newest_names(route, self._renamed.of(route.target), described), described)
+        try:
+            self._catalog.create_table(
+                route.target,
+                schema=new.columns,
+                primary_keys=new.primary_keys,
+                partition_keys=new.partition_keys,
+                options=new.options,
+                if_not_exists=True,
+            )
+        except storage.InvalidRequestError as error:
+            raise InvalidRequestError(
+                f"table {route.target} for {source} cannot be created as rule {route.rule_index} of sync.tables "
+                f"says: {error}"
+            ) from error
+        self._known.events.append(f"table {route.target} is created for {source}")
+
+    def _has_table(self, source: SourceTable, route: Route) -> bool:
+        try:
+            return self._catalog.has_table(route.target)
+        except storage.InvalidRequestError as error:
+            raise InvalidRequestError(
+                f"rule {route.rule_index} of sync.tables sends {source} to {route.target!r}: {error}. Exclude it, or "
+                "give it a rule of its own"
+            ) from error
+
+    def _refuse_second(self, source: SourceTable, target: Target, route: Route) -> None:
+        if not (target.route.is_merged and route.is_merged):
+            known = ", ".join(str(each) for each in sorted(target.sources))
+            raise InvalidRequestError(
+                f"{known} and {source} both go to table {target.name}: rows of one would overwrite rows of the other. "
+                "If they are shards of one table, set merge: true in their rule; else send them to different tables"
+            )
+
+    def _refuse_other_source(self, source: SourceTable, route: Route) -> None:
+        """Refuses a table that the ledger says is one of other sources, unless its rule says merge."""
+        row = self._state.rows.get(route.target)
+        if row is not None and not route.is_merged and set(row.source_tables) - {source}:
+            others = ", ".join(map(str, row.source_tables))
+            raise InvalidRequestError(
+                f"rule {route.rule_index} of sync.tables sends {source} to {route.target}, which the ledger says has "
+                f"the rows of {others}. If it goes on as the same table, set merge: true in the rule; to read it anew, "
+                f"run freshet resync FILE --table {route.target}; else send it to another table"
+            )
+
+
+def _text(changes: Sequence[SchemaChange]) -> str:
+    added = [f"{each.name} {each.type}" for each in changes if isinstance(each, AddColumn)]
+    widened = [f"{each.name} {each.type}" for each in changes if isinstance(each, ChangeType)]
+    texts = [f"new {', '.join(added)}"] if added else []
+    return "; ".join([*texts, *([f"wider {', '.join(widened)}"] if widened else [])])

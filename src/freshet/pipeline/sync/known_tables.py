@@ -1,0 +1,191 @@
+"""The tables that a run of a pipeline with `sync` knows: those that it writes, and what the ledger says of all.
+
+    target ── written in each batch that has rows of it
+    apart ─── failed for good: its records are held back from a batch on, which the ledger says
+    resumed ─ brought up by `resume` behind a batch; written again from the batch that follows it
+
+A table is set apart in the ledger before any table of the batch is committed, so a replay finds it apart.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.config.catalogs import target_catalog
+from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
+from freshet.pipeline.sync.ledger import ACTIVE, APART, RESUMED, WHOLE, LedgerRow, Offsets
+from freshet.pipeline.sync.ledger_state import LedgerState
+from freshet.pipeline.sync.renamed_columns import RenamedColumns
+from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.sync.table_decoding import TableDecoding
+from freshet.storage import exceptions as storage
+from freshet.storage.table import Table
+from freshet.storage.table_engine import CommitCheck
+
+_LOG: Final = logging.getLogger(__name__)
+
+PERMANENT: Final = (storage.NotFoundError, storage.CorruptDataError, storage.InvalidRequestError)
+"""Errors of a table that another attempt would meet again."""
+
+
+@dataclass(slots=True)
+class Target:
+    """A table that rows go to."""
+
+    name: str
+    route: Route
+    commit: TableCommit
+    sources: set[SourceTable]
+    passed_over: set[str]
+    planned: tuple[object, TableDecoding] | None = None
+
+
+class KnownTables:
+    """Those of one run."""
+
+    def __init__(self, config: SyncPipelineConfig, ledger: Table, *, only: str | None) -> None:
+        """With `only`, no table is set apart: what it fails of is raised (`resume`)."""
+        self.config = config
+        self.catalog = target_catalog(config)
+        self.ledger = TableCommit(ledger, config.name)
+        self.state = LedgerState(self.ledger, config.name)
+        self.renamed = RenamedColumns(self.state, are_followed=config.sync.schema_evolution == "evolve")
+        self.targets: dict[str, Target] = {}
+        """Those that are written, by name."""
+        self.left: set[SourceTable] = set()
+        """Source tables of other tables, where one alone is written."""
+        self.only = only
+        self.events: list[str] = []
+        """What was done about tables since they were taken last."""
+
+    def begin(self, check: CommitCheck, micro_batch_id: int, starts: Offsets) -> None:
+        """Reads what the ledger says, unless it is known; `check` is what it says of the batch that begins."""
+        if not self.state.is_read(check):
+            self.state.read()
+            self._refuse_other_ledger(check)
+            self._take_state(micro_batch_id, starts)
+
+    def take_only(self, row: LedgerRow) -> None:
+        """Of what the ledger says, one table alone is written, and all others are left to the pipeline (`resume`)."""
+        self.state.read()
+        own = self.state.rows[row.table_name] = replace(row, batch=None, state=ACTIVE)
+        others = [each for each in self.state.rows.values() if each.table_name not in (WHOLE, row.table_name)]
+        self.left = {source for each in others for source in each.source_tables}
+        if self.catalog.has_table(row.table_name):
+            self._take_up(own, 0, {})
+
+    def current(self, micro_batch_id: int, starts: Offsets) -> tuple[Target, ...]:
+        """The tables that are written, as they are now."""
+        for target in list(self.targets.values()):
+            try:
+                target.commit.follow_schema(is_planned=False)
+                self._refuse_recreated(target)
+            except PERMANENT as error:
+                self.apart(target.name, str(error), micro_batch_id, starts)
+        return tuple(self.targets.values())
+
+    def apart(
+        self, name: str, cause: str, micro_batch_id: int, starts: Offsets, *, source: SourceTable | None = None
+    ) -> None:
+        """Sets a table apart: a fact of the ledger, before any table of the batch is committed."""
+        if self.only is not None:
+            raise self.failed(f"table {name}: {cause}", micro_batch_id)
+        target = self.targets.pop(name, None)
+        known = self.state.rows.get(name, LedgerRow(name))
+        sources = {*known.source_tables, *(target.sources if target else ()), *([source] if source else [])}
+        row = replace(
+            known,
+            state=APART,
+            since_batch=micro_batch_id,
+            since_offsets=orjson.dumps(starts).decode(),
+            cause=cause,
+        ).with_sources(sources)
+        self.state.write(row)
+        text = (
+            f"table {name} is set apart from batch {micro_batch_id} on, the others go on: {cause}. Its records are "
+            f"held back; once that is mended, stop the pipeline and bring it up: freshet resume FILE --table {name} "
+            f"(resync where the table is gone)"
+        )
+        _LOG.warning("%s: %s", self.config.name, text)
+        self.events.append(text)
+        if target is not None:
+            target.commit.close()
+
+    def take_events(self) -> tuple[str, ...]:
+        """What was done about tables, once."""
+        found, self.events = tuple(self.events), []
+        return found
+
+    def failed(self, text: str, micro_batch_id: int) -> PipelineFailedError:
+        """What stops the query."""
+        kind = ErrorKind.INVALID_REQUEST
+        return PipelineFailedError(text, pipeline=self.config.name, micro_batch_id=micro_batch_id, kind=kind)
+
+    def _take_state(self, micro_batch_id: int, starts: Offsets) -> None:
+        """Takes up what the ledger says."""
+        for name, row in list(self.state.rows.items()):
+            if name == WHOLE:
+                continue
+            if row.state == RESUMED and row.since_batch is not None and row.since_batch < micro_batch_id:
+                # Batches between what `resume` has read and this one have held its records back.
+                late = replace(row, state=APART, cause="resume ended before batches that held its records back")
+                self.state.write(late)
+                self.events.append(f"table {name} is set apart again: {late.cause}; it needs another resume")
+            if self.state.state_of(name) == APART:
+                self.targets.pop(name, None)
+            else:
+                if row.state == RESUMED:
+                    row = replace(row, state=ACTIVE, since_batch=None, since_offsets=None)
+                    self.state.write(row)
+                    self.events.append(f"table {name} is written again from batch {micro_batch_id} on")
+                self._take_up(row, micro_batch_id, starts)
+
+    def _take_up(self, row: LedgerRow, micro_batch_id: int, starts: Offsets) -> None:
+        routes = [route_of(self.config.sync, source) for source in row.source_tables]
+        route = next((each for each in routes if isinstance(each, Route) and each.target == row.table_name), None)
+        if route is None:
+            return  # the rules send its sources elsewhere now
+        kept = {
+            source
+            for source, each in zip(row.source_tables, routes, strict=True)
+            if isinstance(each, Route) and each.target == row.table_name
+        }
+        try:
+            target = self.targets.get(row.table_name)
+            if target is None:
+                table = self.catalog.table(row.table_name)
+                target = Target(row.table_name, route, TableCommit(table, self.config.name), set(), set())
+            target.sources |= kept
+            self.events += self.renamed.apply(target.name, target.commit)
+        except PERMANENT as error:
+            self.apart(row.table_name, str(error), micro_batch_id, starts)
+            return
+        self.targets[row.table_name] = target
+
+    def _refuse_recreated(self, target: Target) -> None:
+        row = self.state.rows.get(target.name)
+        created_ms = target.commit.table.engine.created_ms()
+        if row is not None and row.created_ms is not None and row.created_ms != created_ms:
+            raise storage.InvalidRequestError(
+                f"table {target.name} was dropped and created again: the rows of batches up to {row.batch} are missing"
+            )
+
+    def _refuse_other_ledger(self, check: CommitCheck) -> None:
+        """What the ledger has as the last batch must be the last commit of this pipeline to it."""
+        whole = self.state.rows.get(WHOLE, LedgerRow(WHOLE))
+        own = None if check.last is None else check.last.identifier
+        if whole.batch != own:
+            has = "none" if own is None else f"its batch {own}"
+            raise InvalidRequestError(
+                f"table {self.ledger.table.name} is the ledger of another pipeline: its last batch is {whole.batch}, "
+                f"and {has} is of pipeline {self.config.name!r}. Set sync.ledger to a table of its own; nothing was "
+                "written"
+            )

@@ -1,0 +1,45 @@
+"""What the decoders of a batch of many tables know: a value that travels to the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from freshet.pipeline.batch.packed_rows import PackRule
+from freshet.pipeline.config.sync import SyncConfig
+from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.sync.renames import Renames
+from freshet.pipeline.sync.table_decoding import TableDecoding
+
+LEFT: Final = "left to the pipeline"
+HELD: Final = "held back, its table is set apart"
+NOTHING: Final = "a deletion or a truncate, and there is no such table"
+
+
+class Held(NamedTuple):
+    """Instead of the decoding of a source table: why its records are passed over."""
+
+    reason: str
+    is_nothing: bool = False
+    """Of a batch that had deletions alone when it was looked at: each record is looked at, whether it is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManyPlan:
+    """What the decoders of a batch know: a value that travels to the workers.
+
+    `tables` are the source tables that are known, `rules` the task of each outcome by the number of its target.
+    """
+
+    config: SyncConfig
+    ledger: DecodePlan
+    tables: Mapping[SourceTable, TableDecoding | Held]
+    rules: tuple[PackRule, ...]
+    follows_fields: bool
+    guesses: bool
+    only: str | None = None
+    """The one target that is written, where records of others are left to the pipeline."""
+    renames: Mapping[str, Renames] = field(default_factory=dict)
+    """What is known of renamed columns, by target, there or not."""

@@ -1,0 +1,116 @@
+"""What the workers are told of a round: how records become rows of its tables, and the tasks that write them.
+
+Both travel by `KeptValue`: what is the same as in the round before is not sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Final
+
+from freshet.pipeline.batch.batch_pin import BatchPin
+from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.kept_value import KeptValue
+from freshet.pipeline.batch.packed_rows import PackRule
+from freshet.pipeline.decode.outcome_batches import outcome_schema
+from freshet.pipeline.decode.outcomes import DATA_PREFIX
+from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.sync.known_tables import KnownTables, Target
+from freshet.pipeline.sync.ledger import APART
+from freshet.pipeline.sync.many_plan import HELD, LEFT, NOTHING, Held, ManyPlan
+from freshet.pipeline.sync.many_task import ManyTask, TableTask
+from freshet.pipeline.sync.table_decoding import TableDecoding, nameless_plan, plan_table
+from freshet.storage.table import Table, TableHandle
+
+_STEP: Final = 7
+"""Bucket 0 of the tables goes to different tasks."""
+
+
+class RoundWork:
+    """The plans and tasks of one run. `task_count` tasks write each batch."""
+
+    def __init__(self, known: KnownTables, dead_letters: Table, task_count: int) -> None:
+        self._known = known
+        self._config = known.config
+        self._dead_letters = dead_letters.handle
+        self._task_count = task_count
+        self._nameless = nameless_plan(known.config)
+        self._kept_tasks: KeptValue[Mapping[int, TableTask]] = KeptValue({})
+        self._kept_plan: KeptValue[ManyPlan] | None = None
+
+    def plan(self, targets: Sequence[Target], without_table: Set[SourceTable]) -> ManyPlan:
+        """What the decoders know of a round of these tables, and of source tables that have none."""
+        tables: dict[SourceTable, TableDecoding | Held] = {}
+        rules = [PackRule((), False, self._task_count)]
+        for number, target in enumerate(targets, 1):
+            decoding = self._decoding(target, number)
+            rules.append(self._rule(target, number))
+            tables |= dict.fromkeys(target.sources, decoding)
+        for row in self._known.state.rows.values():
+            if row.state == APART and row.table_name not in self._known.targets:
+                tables |= dict.fromkeys(row.source_tables, Held(HELD))
+        tables |= dict.fromkeys(self._known.left - tables.keys(), Held(LEFT))
+        tables |= dict.fromkeys(without_table, Held(NOTHING, is_nothing=True))
+        sync = self._config.sync
+        is_followed = sync.schema_evolution != "ignore"
+        guesses = sync.of_schema == "infer"
+        renames = self._known.renamed.by_target()
+        return ManyPlan(sync, self._nameless, tables, tuple(rules), is_followed, guesses, self._known.only, renames)
+
+    def kept_plan(self, targets: Sequence[Target], without_table: Set[SourceTable]) -> KeptValue[ManyPlan]:
+        """The same as it travels."""
+        plan = self.plan(targets, without_table)
+        self._kept_plan = KeptValue(plan) if self._kept_plan is None else self._kept_plan.following(plan)
+        return self._kept_plan
+
+    def task(self, targets: Sequence[Target], pins: Mapping[int, BatchPin]) -> ManyTask:
+        """The tasks that write these tables, the ledger first."""
+        own = self._bucket_task(self._known.ledger.table.handle, self._known.ledger.table.schema.column_names, 1, 0)
+        tasks = {0: TableTask(own, outcome_schema(self._nameless))}
+        for number, target in enumerate(targets, 1):
+            plan = self._decoding(target, number).plan
+            table = target.commit.table
+            is_routed = self._has_buckets(target)
+            task = self._bucket_task(
+                table.handle, table.schema.column_names, table.options.bucket if is_routed else None, number
+            )
+            tasks[number] = TableTask(task, outcome_schema(plan))
+        self._kept_tasks = self._kept_tasks.following(tasks)
+        return ManyTask(self._kept_tasks, dict(pins))
+
+    def _decoding(self, target: Target, number: int) -> TableDecoding:
+        renames = self._known.renamed.of(target.name)
+        identity = (target.commit.table.schema.id, number, frozenset(target.passed_over), renames.to_text())
+        if target.planned is None or target.planned[0] != identity:
+            schema = target.commit.table.schema
+            planned = plan_table(self._config, target.route, schema, number, frozenset(target.passed_over), renames)
+            target.planned = (identity, planned)
+        return target.planned[1]
+
+    def _rule(self, target: Target, number: int) -> PackRule:
+        schema = target.commit.table.schema
+        indexes = {name: index for index, name in enumerate(schema.column_names)}
+        columns = tuple(f"{DATA_PREFIX}{indexes[name]}" for name in schema.partition_keys)
+        return PackRule(columns, self._has_buckets(target), self._task_count, number * _STEP)
+
+    @staticmethod
+    def _has_buckets(target: Target) -> bool:
+        """Whether the decoder's bucket is the row's. Else one task gets all rows of a partition, and finds it."""
+        table = target.commit.table
+        return table.options.bucket > 0 and not table.engine.is_rescaled()
+
+    def _bucket_task(
+        self,
+        handle: TableHandle,
+        columns: Sequence[str],
+        bucket_count: int | None,
+        number: int,
+    ) -> BucketTask:
+        return BucketTask(
+            table=handle,
+            pipeline=self._config.name,
+            columns=tuple(columns),
+            bucket_count=bucket_count,
+            dead_letters=self._dead_letters,
+            table_index=number,
+        )

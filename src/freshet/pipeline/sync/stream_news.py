@@ -1,0 +1,202 @@
+"""What is new in a stream of records of many tables: tables, columns, types and names that the driver is to follow.
+
+| records | are looked at |
+|---|---|
+| of a table that is not known | some of each block, up to `SAMPLE` |
+| with a schema in front, or in Avro | one of each schema, once per process and plan |
+| with fields that nothing has read, of no schema or beside it | some of those that have the field |
+| of the schema change topic | each: it may say of a rename |
+
+Nothing here is done record by record, but for the last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode.avro.wire import HEAD_BYTES
+from freshet.pipeline.decode.change import RawRecord
+from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, union_type
+from freshet.pipeline.decode.fast.schemas_seen import SCHEMAS_MAX, schema_prefix, schema_texts
+from freshet.pipeline.decode.images import RowIndexes
+from freshet.pipeline.decode.new_fields import SAMPLE, TYPED_SAMPLE, new_names, placed_records, records_with
+from freshet.pipeline.decode.outcomes import SeenSchema
+from freshet.pipeline.decode.schema_changes import FoundRenames, renames_in, schema_change_of
+from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.sync.field_versions import WRAPPED
+from freshet.pipeline.sync.many_plan import HELD, LEFT, Held, ManyPlan
+from freshet.pipeline.sync.renames import NO_RENAMES, Renames, with_names
+from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.sync.table_decoding import TableDecoding
+
+_SAMPLE_OF_BLOCK: Final = 60
+
+KnownSchemas = dict[bytes, DescribedTable | None]
+"""What is new in records, by their schema; None where nothing is."""
+
+
+@dataclass(slots=True)
+class StreamNews:
+    """What is new in one stream of batches. `schemas` is what a process has found, by table and decoding."""
+
+    plan: ManyPlan
+    schemas: dict[Any, KnownSchemas]
+    seen: dict[SourceTable, DescribedTable] = field(default_factory=dict)
+    looked_at: Counter[SourceTable] = field(default_factory=Counter)
+    """Records of new tables."""
+    renamed: dict[SourceTable, list[FoundRenames]] = field(default_factory=dict)
+
+    @property
+    def is_any(self) -> bool:
+        """From then on nothing is decoded."""
+        return bool(self.seen or self.renamed)
+
+    def found(self) -> tuple[SeenSchema, ...]:
+        """What is new, for the driver."""
+        found = []
+        for table in {**self.seen, **self.renamed}:
+            described = self.seen[table].to_document() if table in self.seen else []
+            found.append(SeenSchema(table, described, [each.to_document() for each in self.renamed.get(table, ())]))
+        return tuple(found)
+
+    def note(self, table: SourceTable, described: DescribedTable) -> None:
+        """Adds what records say of a table."""
+        known = self.seen.get(table)
+        self.seen[table] = described if known is None else known.joined(described)
+
+    def describe(self, block: Any, table: SourceTable, indexes: RowIndexes, renames: Renames) -> None:
+        """A table that is not known yet. One whose records say nothing yet (deletions alone) is described as empty."""
+        if self.looked_at[table] >= SAMPLE:
+            return
+        sample = indexes[:: -(-len(indexes) // _SAMPLE_OF_BLOCK)]
+        self.looked_at[table] += len(sample)
+        described = None
+        for each, where in placed_records(block, sample):
+            found = renames.described(self.described(each, where))
+            if not found.is_empty:
+                described = found if described is None else described.joined(found)
+        if described is None:
+            described = DescribedTable({}, (), False, raw_records.where(block, int(indexes[0])))
+        self.note(table, described)
+
+    def look_at_schemas(self, part: Any, table: SourceTable, decoding: TableDecoding) -> None:
+        """The schemas that records bring: each is looked at once per process and plan."""
+        if self.plan.ledger.is_avro:
+            self._look_at_ids(part, table, decoding)
+            return
+        # What is passed over changes `known` alone.
+        known = self.schemas.setdefault((table, *decoding.identity), {})
+        left = np.arange(part.num_rows)
+        if self.plan.ledger.format == "debezium-json":
+            left = self._look_at_prefixes(part, table, decoding, known)
+        for index, text in schema_texts(self.plan.ledger.format, part.column(raw_records.VALUE), left):
+            self._look_at_one(part, index, table, decoding, known, text)
+
+    def look_at_notes(
+        self,
+        part: Any,
+        table: SourceTable,
+        decoding: TableDecoding,
+        before: Mapping[str, int],
+        notes: Mapping[str, int],
+    ) -> None:
+        """Fields that nothing reads, though no schema of the block has said so: of records without one, whose types are
+        guessed, or who have a field that their schema lacks."""
+        count = SAMPLE if self.plan.guesses else TYPED_SAMPLE
+        for name in new_names(notes, before, decoding.known):
+            described = self._sampled(records_with(part, name, count))
+            if described is None or not (described.is_typed or self.plan.guesses):
+                continue
+            news = _news(described, decoding)
+            if news is not None:
+                self.note(table, news)
+
+    def note_renames(self, record: RawRecord, place: tuple[str, int, int]) -> None:
+        """What a record of the schema change topic says of names, and is not known yet."""
+        body = schema_change_of(record, self.plan.ledger.registry)
+        for table, found in () if body is None else renames_in(body, place):
+            route, decoding = route_of(self.plan.config, table), self.plan.tables.get(table)
+            if not isinstance(route, Route) or self.plan.only not in (None, route.target):
+                continue
+            if isinstance(decoding, Held) and decoding.reason in (HELD, LEFT):
+                continue  # `resume` finds it
+            before = self.renamed.get(table, [])
+            if self.plan.renames.get(route.target, NO_RENAMES).is_news(found, before):
+                self.renamed[table] = [*before, found]
+
+    def described(self, record: RawRecord, where: str) -> DescribedTable:
+        """What one record says of its table."""
+        return describe_record(self.plan.ledger.format, record, where, self.plan.ledger.registry)
+
+    def _look_at_prefixes(
+        self,
+        part: Any,
+        table: SourceTable,
+        decoding: TableDecoding,
+        known: KnownSchemas,
+    ) -> RowIndexes:
+        """The schemas that stand in front as Connect's converter writes them; gives the records of any other form."""
+        values, left = part.column(raw_records.VALUE), np.arange(part.num_rows)
+        while len(left):
+            is_wrapped = pc.starts_with(values, pattern=WRAPPED).to_numpy(zero_copy_only=False)
+            if not is_wrapped.any():
+                break
+            at = int(is_wrapped.argmax())
+            first: bytes = values[at].as_py()
+            prefix = next((each for each in known if first.startswith(each)), None) or schema_prefix(first)
+            if prefix is None or len(known) >= SCHEMAS_MAX:
+                break
+            self._look_at_one(part, int(left[at]), table, decoding, known, prefix)
+            others = np.flatnonzero(~pc.starts_with(values, pattern=prefix).to_numpy(zero_copy_only=False))
+            left, values = left[others], values.take(pa.array(others))
+        return left
+
+    def _look_at_one(
+        self,
+        part: Any,
+        index: int,
+        table: SourceTable,
+        decoding: TableDecoding,
+        known: KnownSchemas,
+        schema: bytes,
+    ) -> None:
+        if schema not in known:
+            ((record, where),) = placed_records(part, np.array([index]))
+            known[schema] = _news(self.described(record, where), decoding)
+        news = known[schema]
+        if news is not None:
+            self.note(table, news)
+
+    def _look_at_ids(self, part: Any, table: SourceTable, decoding: TableDecoding) -> None:
+        """The writer schemas of records in Avro, by the ids in front of them."""
+        known = self.schemas.setdefault((table, *decoding.identity), {})
+        heads = pc.binary_slice(part.column(raw_records.VALUE), 0, HEAD_BYTES).dictionary_encode()
+        for code, head in enumerate(heads.dictionary.to_pylist()):
+            if head not in known:
+                first = pc.index(heads.indices, code).as_py()
+                (record,) = raw_records.each_of(part, np.array([first]))
+                known[head] = _news(self.described(record, raw_records.where(part, first)), decoding)
+            news = known[head]
+            if news is not None:
+                self.note(table, news)
+
+    def _sampled(self, records: Iterable[tuple[Any, str]]) -> DescribedTable | None:
+        return describe_records(self.plan.ledger.format, records, self.plan.ledger.registry)
+
+
+def _news(described: DescribedTable, decoding: TableDecoding) -> DescribedTable | None:
+    """The columns that the table does not have, or has in a narrower type; of guessed types only new ones."""
+    columns = {}
+    for name, text in described.columns.items():
+        known = decoding.known.get(name)
+        if known is None or (described.is_typed and known and union_type(known, text) not in (known, None)):
+            columns[name] = text
+    return with_names(replace(described, columns=columns), decoding.names) if columns else None
