@@ -1,4 +1,4 @@
-"""What `resume` and `resync` find to do. No Spark: the job itself is in tests/integration/sync_runs.py."""
+"""What `resume` and `resync` find to do. No Spark: the job itself is in tests/integration/sync_deaths.py."""
 
 from __future__ import annotations
 
