@@ -29,7 +29,7 @@ SOURCES = ROOT / "src" / "freshet"
 PACKAGES = ("storage", "logstore", "pipeline", "jobs")
 FRONT_DOOR = "__init__.py"
 # Whether the front door is ours, and modules that are loaded when they are used: every package may import these.
-BASE = ("_distribution.py", "_lazy.py", "_version.py")
+BASE = ("_distribution.py", "_garbage.py", "_lazy.py", "_version.py")
 
 MAY_IMPORT = {
     "storage": {"storage"},
@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "pipeline": {"pipeline", "logstore", "storage"},
     "freshet": {"storage", "logstore", "pipeline"},
     "_distribution": set(),
+    "_garbage": set(),
     "_lazy": set(),
     "_version": set(),
     "jobs": {"jobs", "pipeline", "logstore", "storage"},

@@ -10,8 +10,11 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import yaml
 
@@ -25,6 +28,7 @@ from freshet.pipeline.decode.outcomes import (
     Tally,
 )
 from freshet.pipeline.decode.planning import plan_decoding
+from freshet.pipeline.decode.record_block import KafkaBlock
 from freshet.pipeline.errors.repeating_errors import error_of
 
 SOURCE = {
@@ -166,10 +170,46 @@ def decoded(config: PipelineConfig, records: Sequence[Record | Any], *, is_file:
     return run(decoder_of(config), records, is_file=is_file)
 
 
-def run(decoder: RecordDecoder, records: Sequence[Record | Any], *, is_file: bool = False) -> Decoded:
-    """What this decoder makes of the records; raises the error that its tally reports."""
-    batches = list(decoder(iter([raw_batch(records, is_file=is_file)])))
-    by_offset: list[list[dict[str, Any]]] = [[] for _ in records]
+def _stamps(count: int) -> pa.Array:
+    return pa.array([STAMP] * count, pa.timestamp("us", "UTC"))
+
+
+def kafka_block(records: Sequence[Record | Any], *, first: int = 0) -> KafkaBlock:
+    """The same records as workers that read Kafka themselves hand them over: a block for each run of a partition."""
+    rows = [each if isinstance(each, Record) else Record(each) for each in records]
+    blocks, start = [], first
+    for place, of_place in groupby(rows, key=lambda each: (each.topic, each.partition)):
+        own = list(of_place)
+        values = [octets(each.value) for each in own]
+        blocks.append(
+            KafkaBlock(
+                [place],
+                None,
+                [octets(each.key) for each in own],
+                values,
+                np.array([len(value or b"") for value in values], np.int64),
+                np.arange(start, start + len(own)),
+                partial(_stamps, len(own)),
+            )
+        )
+        start += len(own)
+    return KafkaBlock.joined(blocks)
+
+
+def run(
+    decoder: RecordDecoder, records: Sequence[Record | Any], *, is_file: bool = False, in_both_forms: bool = True
+) -> Decoded:
+    """What this decoder makes of the records, which is the same in both forms; raises the error of its tally."""
+    found = _run(decoder, raw_batch(records, is_file=is_file))
+    has_headers = any(each.name == "_headers" for each in decoder.plan.scope)
+    if in_both_forms and not is_file and records and not has_headers:
+        assert repr(_run(decoder, kafka_block(records))) == repr(found)  # NaN is not NaN
+    return found
+
+
+def _run(decoder: RecordDecoder, records: pa.RecordBatch | KafkaBlock) -> Decoded:
+    batches = list(decoder(iter([records])))  # type: ignore[arg-type]
+    by_offset: list[list[dict[str, Any]]] = [[] for _ in range(records.num_rows)]
     tally = Tally()
     for batch in batches:
         assert batch.schema == batches[0].schema

@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, Producer
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 from freshet.logstore.kafka import range_reader
 from freshet.logstore.kafka.java_options import java_client_option
-from freshet.logstore.kafka.range_reader import RECORD_SCHEMA, OffsetRange, RangeProgress, RangeReader
+from freshet.logstore.kafka.polled_records import RECORD_SCHEMA
+from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress, RangeReader
 from tests.kit.mock_kafka import MockKafka, mock_kafka
 
 COUNT = 200
@@ -34,8 +35,9 @@ def reader(cluster: MockKafka, *, takes_losses: bool = False, timeout_s: float =
 def values(own: RangeReader, wanted: OffsetRange) -> tuple[list[bytes], RangeProgress]:
     progress = RangeProgress(wanted.start)
     found = []
-    for batch in own.read(wanted, progress):
-        assert batch.schema == RECORD_SCHEMA
+    for records in own.read(wanted, progress):
+        batch = records.batch()
+        assert batch.schema == RECORD_SCHEMA and batch.num_rows == len(records)
         found += batch.to_pylist()
     for row in found:
         number = int(row["value"][1:])
@@ -64,7 +66,7 @@ def test_batches_are_bounded_by_bytes(cluster: MockKafka, monkeypatch: pytest.Mo
     producer.produce("t", None)
     assert producer.flush(30) == 0
     own, progress = reader(cluster), RangeProgress(COUNT)
-    batches = list(own.read(OffsetRange("t", 0, COUNT, COUNT + len(sizes) + 1), progress))
+    batches = [records.batch() for records in own.read(OffsetRange("t", 0, COUNT, COUNT + len(sizes) + 1), progress)]
     found = [value for batch in batches for value in batch.column("value").to_pylist()]
     assert [None if value is None else len(value) for value in found] == [*sizes, None]
     assert all(batch.num_rows == 1 or batch.column("value").nbytes < (1 << 20) + 4096 for batch in batches)
@@ -97,7 +99,7 @@ def test_records_that_come_later_than_the_end_of_the_partition_was_seen(cluster:
             for number in range(10):
                 late.produce("t", f"v{COUNT + number}")
             assert late.flush(30) == 0
-        found += batch.num_rows
+        found += len(batch)
     assert found == 60 and progress.reached == COUNT + 10 and not progress.passed_over
 
 
@@ -142,8 +144,8 @@ def several(own: RangeReader, *wanted: OffsetRange) -> list[RangeProgress]:
     given = [(each, RangeProgress(each.start)) for each in wanted]
     found: list[list[bytes]] = [[] for _ in wanted]
     for index, batch in own.read_several(given):
-        assert batch.schema == RECORD_SCHEMA and batch.num_rows
-        found[index] += batch.column("value").to_pylist()
+        assert len(batch) and batch.lengths.tolist() == [len(value or b"") for value in batch.values]
+        found[index] += [value for value in batch.values if value is not None]
     for each, values in zip(wanted, found, strict=True):
         numbers = range(each.start, min(each.end, COUNT)) if each.topic != "empty" else ()
         assert values == [f"{each.topic}{each.partition}-{number}".encode() for number in numbers], str(each)

@@ -84,3 +84,18 @@ def test_a_batch_of_one_task_is_sent_as_it_is() -> None:
     assert packed([whole], PackRule((), False, 1)) == {0: [whole]}
     part = whole.slice(10, 5)
     assert packed([part], PackRule((), False, 1)) == {0: [part]}, "of a slice only its rows"
+
+
+def test_columns_that_have_one_value_cross_as_that_value() -> None:
+    """All NULL, one number or text; a row alone, and one whose columns are all the same, which still has a count."""
+    rows = [
+        {TAG: TAG_DATA, BUCKET: 0, OFFSET: offset, "_topic": 'a"ä\u2028', "_rank": -(2**63), "_d0": "same"}
+        for offset in range(1000)
+    ]
+    whole = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    nothing_varies = pa.RecordBatch.from_pylist([{TAG: TAG_DATA, BUCKET: 0}] * 7, schema=SCHEMA)
+    one_differs = pa.RecordBatch.from_pylist([{**rows[0], "_topic": name} for name in ("a", "b", "a")], schema=SCHEMA)
+    batches = [whole, whole.slice(3, 1), nothing_varies, one_differs]
+    assert packed(batches, PackRule((), False, 1)) == {0: batches}
+    ((_, value),) = PackRule((), False, 1).packed(whole)
+    assert value.size < 20_000 < whole.nbytes, "eight bytes for the offset and eight for the only column that is a text"

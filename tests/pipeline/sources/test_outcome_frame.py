@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.decode.outcome_batches import outcome_schema
-from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, Tally
+from freshet.pipeline.decode.outcomes import TAG, TAG_DEAD, TAG_TALLY, Tally
 from freshet.pipeline.sources.outcome_frame import decoded_frame, outcome_frame
 from freshet.pipeline.sources.raw_frame import kafka_records
 from tests.pipeline.records import Record, change, decoder_of, pipeline_of, shown
@@ -58,14 +58,14 @@ def test_every_type_crosses_into_spark_and_back(spark: SparkSession) -> None:
 def test_lines_of_files_have_places_that_order_them(spark: SparkSession, tmp_path: Path) -> None:
     config = pipeline_of({"id": "BIGINT"}, files={"path": str(tmp_path)}, kafka=None)
     lines = [json.dumps(change("c", None, {"id": key})) for key in range(50)]
-    (tmp_path / "a.json").write_text("".join(line + "\n" for line in lines))
+    (tmp_path / "a.json").write_text("".join(line + "\n" for line in [*lines, "{"]))
     frame = outcome_frame(spark, config, 0)
     found: list[pa.Table] = []
     query = frame.writeStream.foreachBatch(lambda batch, _: found.append(batch.toArrow())).trigger(availableNow=True)
     query.option("checkpointLocation", str(tmp_path / "_c")).start().awaitTermination()
     rows = [row for table in found for row in table.to_pylist() if row[TAG] != TAG_TALLY]
     by_place = sorted(rows, key=lambda row: row["_offset"])
-    assert [row["_d0"] for row in by_place] == list(range(50))
-    assert len({row["_offset"] for row in rows}) == 50
+    assert [row["_d0"] for row in by_place] == [*range(50), None]
+    assert len({row["_offset"] for row in rows}) == 51
     assert all(row["_topic"].endswith("/a.json") for row in rows)
-    assert all(isinstance(row["_timestamp"], datetime.datetime) for row in rows)
+    assert by_place[-1][TAG] == TAG_DEAD and isinstance(by_place[-1]["_timestamp"], datetime.datetime)

@@ -6,23 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow.ipc as ipc
+import pyarrow as pa
 import yaml
 
-from freshet.pipeline.batch.packed_rows import PackRule
+from freshet.pipeline.batch.packed_rows import PackRule, unpacked
 from freshet.pipeline.config.model import TableConfig
 from freshet.pipeline.config.pipeline_file import parse_pipeline
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, Tally
+from freshet.pipeline.decode.record_block import KafkaBlock
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.sync.many_decoder import ManyDecoder
 from freshet.pipeline.sync.many_plan import NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding, nameless_plan, plan_table
 from freshet.storage.model.schema import TableSchema
-from tests.pipeline.records import Record, raw_batch, shown
+from tests.pipeline.records import Record, kafka_block, raw_batch, shown
 
 TASKS = 3
 RULES: Sequence[Mapping[str, Any]] = ({"from": "shop.public.(.*)", "to": "lake.$1"},)
@@ -117,18 +118,25 @@ class Result:
 
 
 def run(plan: ManyPlan, *batches: Sequence[Record | Any]) -> Result:
-    """What one stream of the decoder gives for these batches of records."""
+    """What one stream of the decoder gives for these batches of records, which is the same in both of their forms."""
+    starts = [sum(map(len, batches[:place])) for place in range(len(batches))]
+    pairs = list(zip(batches, starts, strict=True))
+    found = _run(plan, [raw_batch(records, first=first) for records, first in pairs])
+    again = _run(plan, [kafka_block(records, first=first) for records, first in pairs if records])
+    assert repr(again) == repr(found)
+    return found
+
+
+def _run(plan: ManyPlan, batches: Sequence[pa.RecordBatch | KafkaBlock]) -> Result:
     schemas = {0: outcome_schema(plan.ledger)}
     for each in plan.tables.values():
         if isinstance(each, TableDecoding):
             schemas[each.index] = outcome_schema(each.plan)
-    starts = [sum(map(len, batches[:place])) for place in range(len(batches))]
-    raw = [raw_batch(records, first=first) for records, first in zip(batches, starts, strict=True)]
     rows: dict[int, list[dict[str, Any]]] = {}
     tallies = []
-    for task, table, packed in ManyDecoder(plan)(raw):
+    for task, table, packed in ManyDecoder(plan)(batches):
         assert 0 <= task < TASKS
-        for row in ipc.read_record_batch(packed, schemas[table]).to_pylist():
+        for row in unpacked(packed, schemas[table]).to_pylist():
             if row[TAG] == TAG_TALLY:
                 assert table == 0
                 tallies.append(Tally.decode(row["_raw_value"]))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freshet.pipeline.config.formats import Format
+from freshet.pipeline.decode.record_block import block_of
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.sync.record_sorter import RecordSorter
 from tests.pipeline.records import Record, change, raw_batch, with_schema
@@ -20,7 +21,7 @@ UNREAD = "unread"
 
 
 def tables(format_name: Format, *records: Any) -> list[SourceTable | str | None]:
-    batch = raw_batch([each if isinstance(each, Record) else Record(each) for each in records])
+    batch = block_of(raw_batch([each if isinstance(each, Record) else Record(each) for each in records]))
     found: list[SourceTable | str | None] = [UNREAD] * len(records)
     for table, indexes in RecordSorter(format_name).by_table(batch, np.arange(len(records))).items():
         for index in indexes.tolist():
@@ -70,7 +71,7 @@ def test_plain_json_is_of_its_topic() -> None:
 
 
 def test_a_part_of_a_block() -> None:
-    batch = raw_batch([Record(None), change("c"), Record(None), change("c", table="users"), change("c")])
+    batch = block_of(raw_batch([Record(None), change("c"), Record(None), change("c", table="users"), change("c")]))
     found = RecordSorter("debezium-json").by_table(batch, np.array([1, 3, 4]))
     assert {str(table): indexes.tolist() for table, indexes in found.items()} == {
         "shop.public.orders": [1, 4], "shop.public.users": [3],

@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow.ipc as ipc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from freshet import Catalog
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.many_tables import ROUNDS_MAX
+from freshet.pipeline.batch.packed_rows import unpacked
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY
 from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, Tally
@@ -72,7 +72,7 @@ def tally_of(plan: ManyPlan, records: list[Record]) -> tuple[Tally, set[int]]:
     schemas |= {each.index: outcome_schema(each.plan) for each in plan.tables.values() if hasattr(each, "plan")}
     found, offsets = Tally(), set()
     for _, table, packed in ManyDecoder(plan)([raw_batch(records)]):
-        for row in ipc.read_record_batch(packed, schemas[table]).to_pylist():
+        for row in unpacked(packed, schemas[table]).to_pylist():
             if row[TAG] == TAG_TALLY:
                 found = Tally.decode(row["_raw_value"])
             else:

@@ -26,12 +26,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from freshet._garbage import without_gc
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 from freshet.logstore.kafka.connection import LastError, made_client
+from freshet.logstore.kafka.polled_records import PolledRecords, offset_of
 
 QUEUE_BYTES: Final = 64 << 20
 """What a consumer holds ahead, at most; a process reads one range at a time."""
@@ -59,16 +60,6 @@ _NOT_OURS: Final[Mapping[str, Any]] = {
     "auto.offset.reset": "error",
     "log_level": 0,
 }
-
-RECORD_SCHEMA: Final = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", "UTC")),
-    ]
-)
-"""Records of one range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +100,15 @@ class RangeReader:
         own = {"error_cb": self._last_error.keep}
         self._consumer = made_client(Consumer, {**_FETCH, **settings, **_NOT_OURS, **own})
 
-    def read(self, wanted: OffsetRange, progress: RangeProgress) -> Iterator[pa.RecordBatch]:
-        """The records of the range, in batches of `RECORD_SCHEMA`.
+    def read(self, wanted: OffsetRange, progress: RangeProgress) -> Iterator[PolledRecords]:
+        """The records of the range, in batches.
 
         Raises `LogUnavailableError`, `LogTruncatedError`.
         """
         for _, batch in self.read_several([(wanted, progress)]):
             yield batch
 
-    def read_several(self, wanted: Sequence[tuple[OffsetRange, RangeProgress]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read_several(self, wanted: Sequence[tuple[OffsetRange, RangeProgress]]) -> Iterator[tuple[int, PolledRecords]]:
         """The records of some ranges, which are read at the same time: the index of the range with each batch.
 
         Ranges of one partition are read one after the other.
@@ -152,14 +143,15 @@ class RangeReader:
 
     def _read(
         self, wanted: Sequence[tuple[OffsetRange, RangeProgress]], now: dict[tuple[str, int], int]
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+    ) -> Iterator[tuple[int, PolledRecords]]:
         """Reads the ranges in `now`, by their partitions, to their ends."""
         heard_s = time.monotonic()
         only = next(iter(now)) if len(now) == 1 else None
         while now:
             missing = sum(wanted[index][0].end - wanted[index][1].reached for index in now.values())
             # It returns when so many are there, or after the time: what cannot come is not waited for.
-            messages = self._consumer.consume(min(self._records_max, missing), _POLL_S)
+            with without_gc():  # thousands of messages, which refer to nothing: 0.3 µs each to look at them
+                messages = self._consumer.consume(min(self._records_max, missing), _POLL_S)
             now_s = time.monotonic()
             has_progressed = False
             for place, part in _by_partition(messages, only).items():
@@ -192,15 +184,16 @@ class RangeReader:
                     f"{self._last_error.text()}; try again, or allow more time (kafkaConsumer.pollTimeoutMs)"
                 )
 
-    def _batches(self, records: list[Message]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, records: list[Message]) -> Iterator[PolledRecords]:
         """Of limited size; what is asked for next follows the size of these."""
-        ends = np.fromiter(map(len, records), np.int64, len(records)).cumsum()
+        lengths = np.fromiter(map(len, records), np.int64, len(records))
+        ends = lengths.cumsum()
         mean = int(ends[-1]) // len(records) + 1
         self._records_max = max(1, min(BATCH_RECORDS, BATCH_BYTES // mean))
         start, used = 0, 0
         while start < len(records):
             end = max(start + 1, int(np.searchsorted(ends, used + BATCH_BYTES, side="right")))
-            yield _batch(records[start:end])
+            yield PolledRecords(records[start:end], lengths[start:end])
             start, used = end, int(ends[end - 1])
 
     def _taken(self, messages: list[Message], wanted: OffsetRange, progress: RangeProgress) -> list[Message]:
@@ -208,14 +201,14 @@ class RangeReader:
         has_events = any(map(Message.error, messages))
         records = [message for message in messages if message.error() is None] if has_events else messages
         if records:
-            last = _offset(records[-1])
+            last = offset_of(records[-1])
             if last >= wanted.end:
-                records = [message for message in records if _offset(message) < wanted.end]
+                records = [message for message in records if offset_of(message) < wanted.end]
             progress.reached = max(progress.reached, last + 1)
         for message in messages if has_events else ():
             error = message.error()
             if error is not None:
-                self._take_event(error, _offset(message), wanted, progress)
+                self._take_event(error, offset_of(message), wanted, progress)
         return records
 
     def _take_event(self, error: KafkaError, offset: int, wanted: OffsetRange, progress: RangeProgress) -> None:
@@ -285,19 +278,3 @@ def _by_partition(messages: list[Message], only: tuple[str, int] | None) -> dict
     for message in messages:
         found.setdefault((message.topic() or "", message.partition() or 0), []).append(message)
     return found
-
-
-def _batch(records: list[Message]) -> pa.RecordBatch:
-    times = np.fromiter((message.timestamp()[1] for message in records), np.int64, len(records))
-    columns = [
-        pa.array(list(map(Message.key, records)), pa.binary()),
-        pa.array(list(map(Message.value, records)), pa.binary()),
-        pa.array(np.fromiter(map(_offset, records), np.int64, len(records))),
-        pa.array(times * 1000).cast(pa.timestamp("us", "UTC")),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
-
-
-def _offset(message: Message) -> int:
-    offset: int = message.offset()  # type: ignore[assignment]
-    return offset

@@ -12,10 +12,8 @@ Source: docs/reference/debezium.md.
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._garbage import collect_now_and_then, without_gc
 from freshet._lazy import LazyModule
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode import raw_records
@@ -38,6 +37,7 @@ from freshet.pipeline.decode.new_fields import described_fields, new_names
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
 from freshet.pipeline.decode.outcomes import SeenSchema, SeenTable, Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.record_block import RecordBlock, block_of, blocks_within
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.decode.tables_seen import TablesSeen
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
@@ -82,23 +82,28 @@ class RecordDecoder:
     is_careful: bool = False
     """Reads every record by the careful path: slow, and the reference for the fast one."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Takes record batches of `raw_records`, gives batches of `outcomes`.
+    def __call__(self, batches: Iterator[pa.RecordBatch] | Iterator[RecordBlock]) -> Iterator[pa.RecordBatch]:
+        """Takes record batches of `raw_records` or blocks of them, gives batches of `outcomes`.
 
         An error that the same records would raise again is reported in the tally, which then ends the stream: Spark
         would only repeat the task.
         """
+        with without_gc():
+            yield from self._decoded(batches)
+
+    def _decoded(self, batches: Iterator[pa.RecordBatch] | Iterator[RecordBlock]) -> Iterator[pa.RecordBatch]:
         state = block_decoder(self.plan, self.is_careful)
         counts = Counts()
         bytes_max = BLOCK_BYTES_OF_SEVERAL if self.plan.has_several_rows else BLOCK_BYTES
         seen: DescribedTable | None = None
         for batch in batches:
-            counts.sizes = counts.sizes.joined(raw_records.sizes_of(batch))
-            for block in blocks_of(batch, 1 if self.plan.is_avro else len(self.plan.fields), bytes_max):
+            records = block_of(batch)
+            counts.sizes = counts.sizes.joined(records.sizes())
+            for block in blocks_of(records, 1 if self.plan.is_avro else len(self.plan.fields), bytes_max):
                 before = dict(counts.notes)
+                collect_now_and_then()
                 try:
-                    with without_gc():
-                        outcomes = list(state.decode(block, counts))
+                    outcomes = list(state.decode(block, counts))
                     if self.plan.on_unknown == "add":
                         described = described_fields(self.plan, block, new_names(counts.notes, before, ()))
                         if described is not None:
@@ -165,17 +170,18 @@ class BlockDecoder:
         self._avro = _avro.AvroReaders(plan, self._careful, self._tables) if plan.is_avro else None
         self._heartbeats = flat and "ts_ms" in names
 
-    def decode(self, block: pa.RecordBatch, counts: Counts) -> Iterator[pa.RecordBatch]:
+    def decode(self, block: RecordBlock, counts: Counts) -> Iterator[pa.RecordBatch]:
         """The outcomes of one block."""
         findings = Findings()
-        values = block.column(raw_records.VALUE)
         first = counts.read
         counts.read += block.num_rows
-        indexes = np.arange(block.num_rows)
-        if values.null_count and self.plan.format != "debezium-unwrapped":
-            findings.skipped["tombstone"] += values.null_count
-            indexes = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        images, careful = self._read(block, values, indexes, findings)
+        indexes = block.present()
+        tombstones = block.num_rows - len(indexes)
+        if tombstones and self.plan.format == "debezium-unwrapped":
+            indexes = np.arange(block.num_rows)
+        elif tombstones:
+            findings.skipped["tombstone"] += tombstones
+        images, careful = self._read(block, indexes, findings)
         context = self.writer.block(block, first)
         notes: list[Note] = []
         for each in images:
@@ -206,16 +212,14 @@ class BlockDecoder:
 
     # --- the fast path ------------------------------------------------------------------------------------------------
 
-    def _read(
-        self, block: Any, values: Any, indexes: RowIndexes, findings: Findings
-    ) -> tuple[list[Images], RowIndexes]:
+    def _read(self, block: RecordBlock, indexes: RowIndexes, findings: Findings) -> tuple[list[Images], RowIndexes]:
         """The images of the records that take the fast path, and the other records, from which it learns."""
         if self._is_always_careful or not len(indexes):
             return [], indexes
         if self._avro is not None:
-            return self._avro.read(block, values, indexes, findings)
+            return self._avro.read(block, block.column(raw_records.VALUE), indexes, findings)
         for _ in range(_LEARN_ROUNDS):
-            images, careful, detoured, read = self._read_fast(block, values, indexes)
+            images, careful, detoured, read = self._read_fast(block, indexes)
             if not self._fast.learn(block, careful, detoured, len(indexes)):
                 break
         if self._tables.decide():
@@ -226,14 +230,13 @@ class BlockDecoder:
         return images, careful
 
     def _read_fast(
-        self, block: Any, values: Any, indexes: RowIndexes
+        self, block: RecordBlock, indexes: RowIndexes
     ) -> tuple[list[Images], RowIndexes, RowIndexes, Findings]:
-        able, careful = self._readable(block, values, indexes)
+        able, careful = self._readable(block, indexes)
         images: list[Images] = []
         found = Findings()
         left, detoured = [careful], [careful[:0]]
-        part = values if len(able) == len(values) else values.take(pa.array(able))
-        for group in self._fast.groups(part, able):
+        for group in self._fast.groups(block, able):
             reader = self._fast.reader(group.facts)
             if self._tables.must_sort(reader.only, self._careful.inputs(group.facts)):
                 group, unread = self._tables.sort(group, found)
@@ -247,16 +250,12 @@ class BlockDecoder:
             images += read.images
         return images, np.sort(np.concatenate(left)), np.sort(np.concatenate(detoured)), found
 
-    def _readable(self, block: Any, values: Any, indexes: RowIndexes) -> tuple[RowIndexes, RowIndexes]:
+    def _readable(self, block: RecordBlock, indexes: RowIndexes) -> tuple[RowIndexes, RowIndexes]:
         """The indexes of values that are there and UTF-8 throughout, and the others."""
-        able = np.zeros(len(values), bool)
-        able[indexes] = True
-        if values.null_count:
-            able &= values.is_valid().to_numpy(zero_copy_only=False)
-        try:
-            values.cast(pa.string())
-        except pa.ArrowInvalid:
-            able &= np.fromiter((_is_utf8(value) for value in values.to_pylist()), bool, len(values))
+        there = block.present() if self.plan.format == "debezium-unwrapped" else indexes
+        able = np.zeros(block.num_rows, bool)
+        able[there] = True
+        able[block.broken_texts(there)] = False
         if self._heartbeats:
             keys = block.column(raw_records.KEY).cast(pa.large_binary())
             marked = pc.match_substring(keys, b'"serverName"').fill_null(False)
@@ -265,7 +264,9 @@ class BlockDecoder:
 
     # --- the careful path ---------------------------------------------------------------------------------------------
 
-    def _one_by_one(self, block: Any, indexes: RowIndexes, findings: Findings) -> dict[FactsKey, dict[int, Rows]]:
+    def _one_by_one(
+        self, block: RecordBlock, indexes: RowIndexes, findings: Findings
+    ) -> dict[FactsKey, dict[int, Rows]]:
         found: dict[FactsKey, dict[int, Rows]] = {}
         for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
             reading: Any = self._tables.judged(self._careful.read(record), index, findings)
@@ -290,44 +291,16 @@ class BlockDecoder:
         return found
 
 
-@contextmanager
-def without_gc() -> Iterator[None]:
-    """No collection within a block: it would look at each of its values, and doubles the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 @lru_cache(DECODERS_MAX)
 def block_decoder(plan: DecodePlan, is_careful: bool = False) -> BlockDecoder:
     """That of this process for a plan."""
     return BlockDecoder(plan, is_careful)
 
 
-def blocks_of(batch: Any, field_count: int, bytes_max: int = BLOCK_BYTES) -> Iterator[Any]:
+def blocks_of(records: RecordBlock, field_count: int, bytes_max: int = BLOCK_BYTES) -> Iterator[RecordBlock]:
     """Slices of limited size, of records with so many fields."""
     records_max = max(1, min(BLOCK_RECORDS, BLOCK_VALUES // max(1, field_count)))
-    lengths = pc.fill_null(pc.binary_length(batch.column(raw_records.VALUE)), 0).to_numpy(zero_copy_only=False)
-    ends = lengths.astype(np.int64).cumsum()
-    start = 0
-    while start < batch.num_rows:
-        used = ends[start - 1] if start else 0
-        end = int(np.searchsorted(ends, used + bytes_max, side="right"))
-        end = min(max(end, start + 1), start + records_max)
-        yield batch.slice(start, end - start)
-        start = end
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return blocks_within(records, records_max, bytes_max)
 
 
 def _without(notes: Any, broken: RowIndexes) -> list[Note]:

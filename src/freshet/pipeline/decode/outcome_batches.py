@@ -177,6 +177,7 @@ class BlockWriter:
         found = [dead[index] for index in indexes.tolist()]
         head = {
             **self._head(indexes, np.zeros(len(indexes), np.int32)),
+            TIMESTAMP: self._times(indexes),
             TAG: pa.array(np.full(len(indexes), TAG_DEAD, np.int8)),
             REASON: pa.array([encodable(reason) for reason, _ in found], pa.string()),
             COLUMN: pa.array([column for _, column in found], pa.string()),
@@ -209,6 +210,8 @@ class BlockWriter:
             head[RAW_KEY] = self._raw(raw_records.KEY, records, may_die)
             head[RAW_VALUE] = self._raw(raw_records.VALUE, records, may_die)
             head[UNAVAILABLE] = self._unavailable(stays, count)
+        if plan.expressions or may_die.any():
+            head[TIMESTAMP] = self._times(records)
         schema = self.writer.schema
         named = dict(zip(schema.names[len(HEAD_SCHEMA) :], [*columns, *scope], strict=False))
         if self.writer.others and subs.any():
@@ -264,13 +267,13 @@ class BlockWriter:
             case "_source":
                 return images.sources
             case "_topic":
-                return self._taken(raw_records.TOPIC, images.records)
+                return self.raw.taken(raw_records.TOPIC, images.records)
             case "_offset":
                 return self._offsets(images.records)
             case "_partition":
-                return self._taken(raw_records.KAFKA_PARTITION, images.records)
+                return self.raw.taken(raw_records.KAFKA_PARTITION, images.records)
             case _:
-                return self._taken(raw_records.HEADERS, images.records).cast(_HEADERS_TYPE)
+                return self.raw.taken(raw_records.HEADERS, images.records).cast(_HEADERS_TYPE)
 
     def _scope(self, images: Images) -> list[Any]:
         writer = self.writer
@@ -285,32 +288,32 @@ class BlockWriter:
         return arrays
 
     def _head(self, records: RowIndexes, subs: Any) -> dict[str, Any]:
-        timestamps = self._taken(raw_records.TIMESTAMP, records)
         return {
-            RANK: self._taken(raw_records.RANK, records),
-            TOPIC: self._taken(raw_records.TOPIC, records),
-            KAFKA_PARTITION: self._taken(raw_records.KAFKA_PARTITION, records),
+            RANK: self.raw.taken(raw_records.RANK, records),
+            TOPIC: self.raw.taken(raw_records.TOPIC, records),
+            KAFKA_PARTITION: self.raw.taken(raw_records.KAFKA_PARTITION, records),
             OFFSET: self._offsets(records),
             SUB: pa.array(subs),
-            TIMESTAMP: timestamps.cast(pa.timestamp("us", timestamps.type.tz)).view(pa.timestamp("us", "UTC")),
         }
+
+    def _times(self, records: RowIndexes) -> Any:
+        """The times of these records: of dead letters, and for expressions."""
+        timestamps = self.raw.taken(raw_records.TIMESTAMP, records)
+        return timestamps.cast(pa.timestamp("us", timestamps.type.tz)).view(pa.timestamp("us", "UTC"))
 
     def _offsets(self, records: RowIndexes) -> Any:
         """Offsets; in files the number of the line within the stream makes the lower bits."""
-        offsets = self._taken(raw_records.OFFSET, records)
+        offsets = self.raw.taken(raw_records.OFFSET, records)
         if self.writer.plan.is_kafka:
             return offsets
         return pa.array(offsets.to_numpy(zero_copy_only=False) + records + self.first)
 
-    def _taken(self, name: str, records: RowIndexes) -> Any:
-        column = self.raw.column(name)
-        if len(records) == len(column) and len(records) and records[0] == 0 and (np.diff(records) == 1).all():
-            return column
-        return column.take(pa.array(records))
-
     def _raw(self, name: str, records: RowIndexes, mask: Mask | None = None) -> Any:
-        indices = pa.array(records, mask=None if mask is None else ~mask)
-        return self.raw.column(name).take(indices)
+        """Keys or values of these records, NULL where `mask` is false."""
+        if mask is None or mask.all():
+            return self.raw.taken(name, records)
+        places = np.cumsum(mask) - 1
+        return self.raw.taken(name, records[mask]).take(pa.array(places, mask=~mask))
 
     def _buckets(self, columns: Sequence[Any], count: int) -> Any:
         bucket = self.writer.plan.bucket

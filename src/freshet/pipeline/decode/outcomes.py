@@ -11,7 +11,7 @@
 | `_kafka_partition` | int32 | partition; NULL for files | the same | NULL |
 | `_offset` | int64 | offset; files: position of the line | the same | NULL |
 | `_sub` | int32 | number of the row in its record, from 0 | 0 | NULL |
-| `_timestamp` | timestamp[us, UTC] | of the record | of the record | NULL |
+| `_timestamp` | timestamp[us, UTC] | of records that may yet be dead letters, or with `select` | of the record | NULL |
 | `_reason` | string | NULL | why, counted by this text | NULL |
 | `_column` | string | NULL | the table column that the reason is about, if there is one | NULL |
 | `_raw_key`, `_raw_value` | binary | of rows that may yet become dead letters | of the record | value: the tally |

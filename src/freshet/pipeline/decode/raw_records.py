@@ -19,10 +19,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode.change import RawRecord
 
 PREFIX: Final = "__f_"
@@ -33,34 +30,23 @@ FLAT_COLUMNS: Final = (KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, RA
 """What every decoder takes, in this order; `HEADERS` follows where it is used."""
 
 
-def sizes_of(batch: Any) -> RecordSizes:
-    """How large the records of a batch are."""
-    if not batch.num_rows:
-        return NOTHING_SEEN
-    parts: list[Any] = [pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in (KEY, VALUE)]
-    lengths = sum(part.to_numpy(zero_copy_only=False).astype(np.int64) for part in parts)
-    return RecordSizes(int(lengths.sum()) // batch.num_rows, int(lengths.max()))
-
-
 def each_of(block: Any, indexes: Any) -> Iterator[RawRecord]:
-    """The records at these indexes of a block."""
-    columns = [block.column(name).take(pa.array(indexes)) for name in (KEY, VALUE)]
-    is_line = block.column(KAFKA_PARTITION).take(pa.array(indexes)).is_null()
-    topics = block.column(TOPIC).take(pa.array(indexes))
-    for key, value, line, topic in zip(*(column.to_pylist() for column in (*columns, is_line, topics)), strict=True):
+    """The records at these indexes of a block (`record_block`)."""
+    keys, values, topics = (block.taken(name, indexes) for name in (KEY, VALUE, TOPIC))
+    is_line = block.taken(KAFKA_PARTITION, indexes).is_null()
+    columns = (column.to_pylist() for column in (keys, values, is_line, topics))
+    for key, value, line, topic in zip(*columns, strict=True):
         yield RawRecord(key, value, line, topic or "")
 
 
 def place(block: Any, index: int) -> tuple[str, int, int]:
     """Topic, partition and offset of a record of Kafka."""
-    columns = (block.column(name) for name in (TOPIC, KAFKA_PARTITION, OFFSET))
-    topic, partition, offset = (column[index].as_py() for column in columns)
+    at = np.array([index])
+    topic, partition, offset = (block.taken(name, at)[0].as_py() for name in (TOPIC, KAFKA_PARTITION, OFFSET))
     return topic, partition, offset
 
 
 def where(block: Any, index: int) -> str:
     """The place of a record of a block, for messages."""
-    topic = block.column(TOPIC)[index].as_py()
-    partition = block.column(KAFKA_PARTITION)[index].as_py()
-    offset = block.column(OFFSET)[index].as_py()
+    topic, partition, offset = place(block, index)
     return f"{topic or '?'} partition {-1 if partition is None else partition} offset {offset}"

@@ -14,25 +14,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from freshet.logstore.kafka.java_options import client_settings
+from freshet.logstore.kafka.polled_records import PolledRecords
 from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress, RangeReader
 from freshet.pipeline.batch.direct_reads import Ranges, range_name
 from freshet.pipeline.batch.packed_rows import PACKED_SPARK_SCHEMA, Packing, PackRule
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import why_spark_reads
-from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.planning import plan_decoding, spark_expressions
+from freshet.pipeline.decode.record_block import KafkaBlock
 from freshet.pipeline.errors.repeating_errors import error_document
 from freshet.pipeline.sources.outcome_frame import outcome_struct, selected_rows
 from freshet.pipeline.sources.select.projection import read_references
@@ -162,26 +162,23 @@ def _client(source: SourceConfig) -> DirectClient:
     return DirectClient(tuple(sorted(settings.items())), timeout_ms / 1000, takes_losses)
 
 
-def read_range(client: DirectClient, wanted: OffsetRange, progress: RangeProgress) -> Iterator[pa.RecordBatch]:
-    """The records of a range in the columns of `raw_records`."""
-    return _raw(wanted, _reader(client).read(wanted, progress))
+def read_range(client: DirectClient, wanted: OffsetRange, progress: RangeProgress) -> Iterator[KafkaBlock]:
+    """The records of a range."""
+    for records in _reader(client).read(wanted, progress):
+        yield _block(wanted, records)
 
 
-def read_ranges(client: DirectClient, wanted: Sequence[tuple[OffsetRange, RangeProgress]]) -> Iterator[pa.RecordBatch]:
-    """The records of some ranges, which are read at the same time, in batches that are not small."""
-    kept: list[pa.RecordBatch] = []
+def read_ranges(client: DirectClient, wanted: Sequence[tuple[OffsetRange, RangeProgress]]) -> Iterator[KafkaBlock]:
+    """The records of some ranges, which are read at the same time, in blocks that are not small."""
+    kept: list[KafkaBlock] = []
     with _reading(client) as reader:
-        for index, batch in reader.read_several(wanted):
-            kept += _raw(wanted[index][0], iter([batch]))
+        for index, records in reader.read_several(wanted):
+            kept.append(_block(wanted[index][0], records))
             if sum(each.num_rows for each in kept) >= BATCH_RECORDS_MIN:
-                yield _joined(kept)
+                yield KafkaBlock.joined(kept)
                 kept = []
     if kept:
-        yield _joined(kept)
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield KafkaBlock.joined(kept)
 
 
 def notes_of(progress: RangeProgress) -> dict[str, int]:
@@ -211,17 +208,13 @@ def _new_reader(client: DirectClient) -> RangeReader:
     return RangeReader(dict(client.settings), timeout_s=client.timeout_s, takes_losses=client.takes_losses)
 
 
-def _raw(wanted: OffsetRange, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The records in the columns of `raw_records`."""
-    for batch in batches:
-        count = batch.num_rows
-        columns: dict[str, Any] = {
-            raw_records.KEY: batch.column("key"),
-            raw_records.VALUE: batch.column("value"),
-            raw_records.TOPIC: pa.repeat(pa.scalar(wanted.topic), count),
-            raw_records.KAFKA_PARTITION: pa.array(np.full(count, wanted.partition, np.int32)),
-            raw_records.OFFSET: batch.column("offset"),
-            raw_records.TIMESTAMP: batch.column("timestamp"),
-            raw_records.RANK: pa.array(np.zeros(count, np.int64)),
-        }
-        yield pa.RecordBatch.from_pydict(columns)
+def _block(wanted: OffsetRange, records: PolledRecords) -> KafkaBlock:
+    return KafkaBlock(
+        [(wanted.topic, wanted.partition)],
+        None,
+        records.keys,
+        records.values,
+        records.lengths,
+        records.offsets,
+        records.timestamps,
+    )

@@ -49,7 +49,7 @@ class VersionSorter:
             yield next(iter(found)), block
             return
         for version, parts in found.items():
-            yield version, block.take(pa.array(np.sort(np.concatenate(parts))))
+            yield version, block.take(np.sort(np.concatenate(parts)))
 
     def _by_id(self, block: Any) -> Iterator[tuple[int, RowIndexes]]:
         heads = pc.binary_slice(block.column(raw_records.VALUE), 0, HEAD_BYTES).dictionary_encode()

@@ -20,16 +20,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from freshet.pipeline.batch.packed_rows import packed_value
+from freshet._garbage import collect_now_and_then, without_gc
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.change import Dead, Skipped, Truncate, changes_of
 from freshet.pipeline.decode.debezium import SCHEMA_CHANGE
-from freshet.pipeline.decode.decoder import Counts, block_decoder, blocks_of, without_gc
+from freshet.pipeline.decode.decoder import Counts, block_decoder, blocks_of
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
 from freshet.pipeline.decode.outcomes import Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
+from freshet.pipeline.decode.record_block import RecordBlock, block_of
 from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.sync.field_versions import VersionSorter
@@ -64,16 +65,21 @@ class ManyDecoder:
 
     plan: ManyPlan
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Buffer]]:
+    def __call__(self, batches: Iterable[pa.RecordBatch | RecordBlock]) -> Iterator[tuple[int, int, pa.Buffer]]:
         """As `RecordDecoder`: an error that would come again is reported in the tally, which ends the stream."""
+        with without_gc():
+            yield from self._of_stream(batches)
+
+    def _of_stream(self, batches: Iterable[pa.RecordBatch | RecordBlock]) -> Iterator[tuple[int, int, pa.Buffer]]:
         shared = _shared(self.plan.ledger)
         stream = _Stream(StreamNews(self.plan, shared.schemas))
         for batch in batches:
-            stream.counts.sizes = stream.counts.sizes.joined(raw_records.sizes_of(batch))
-            for block in blocks_of(batch, 1):
+            records = block_of(batch)
+            stream.counts.sizes = stream.counts.sizes.joined(records.sizes())
+            for block in blocks_of(records, 1):
+                collect_now_and_then()
                 try:
-                    with without_gc():
-                        outcomes = list(self._decoded(block, stream, shared))
+                    outcomes = list(self._decoded(block, stream, shared))
                 except RetryableError:
                     raise
                 except REPEATING_ERRORS as error:
@@ -90,16 +96,15 @@ class ManyDecoder:
         yield from self._packed(NO_TABLE, _shared(self.plan.ledger).writer.tally(tally))
 
     def _packed(self, table: int, outcomes: pa.RecordBatch) -> Iterator[tuple[int, int, pa.Buffer]]:
-        for task, part in self.plan.rules[table].parts(outcomes):
-            yield task, table, packed_value(part)
+        for task, packed in self.plan.rules[table].packed(outcomes):
+            yield task, table, packed
 
-    def _decoded(self, block: Any, stream: _Stream, shared: _Shared) -> Iterator[tuple[int, int, pa.Buffer]]:
-        counts, values = stream.counts, block.column(raw_records.VALUE)
-        indexes = np.arange(block.num_rows)
-        if values.null_count:
-            indexes = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-            counts.read += block.num_rows - len(indexes)
-            counts.skipped["tombstone"] += block.num_rows - len(indexes)
+    def _decoded(self, block: RecordBlock, stream: _Stream, shared: _Shared) -> Iterator[tuple[int, int, pa.Buffer]]:
+        counts, indexes = stream.counts, block.present()
+        tombstones = block.num_rows - len(indexes)
+        if tombstones:
+            counts.read += tombstones
+            counts.skipped["tombstone"] += tombstones
         by_table = dict(shared.sorter.by_table(block, indexes)) if len(indexes) else {}
         dead: dict[int, tuple[str, str | None]] = {}
         unsorted = by_table.pop(None, None)
@@ -113,7 +118,7 @@ class ManyDecoder:
 
     def _sort_carefully(
         self,
-        block: Any,
+        block: RecordBlock,
         indexes: RowIndexes,
         by_table: dict[SourceTable | None, RowIndexes],
         dead: dict[int, tuple[str, str | None]],
@@ -143,7 +148,7 @@ class ManyDecoder:
             by_table[table] = own if known is None else np.sort(np.concatenate([known, own]))
 
     def _of_table(
-        self, block: Any, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
+        self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts = stream.counts
         decoding = self.plan.tables.get(table)
@@ -164,7 +169,7 @@ class ManyDecoder:
             counts.read += len(indexes)
             counts.skipped[f"{decoding.reason}: {table}"] += len(indexes)
             return
-        part = block if len(indexes) == block.num_rows else block.take(pa.array(indexes))
+        part = block if len(indexes) == block.num_rows else block.take(indexes)
         if not decoding.older:
             yield from self._of_version(part, table, decoding, stream)
             return
@@ -174,7 +179,7 @@ class ManyDecoder:
             yield from self._of_version(piece, table, decoding.of_version(version), stream)
 
     def _of_version(
-        self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream
+        self, part: RecordBlock, table: SourceTable, decoding: TableDecoding, stream: _Stream
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts = stream.counts
         if self.plan.follows_fields:
@@ -194,7 +199,7 @@ class ManyDecoder:
             stream.news.look_at_notes(part, table, decoding, before, counts.notes)
 
     def _of_nothing(
-        self, block: Any, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
+        self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         """Records of a table that is not there, of which none has said yet what it would be."""
         dead: dict[int, tuple[str, str | None]] = {}

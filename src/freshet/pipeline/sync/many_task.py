@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.ipc as ipc
 
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import Arrived, BucketTask, forget_garbage
 from freshet.pipeline.batch.gathered_rows import MEMORY_BYTES
 from freshet.pipeline.batch.kept_value import KeptValue
 from freshet.pipeline.batch.lap_clock import LapClock
-from freshet.pipeline.batch.packed_rows import PACKED
+from freshet.pipeline.batch.packed_rows import PACKED, unpacked
 from freshet.pipeline.batch.task_result import encode_error, encode_results
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ReportedError
 from freshet.storage.exceptions import RetryableError
@@ -69,7 +68,7 @@ class ManyTask:
                             tasks[number] = self.task(number)
                             own = Arrived(tasks[number], memory_bytes)
                             arrived[number] = stack.enter_context(closing(own))
-                        outcomes = ipc.read_record_batch(value.as_buffer(), self.tables[number].schema)
+                        outcomes = unpacked(value.as_buffer(), self.tables[number].schema)
                         arrived[number].add(outcomes)
                 clock.lap("receive")
                 results = []

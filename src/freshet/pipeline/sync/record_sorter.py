@@ -74,12 +74,10 @@ class RecordSorter:
         if self._avro is not None:
             return self._of_avro(self._avro, block, indexes)
         if self._format == "json":
-            names = block.column(raw_records.TOPIC).take(indexes).to_pylist()
+            names = block.taken(raw_records.TOPIC, indexes).to_pylist()
             tables: list[SourceTable | None] = [SourceTable("", "", name or "") for name in names]
         else:
-            values = block.column(raw_records.VALUE)
-            taken = values if len(indexes) == len(values) else values.take(indexes)
-            tables = self._tables(taken.to_pylist())
+            tables = self._tables(block.values(indexes))
         found = dict.fromkeys(tables)
         if len(found) == 1:
             return {tables[0]: indexes}

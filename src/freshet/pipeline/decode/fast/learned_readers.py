@@ -20,6 +20,7 @@ from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey, facts_key
 from freshet.pipeline.decode.json_value import kind_of
 from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.record_block import RecordBlock
 from freshet.pipeline.decode.source_table import ADDED_NAMES
 from freshet.pipeline.decode.tables_seen import TablesSeen
 
@@ -48,9 +49,9 @@ class LearnedReaders:
         self._unknown: dict[str, None] = {}
         self._readers: dict[FactsKey, FastReader] = {}
 
-    def groups(self, values: Any, indexes: RowIndexes) -> list[Group]:
-        """The values (a binary array without NULLs) by the schema in front of them."""
-        return self._schemas.groups(values, indexes)
+    def groups(self, block: RecordBlock, indexes: RowIndexes) -> list[Group]:
+        """The records at these indexes, whose values are not NULL, by the schema in front of them."""
+        return self._schemas.groups(block, indexes)
 
     def reader(self, facts: FactsKey) -> FastReader:
         """The reader of records under these facts."""

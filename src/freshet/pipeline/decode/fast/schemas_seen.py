@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.pipeline.config.formats import Format
+from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey
+from freshet.pipeline.decode.record_block import RecordBlock
 
 SCHEMAS_MAX: Final = 64
 """Records of further ones take the careful path."""
@@ -96,9 +98,12 @@ class SchemasSeen:
         self.facts[prefix] = facts
         return True
 
-    def groups(self, values: Any, indexes: RowIndexes) -> list[Group]:
-        """The values (a binary array without NULLs) by the schema in front of them; those without one last."""
+    def groups(self, block: RecordBlock, indexes: RowIndexes) -> list[Group]:
+        """The records at these indexes, whose values are not NULL, by the schema in front; those without one last."""
+        if not self.facts:
+            return [Group(None, indexes, block.values(indexes))] if len(indexes) else []
         found: list[Group] = []
+        values = block.taken(raw_records.VALUE, indexes)
         for prefix, facts in self.facts.items():
             if not len(indexes):
                 break

@@ -1,0 +1,265 @@
+"""Records that a decoder takes, in the columns of `raw_records`: those of an Arrow batch, or lists of Python's bytes.
+
+A worker that reads Kafka itself has bytes, and structs are decoded from bytes: columns of them are made where somebody
+asks, for dead letters and what is looked at with care. What is the same in all records is one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode.images import RowIndexes
+
+
+class RecordBlock(Protocol):
+    """Some records."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many there are."""
+
+    def column(self, name: str) -> Any:
+        """A column in full."""
+
+    def taken(self, name: str, indexes: RowIndexes) -> Any:
+        """A column of the records at these indexes."""
+
+    def values(self, indexes: RowIndexes) -> list[Any]:
+        """The values of the records at these indexes, as bytes; None for NULL."""
+
+    def value_lengths(self) -> Any:
+        """Bytes of each value; 0 for NULL."""
+
+    def present(self) -> RowIndexes:
+        """The indexes of values that are not NULL."""
+
+    def broken_texts(self, indexes: RowIndexes) -> RowIndexes:
+        """Those of the indexes (of values that are not NULL) whose value is not UTF-8."""
+
+    def sizes(self) -> RecordSizes:
+        """How large the records are."""
+
+    def slice(self, start: int, count: int) -> RecordBlock:
+        """Records in a row."""
+
+    def take(self, indexes: RowIndexes) -> RecordBlock:
+        """The records at these indexes."""
+
+
+class ArrowBlock:
+    """A batch of `raw_records`."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    @property
+    def num_rows(self) -> int:
+        return self._batch.num_rows
+
+    def column(self, name: str) -> Any:
+        return self._batch.column(name)
+
+    def taken(self, name: str, indexes: RowIndexes) -> Any:
+        column: Any = self._batch.column(name)
+        return column if _are_all(indexes, len(column)) else column.take(pa.array(indexes))
+
+    def values(self, indexes: RowIndexes) -> list[Any]:
+        found: list[Any] = self.taken(raw_records.VALUE, indexes).to_pylist()
+        return found
+
+    def value_lengths(self) -> Any:
+        return self._lengths(raw_records.VALUE)
+
+    def present(self) -> RowIndexes:
+        values: Any = self._batch.column(raw_records.VALUE)
+        if not values.null_count:
+            return np.arange(self.num_rows)
+        return np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+
+    def broken_texts(self, indexes: RowIndexes) -> RowIndexes:
+        return _broken_texts(self.taken(raw_records.VALUE, indexes), indexes)
+
+    def sizes(self) -> RecordSizes:
+        return _sizes(self._lengths(raw_records.KEY) + self._lengths(raw_records.VALUE))
+
+    def slice(self, start: int, count: int) -> ArrowBlock:
+        return ArrowBlock(self._batch.slice(start, count))
+
+    def take(self, indexes: RowIndexes) -> ArrowBlock:
+        return ArrowBlock(self._batch.take(pa.array(indexes)))
+
+    def _lengths(self, name: str) -> Any:
+        lengths: Any = pc.fill_null(pc.binary_length(self._batch.column(name)), 0)
+        return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+class KafkaBlock:
+    """Records of Kafka partitions, as a client gives them."""
+
+    def __init__(
+        self,
+        places: Sequence[tuple[str, int]],
+        codes: Any,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        lengths: Any,
+        offsets: Any,
+        timestamps: Callable[[], Any],
+    ) -> None:
+        """`places` are topics and Kafka partitions, `codes` (of NumPy) the place of each record, None where there is
+        one; `lengths` of the values (0 for NULL) and `offsets` are arrays of NumPy, `timestamps` gives one of Arrow."""
+        self._places, self._codes = places, codes
+        self._keys, self._values, self._value_lengths = keys, values, lengths
+        self._offsets, self._timestamps = offsets, timestamps
+        self._columns: dict[str, Any] = {}
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._values)
+
+    def column(self, name: str) -> Any:
+        if name not in self._columns:
+            self._columns[name] = self.taken(name, np.arange(self.num_rows))
+        return self._columns[name]
+
+    def taken(self, name: str, indexes: RowIndexes) -> Any:
+        match name:
+            case raw_records.TOPIC:
+                return self._placed([topic for topic, _ in self._places], pa.string(), indexes)
+            case raw_records.KAFKA_PARTITION:
+                return self._placed([partition for _, partition in self._places], pa.int32(), indexes)
+            case raw_records.RANK:
+                return pa.array(np.zeros(len(indexes), np.int64))
+            case raw_records.OFFSET:
+                return pa.array(self._offsets[indexes])
+            case raw_records.KEY:
+                return pa.array(_chosen(self._keys, indexes), pa.binary())
+            case raw_records.VALUE:
+                return pa.array(_chosen(self._values, indexes), pa.binary())
+            case raw_records.TIMESTAMP:
+                times = self._timestamps()
+                return times if _are_all(indexes, len(times)) else times.take(pa.array(indexes))
+        raise KeyError(name)
+
+    def values(self, indexes: RowIndexes) -> list[Any]:
+        return list(_chosen(self._values, indexes))
+
+    def value_lengths(self) -> Any:
+        return self._value_lengths
+
+    def present(self) -> RowIndexes:
+        if self._value_lengths.all():
+            return np.arange(self.num_rows)
+        return np.flatnonzero(np.fromiter((value is not None for value in self._values), bool, self.num_rows))
+
+    def broken_texts(self, indexes: RowIndexes) -> RowIndexes:
+        values = _chosen(self._values, indexes)
+        is_plain = list(map(bytes.isascii, values))
+        if False not in is_plain:
+            return indexes[:0]
+        others = np.flatnonzero(~np.array(is_plain))
+        return _broken_texts(pa.array(_chosen(values, others), pa.binary()), indexes[others])
+
+    def sizes(self) -> RecordSizes:
+        return _sizes(_lengths(self._keys) + self._value_lengths)
+
+    def slice(self, start: int, count: int) -> KafkaBlock:
+        if not start and count == self.num_rows:
+            return self
+        rows, timestamps = slice(start, start + count), self._timestamps
+        return KafkaBlock(
+            self._places, None if self._codes is None else self._codes[rows], self._keys[rows], self._values[rows],
+            self._value_lengths[rows], self._offsets[rows], lambda: timestamps()[rows],
+        )  # fmt: skip
+
+    def take(self, indexes: RowIndexes) -> KafkaBlock:
+        timestamps = self._timestamps
+        return KafkaBlock(
+            self._places, None if self._codes is None else self._codes[indexes], _chosen(self._keys, indexes),
+            _chosen(self._values, indexes), self._value_lengths[indexes], self._offsets[indexes],
+            lambda: timestamps().take(pa.array(indexes)),
+        )  # fmt: skip
+
+    @staticmethod
+    def joined(blocks: Sequence[KafkaBlock]) -> KafkaBlock:
+        """The records of blocks of one place each, as one block."""
+        if len(blocks) == 1:
+            return blocks[0]
+        places = list(dict.fromkeys(each._places[0] for each in blocks))
+        codes = np.repeat([places.index(each._places[0]) for each in blocks], [each.num_rows for each in blocks])
+        return KafkaBlock(
+            places,
+            codes if len(places) > 1 else None,
+            list(chain.from_iterable(each._keys for each in blocks)),
+            list(chain.from_iterable(each._values for each in blocks)),
+            np.concatenate([each._value_lengths for each in blocks]),
+            np.concatenate([each._offsets for each in blocks]),
+            lambda: pa.concat_arrays([each._timestamps() for each in blocks]),
+        )
+
+    def _placed(self, of_places: list[Any], data_type: pa.DataType, indexes: RowIndexes) -> Any:
+        if self._codes is None:
+            return pa.repeat(pa.scalar(of_places[0], data_type), len(indexes))
+        return pa.array(of_places, data_type).take(pa.array(self._codes[indexes]))
+
+
+def block_of(records: pa.RecordBatch | RecordBlock) -> RecordBlock:
+    """Batches of `raw_records` as blocks."""
+    return ArrowBlock(records) if isinstance(records, pa.RecordBatch) else records
+
+
+def blocks_within(block: RecordBlock, records_max: int, bytes_max: int) -> Iterator[RecordBlock]:
+    """The records in blocks of limited size; one that is larger than `bytes_max` is alone."""
+    ends = block.value_lengths().cumsum()
+    start = 0
+    while start < block.num_rows:
+        used = ends[start - 1] if start else 0
+        end = int(np.searchsorted(ends, used + bytes_max, side="right"))
+        end = min(max(end, start + 1), start + records_max)
+        yield block.slice(start, end - start)
+        start = end
+
+
+def _are_all(indexes: RowIndexes, count: int) -> bool:
+    return len(indexes) == count and bool(count) and indexes[0] == 0 and bool((np.diff(indexes) == 1).all())
+
+
+def _chosen(given: Sequence[Any], indexes: RowIndexes) -> Sequence[Any]:
+    return given if _are_all(indexes, len(given)) else [given[index] for index in indexes.tolist()]
+
+
+def _lengths(values: Sequence[bytes | None]) -> Any:
+    try:
+        return np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
+    except TypeError:  # of None
+        return np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
+
+
+def _sizes(lengths: Any) -> RecordSizes:
+    if not len(lengths):
+        return NOTHING_SEEN
+    return RecordSizes(int(lengths.sum()) // len(lengths), int(lengths.max()))
+
+
+def _broken_texts(values: Any, indexes: RowIndexes) -> RowIndexes:
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return indexes[np.fromiter((not _is_utf8(value) for value in values.to_pylist()), bool, len(values))]
+    return indexes[:0]
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
