@@ -176,6 +176,22 @@ def test_a_name_that_is_used_again() -> None:
     assert renames.version_of(("id", "a")) == 2 and renames.columns_of(2) == {}
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_ranks_count_the_renames_of_the_key(is_there: bool) -> None:
+    schema = table("a") if is_there else None
+    statements = [
+        FoundRenames("shop", 0, 1, (("a", "b"),), ("id", "b")),
+        FoundRenames("shop", 0, 2, (("id", "no"),), ("no", "b")),
+        FoundRenames("shop", 0, 3, (("b", "c"), ("no", "number")), ("number", "c")),
+    ]
+    renames, _ = taken(NO_RENAMES, statements, schema, ())
+    assert renames.ranks(["number"]) == (0, 0, 1, 2) and renames.ranks(["c"]) == (0, 1, 1, 2)
+    assert renames.ranks(()) == renames.ranks(["other"]) == (0, 0, 0, 0)
+    assert NO_RENAMES.ranks(["id"]) == (0,)
+    renames, _ = taken(renames, [FoundRenames("shop", 0, 4, (("number", "id"),), ("id", "c"))], schema, ())
+    assert renames.ranks(["id"]) == (0, 0, 0, 0, 0), "records named id may be the oldest, or the newest"
+
+
 def test_names_that_a_rule_means() -> None:
     rule = {"from": "shop.public.(.*)", "to": "lake.$1", "partition_by": ["dt"], "metadata_columns": {"_op": "op"}}
     config = sync_config([rule], computed_columns={"dt": "year(created)"})

@@ -7,7 +7,7 @@
 | partition | int32 | Kafka partition | NULL |
 | offset | int64 | offset | the block of the line in the upper bits; the decoder counts the lines in the lower ones |
 | timestamp | timestamp | of the record | modification time of the file |
-| rank | int64 | 0 | modification time, microseconds |
+| rank | int64 | 0; where names of key columns changed, how often before | modification time, microseconds |
 | headers | list of (key, value) | only where `select` reads `_headers` | the same |
 
 Names begin with `PREFIX`, which no payload field may.
@@ -49,6 +49,13 @@ def each_of(block: Any, indexes: Any) -> Iterator[RawRecord]:
     topics = block.column(TOPIC).take(pa.array(indexes))
     for key, value, line, topic in zip(*(column.to_pylist() for column in (*columns, is_line, topics)), strict=True):
         yield RawRecord(key, value, line, topic or "")
+
+
+def with_rank(block: Any, rank: int) -> Any:
+    """The same records, of another rank."""
+    ranks = pa.array(np.full(block.num_rows, rank, np.int64))
+    columns = [ranks if name == RANK else block.column(name) for name in block.schema.names]
+    return type(block).from_arrays(columns, schema=block.schema)
 
 
 def place(block: Any, index: int) -> tuple[str, int, int]:

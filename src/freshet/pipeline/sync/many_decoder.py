@@ -227,7 +227,8 @@ class ManyDecoder:
         known = shared.versions.setdefault((table, decoding.renames.to_text()), {})
         sorter = VersionSorter(decoding.renames, known, self._described_one)
         for version, piece in sorter.parts(part, is_avro=decoding.plan.is_avro):
-            yield from self._of_version(piece, table, decoding.of_version(version), stream, shared)
+            ranked = raw_records.with_rank(piece, decoding.ranks[version]) if decoding.ranks else piece
+            yield from self._of_version(ranked, table, decoding.of_version(version), stream, shared)
 
     def _of_version(
         self, part: Any, table: SourceTable, decoding: TableDecoding, stream: _Stream, shared: _Shared

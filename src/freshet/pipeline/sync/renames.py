@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import orjson
@@ -130,6 +130,25 @@ class Renames:
             news = dict(step.pairs)
             now = {first: news.get(name, name) for first, name in now.items()}
         return {first: name for first, name in now.items() if first != name}
+
+    def ranks(self, keys: Collection[str]) -> tuple[int, ...]:
+        """By version: how many statements before it have renamed one of these columns, those of the key.
+
+        With the name of a key column the message key changes, and with that the Kafka partition of a row: which of two
+        records is the later one is then seen by this number, and not by their offsets. Zero throughout where a name of
+        the key came back: such names do not tell what is older.
+        """
+        names, later_names = set(keys), set[str]()
+        moves = []
+        for step in reversed(self.steps):
+            pairs = [(old, new) for old, new in step.pairs if new in names]
+            moves.append(bool(pairs))
+            news, olds = {new for _, new in pairs}, {old for old, _ in pairs}
+            later_names |= news
+            if olds & later_names:
+                return (0,) * (self.newest + 1)
+            names = (names - news) | olds
+        return (0, *accumulate(reversed(moves)))
 
     def described(self, described: DescribedTable) -> DescribedTable:
         """What a record says of its table, by the names of the columns."""
