@@ -31,8 +31,8 @@ PASSWORD: Final = "maria-open-sesame"
 START_TIMEOUT_S: Final = 120.0
 PROGRAMS: Final = ("mariadb-install-db", "mariadbd", "mariadb")
 REMEDY: Final = (
-    "sudo apt-get install mariadb-server (10.11 or newer), or put mariadb-install-db, mariadbd and mariadb on the PATH; "
-    "no server has to run"
+    "sudo apt-get install mariadb-server (10.11 or newer; no server has to run), or put mariadb-install-db, mariadbd "
+    "and mariadb on the PATH"
 )
 SETTINGS: Final = (
     "--bind-address=127.0.0.1",
