@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from freshet.pipeline.decode.schema_changes import renames_in
+from freshet.pipeline.decode.schema_changes import FoundRenames, renames_in
 from freshet.pipeline.decode.source_table import SourceTable
 
 PLACE = ("shop", 0, 22)
@@ -51,6 +51,8 @@ def test_a_table_with_a_quote_in_its_name_has_none_around_it() -> None:
     assert table == SourceTable("shop", "", 'Odd.Täble "x"')
     assert found.pairs == (("a,b", "a)b"),)
     assert found.columns == ("id", "a)b", "q`q")
+    assert found.origin == "shop 0-1-24 1795736504000"
+    assert FoundRenames.of(json.loads(json.dumps(found.to_document()))) == found
 
 
 @pytest.mark.parametrize(
@@ -94,6 +96,22 @@ def test_what_is_renamed(ddl: str, table_id: str, columns: Sequence[str], pairs:
     ((_, found),) = renames_in(body(ddl, table_id, columns), PLACE)
     assert list(found.pairs) == pairs
     assert found.columns == tuple(columns)
+
+
+@pytest.mark.parametrize(
+    ("source", "origin"),
+    [
+        ({"gtid": "0-1-9", "file": "binlog.000001", "pos": 1817, "ts_ms": 5}, "shop 0-1-9 5"),
+        ({"gtid": None, "file": "binlog.000001", "pos": 1817, "ts_ms": 5}, "shop binlog.000001 1817 5"),
+        ({"scn": "2290", "ts_ms": 5}, "shop 2290 5"),
+        ({"file": "binlog.000001", "pos": 1817}, ""),
+        ({"ts_ms": 5}, ""),
+        (None, ""),
+    ],
+)
+def test_what_tells_a_statement_that_is_sent_again(source: Any, origin: str) -> None:
+    ((_, found),) = renames_in(json.loads(CAPTURED) | {"source": source}, PLACE)
+    assert found.origin == origin
 
 
 def test_statements_of_a_snapshot_say_nothing() -> None:

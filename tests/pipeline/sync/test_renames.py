@@ -123,6 +123,31 @@ def test_a_swap_goes_through_names_that_are_free() -> None:
     assert renames.columns_of(0) == {"a": "b", "b": "a"}
 
 
+def test_a_swap_that_is_sent_again_is_taken_once() -> None:
+    """As a connector does that was killed (SIGKILL) before it had kept how far it was."""
+    schema = table("a", "b")
+    statements = [
+        statement(1, {"a": "t"}, "t", "b")._replace(origin="0-1-9"),
+        statement(2, {"b": "a"}, "t", "a")._replace(origin="0-1-10"),
+        statement(3, {"t": "b"}, "b", "a")._replace(origin="0-1-11"),
+    ]
+    again = [each._replace(offset=each.offset + 3) for each in statements]
+    renames, texts = taken(NO_RENAMES, statements, schema, ())
+    assert not texts and [each.new_name for each in renames.changes(schema)][2:] == ["b", "a"]
+    assert not any(renames.is_news(each, ()) for each in again)
+    assert taken(NO_RENAMES, [*statements, *again], schema, ())[0].steps == renames.steps
+    assert taken(Renames.of(renames.to_text()), again, table("b", "a"), ())[0].steps == renames.steps
+    other = again[0]._replace(origin="0-1-12", columns=("id", "b", "t"))
+    assert renames.is_news(other, ()), "another statement with the same names"
+
+
+def test_a_ledger_from_before_statements_had_origins() -> None:
+    renames, _ = taken(NO_RENAMES, [statement(1, {"a": "b"}, "b")], table("a"), ())
+    document = json.loads(renames.to_text())
+    del document["origins"]
+    assert Renames.of(json.dumps(document)) == renames
+
+
 @pytest.mark.parametrize(
     ("columns", "own", "more", "cause"),
     [

@@ -43,16 +43,20 @@ class FoundRenames(NamedTuple):
     offset: int
     pairs: Pairs
     columns: tuple[str, ...]
+    origin: str = ""
+    """What tells the statement in the log of the database: a connector that dies sends statements again. Empty where
+    nothing does."""
 
     def to_document(self) -> list[Any]:
         """As JSON takes it."""
-        return [self.topic, self.partition, self.offset, [list(pair) for pair in self.pairs], list(self.columns)]
+        pairs = [list(pair) for pair in self.pairs]
+        return [self.topic, self.partition, self.offset, pairs, list(self.columns), self.origin]
 
     @classmethod
     def of(cls, document: Sequence[Any]) -> FoundRenames:
         """The inverse of `to_document`."""
-        topic, partition, offset, pairs, columns = document
-        return cls(topic, partition, offset, tuple((old, new) for old, new in pairs), tuple(columns))
+        topic, partition, offset, pairs, columns, origin = document
+        return cls(topic, partition, offset, tuple((old, new) for old, new in pairs), tuple(columns), origin)
 
 
 def schema_change_of(record: RawRecord, registry: RegistrySettings | None) -> dict[str, JsonValue] | None:
@@ -82,6 +86,7 @@ def renames_in(body: dict[str, JsonValue], place: tuple[str, int, int]) -> Itera
     if not isinstance(changes, list):
         return
     altered = renames_of(ddl) if "ALTER" in ddl.upper() else ()
+    origin = _origin(body.get("source"), place[0])
     for change in changes:
         if not isinstance(change, dict) or text_of(change.get("type")) not in ("ALTER", "CREATE"):
             continue
@@ -92,7 +97,8 @@ def renames_in(body: dict[str, JsonValue], place: tuple[str, int, int]) -> Itera
         named = [each for each in altered if each.table.casefold() == table.table.casefold()]
         # A table that got another name is a new one. MariaDB's records have no `previousId`: the text alone says so.
         is_same = previous in (None, table) and len(named) == 1 and not named[0].is_moved
-        yield table, FoundRenames(*place, _confirmed(named[0].renames, columns) if is_same else (), columns)
+        pairs = _confirmed(named[0].renames, columns) if is_same else ()
+        yield table, FoundRenames(*place, pairs, columns, origin)
 
 
 def source_table_of(table_id: str) -> SourceTable | None:
@@ -108,6 +114,18 @@ def source_table_of(table_id: str) -> SourceTable | None:
     if len(parts) == 2:
         return SourceTable(parts[0], "", parts[1])
     return SourceTable(*parts) if len(parts) == 3 else None
+
+
+def _origin(source: JsonValue, topic: str) -> str:
+    """A GTID is the same on every server. Places in a log, and GTIDs too, may begin anew: so the time stands beside
+    them, and the topic, since two servers may count alike."""
+    if not isinstance(source, dict):
+        return ""
+    for names in (("gtid", "ts_ms"), ("file", "pos", "ts_ms"), ("scn", "ts_ms")):
+        parts = [text_of(source.get(name)) for name in names]
+        if all(parts):
+            return " ".join([topic, *map(str, parts)])
+    return ""
 
 
 def _columns(table: JsonValue) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ class Step:
 
     fields: tuple[RenamedField, ...]
     columns: tuple[str, ...]
+    origin: str = ""
+    """That of the statement, `FoundRenames.origin`."""
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -75,8 +77,10 @@ class Renames:
         if not text:
             return cls()
         document: dict[str, Any] = orjson.loads(text)
+        origins = document.get("origins", [""] * len(document["steps"]))
         steps = (
-            Step(tuple(RenamedField(*each) for each in fields), tuple(columns)) for fields, columns in document["steps"]
+            Step(tuple(RenamedField(*each) for each in fields), tuple(columns), origin)
+            for (fields, columns), origin in zip(document["steps"], origins, strict=True)
         )
         return cls(tuple(steps), document["read"])
 
@@ -85,11 +89,16 @@ class Renames:
         steps = [
             [[[each.old, each.new, each.column_id] for each in step.fields], list(step.columns)] for step in self.steps
         ]
-        return orjson.dumps({"steps": steps, "read": dict(self.read)}).decode()
+        origins = [step.origin for step in self.steps]
+        return orjson.dumps({"steps": steps, "read": dict(self.read), "origins": origins}).decode()
 
     def knows(self, found: FoundRenames) -> bool:
-        """Whether the statement at its place has been taken."""
-        return found.offset <= self.read.get(_place(found), -1)
+        """Whether the statement has been taken, from its place or from an earlier one.
+
+        A swap in three statements that was taken twice would give the columns their old names again.
+        """
+        is_sent_again = bool(found.origin) and any(step.origin == found.origin for step in self.steps)
+        return is_sent_again or found.offset <= self.read.get(_place(found), -1)
 
     def is_news(self, found: FoundRenames, before: Sequence[FoundRenames]) -> bool:
         """Whether a statement is to be taken, besides those found before it."""
@@ -235,7 +244,7 @@ def taken(
         where = f"{each.topic} partition {each.partition} offset {each.offset}"
         fields, refused = _fields(each, ids, own_names, partition_keys)
         texts += [f"{old} is not renamed to {new} ({where}): {cause}" for (old, new), cause in refused.items()]
-        step = Step(fields, each.columns)
+        step = Step(fields, each.columns, each.origin)
         is_moved = any(one.column_id is not None for one in fields)
         is_known = any(step.pairs == last.pairs and step.columns == last.columns for last in known.steps[-1:])
         if not fields and _brings_back(known, each):
