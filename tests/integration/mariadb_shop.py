@@ -79,15 +79,6 @@ ALTER TABLE `people` RENAME COLUMN `odd näme` TO `even näme`, MODIFY price DEC
 UPDATE people SET `even näme` = 'x', points = 3000000000, price = 123456.789 WHERE id % 7 = 0;
 """,
     """
-UPDATE swapped SET a = 1, b = 2 WHERE id < 5;
-ALTER TABLE swapped RENAME COLUMN a TO aside;
-UPDATE swapped SET aside = 3 WHERE id = 6;
-ALTER TABLE swapped CHANGE b a INT;
-ALTER TABLE swapped CHANGE aside b INT;
-UPDATE swapped SET a = 4, b = 5 WHERE id = 7;
-INSERT INTO swapped (id, a, b) VALUES (100, 6, 7);
-""",
-    """
 CREATE TABLE later (no BIGINT UNSIGNED PRIMARY KEY, what MEDIUMTEXT);
 INSERT INTO later SELECT 18446744073709551615 - seq, CONCAT('later ', seq) FROM seq_0_to_20;
 DELETE FROM later WHERE no % 5 = 0;
@@ -100,6 +91,13 @@ INSERT INTO totals VALUES ('2025-01-01', 1), ('2025-01-02', 2);
 TRUNCATE totals;
 INSERT INTO totals VALUES ('2025-01-01', 11), ('2025-01-03', 3);
 DELETE FROM totals WHERE n = 3;
+UPDATE swapped SET a = 1, b = 2 WHERE id < 5;
+ALTER TABLE swapped RENAME COLUMN a TO aside;
+UPDATE swapped SET aside = 3 WHERE id = 6;
+ALTER TABLE swapped CHANGE b a INT;
+ALTER TABLE swapped CHANGE aside b INT;
+UPDATE swapped SET a = 4, b = 5 WHERE id = 7;
+INSERT INTO swapped (id, a, b) VALUES (100, 6, 7);
 """,
     """
 ALTER TABLE swapped CHANGE id number INT;

@@ -1,7 +1,7 @@
 """A real MariaDB, read by a real Debezium, into a lake that follows it: every table equals its source in the end.
 
-Meanwhile columns are added, renamed, swapped and become wider, a table is created, one is truncated, Debezium is
-started anew, and the writer is killed. What was sent is then read once more, in one batch, by another pipeline.
+Meanwhile columns are added, renamed, swapped and become wider, a table is created, one is truncated, and both Debezium
+and the writer are killed. What was sent is then read once more, in one batch, by another pipeline.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -113,11 +114,23 @@ class Lake:
         found = {}
         for (name, table), theirs in zip(tables.items(), read, strict=True):
             ours = table.scan().to_arrow()
-            found |= {f"{name} by Freshet": differences(source[name], ours)}
-            found |= {f"{name} by Paimon": differences(source[name], theirs.cast(ours.schema))}
+            for reader, rows in (("Freshet", ours), ("Apache Paimon", theirs.cast(ours.schema))):
+                if table.schema.primary_keys:
+                    found[f"{name} by {reader}"] = differences(source[name], rows)
+                else:  # what a killed connector sends again is there twice
+                    assert rows.num_rows >= len(source[name])
+                    found[f"{name} by {reader}"] = differences(_distinct(source[name]), _distinct_rows(rows))
         dead = self.catalog.table("lake.dead_letters").scan().to_arrow().to_pylist()
         assert not [f"{row['topic']}: {row['reason']}" for row in dead], self.log_tail()
         assert not {name: lines for name, lines in found.items() if lines}, self.log_tail()
+
+
+def _distinct(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({tuple(row.values()): row for row in rows}.values())
+
+
+def _distinct_rows(rows: pa.Table) -> pa.Table:
+    return rows.group_by(rows.column_names).aggregate([])
 
 
 def _until(is_true: Callable[[], bool], what: str) -> None:
@@ -160,14 +173,16 @@ def test_a_lake_follows_mariadb(tmp_path: Path, kafka_broker: ForeignBroker) -> 
                 _until(lambda: _runs(connect), "Debezium runs")
                 snapshot = {(f"{prefix}.shop.totals", 0): 20}
                 _until(lambda: lake.runs() and lake.has_read(snapshot), "the snapshot is read")
-                for number, statements in enumerate(ROUNDS[:4], 1):
+                for number, statements in enumerate(ROUNDS[:3], 1):
                     server.run(WORK.format(n=number) + statements)
                     time.sleep(0.5)
                 lake.kill()
-                server.run(WORK.format(n=5) + ROUNDS[4])
+                server.run(WORK.format(n=4) + ROUNDS[3])
+                time.sleep(0.5)
                 assert _runs(connect)
+                connect.kill()
             lake.start()
-            server.run(ROUNDS[5] + END)
+            server.run(ROUNDS[4] + END)
             with KafkaConnect.start(tmp_path, servers, settings, JARS) as connect:
                 end = (f"{prefix}.shop.done", 0)
                 _until(lambda: end in _ends(kafka_broker, prefix), "Debezium has sent all")

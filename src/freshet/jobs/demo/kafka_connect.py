@@ -93,6 +93,12 @@ class KafkaConnect:
         """True when the log has a text."""
         return text in self._log_file.read_text(errors="replace")
 
+    def kill(self) -> None:
+        """SIGKILL: what it has sent since it last kept its offsets is sent again by the next one."""
+        assert self._child is not None
+        self._child.kill()
+        self._child.wait()
+
     def _states(self) -> list[str]:
         """RUNNING, FAILED …: of the connector, then of its tasks; empty as long as nothing answers."""
         try:
