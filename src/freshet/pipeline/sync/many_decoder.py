@@ -176,7 +176,8 @@ class ManyDecoder:
         known = shared.versions.setdefault((table, decoding.renames.to_text()), {})
         sorter = VersionSorter(decoding.renames, known, stream.news.described)
         for version, piece in sorter.parts(part, is_avro=decoding.plan.is_avro):
-            yield from self._of_version(piece, table, decoding.of_version(version), stream)
+            ranked = piece.ranked(decoding.ranks[version]) if decoding.ranks else piece
+            yield from self._of_version(ranked, table, decoding.of_version(version), stream)
 
     def _of_version(
         self, part: RecordBlock, table: SourceTable, decoding: TableDecoding, stream: _Stream
