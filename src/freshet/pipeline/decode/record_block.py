@@ -44,6 +44,9 @@ class RecordBlock(Protocol):
     def broken_texts(self, indexes: RowIndexes) -> RowIndexes:
         """Those of the indexes (of values that are not NULL) whose value is not UTF-8."""
 
+    def has_text(self, text: bytes) -> bool:
+        """Whether a value has this text in it."""
+
     def sizes(self) -> RecordSizes:
         """How large the records are."""
 
@@ -89,6 +92,11 @@ class ArrowBlock:
 
     def broken_texts(self, indexes: RowIndexes) -> RowIndexes:
         return _broken_texts(self.taken(raw_records.VALUE, indexes), indexes)
+
+    def has_text(self, text: bytes) -> bool:
+        values = self._batch.column(raw_records.VALUE).cast(pa.large_binary())
+        found: Any = pc.match_substring(values, text.decode())
+        return bool(pc.any(found).as_py())
 
     def sizes(self) -> RecordSizes:
         return _sizes(self._lengths(raw_records.KEY) + self._lengths(raw_records.VALUE))
@@ -176,6 +184,9 @@ class KafkaBlock:
             return indexes[:0]
         others = np.flatnonzero(~np.array(is_plain))
         return _broken_texts(pa.array(_chosen(values, others), pa.binary()), indexes[others])
+
+    def has_text(self, text: bytes) -> bool:
+        return any(text in value for value in self._values if value is not None)
 
     def sizes(self) -> RecordSizes:
         return _sizes(_lengths(self._keys) + self._value_lengths)
