@@ -119,6 +119,7 @@ def test_too_many_new_fields_stop_the_run_and_nothing_is_written(world: TableWor
         ("spark", "bucket: 2"),
         ("python", "bucket: 2, changelog-producer: lookup"),
         ("python", "bucket: -1"),
+        ("spark", "bucket: -1"),
         ("python", "bucket: -2"),
         ("python", "bucket: 1, deletion-vectors.enabled: true"),
         ("python", "bucket: 1, merge-engine: aggregation, fields.n.aggregate-function: sum"),
