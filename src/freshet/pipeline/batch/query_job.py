@@ -59,7 +59,7 @@ class QueryJob:
         self._follows_polls = follows_polls
         self._planned_tasks: int | None = None
         self._ran: int | None = None
-        """The batch whose own plan has run."""
+        """The batch whose plan of the query has run."""
         self.arrow = ArrowBatches()
         """What bounds the Arrow batches of the query."""
 
@@ -71,6 +71,7 @@ class QueryJob:
     def with_tasks(self, frame: DataFrame) -> DataFrame:
         """A streaming frame followed by the work of its tasks, which each `run` collects."""
         rows, self._planned_tasks = self._job.tasks(frame)
+        self._ran = None
         return rows
 
     def ranges(self, query: ActiveQuery | None) -> Ranges | None:
