@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import AddColumn, Table
@@ -119,6 +120,7 @@ def test_too_many_new_fields_stop_the_run_and_nothing_is_written(world: TableWor
         ("spark", "bucket: 2"),
         ("python", "bucket: 2, changelog-producer: lookup"),
         ("python", "bucket: -1"),
+        ("spark", "bucket: -1"),
         ("python", "bucket: -2"),
         ("python", "bucket: 1, deletion-vectors.enabled: true"),
         ("python", "bucket: 1, merge-engine: aggregation, fields.n.aggregate-function: sum"),
@@ -143,6 +145,25 @@ def test_a_truncate_is_applied_in_order(world: TableWorld, read: str, options: s
     assert world.rows() == world.source.rows
 
 
+@pytest.mark.parametrize("read", ["spark", "python"])
+def test_dynamic_buckets_of_partitions_begin_anew_behind_a_truncate(world: TableWorld, read: str) -> None:
+    world.read, world.options, world.keys = read, "bucket: -1", "on_truncate: apply"
+    world.layout = "primary_key: [id, n], partition_by: [n]"
+    world.send(world.source.upsert(*({"id": i, "n": i % 3} for i in range(30))))
+    world.run()
+    world.send(world.source.upsert({"id": 3, "n": 0}, {"id": 40, "n": 7}))
+    world.send(world.source.delete(5))
+    world.send(world.source.truncate())
+    world.send(world.source.upsert({"id": 1, "n": 1}, {"id": 3, "n": 0}))
+    (progress,) = world.run()
+    assert world.rows() == world.source.rows
+    assert progress.report.result.skipped == {"tombstone": 1, "truncate": 1, "before a truncate": 3}
+    world.send(world.source.upsert({"id": 1, "n": 1}, {"id": 40, "n": 8}, {"id": 4, "n": 7}))
+    world.run()
+    assert world.rows() == world.source.rows
+    assert world.table.scan().to_arrow().num_rows == 4
+
+
 def test_a_truncate_where_several_topics_are_read_stops_the_run(world: TableWorld) -> None:
     world.keys = "on_truncate: apply"
     world.topics.append(world.source.topic + ".more")
@@ -153,6 +174,42 @@ def test_a_truncate_where_several_topics_are_read_stops_the_run(world: TableWorl
     with pytest.raises(PipelineFailedError, match="2 topics are read, and what others hold has no order"):
         world.run()
     assert sorted(world.rows()) == [1]
+
+
+@pytest.mark.parametrize("read", ["spark", "python"])
+def test_a_batch_of_too_many_dead_letters_empties_nothing(world: TableWorld, read: str) -> None:
+    world.read, world.keys, world.more = read, "on_truncate: apply", "max_dead_letters: {count: 1}"
+    world.send(world.source.upsert(*({"id": i, "n": i} for i in range(10))))
+    world.run()
+    before = dict(world.source.rows)
+    world.send(world.source.truncate())
+    world.send([(None, b"no change"), (None, b"none either")])
+    with pytest.raises(PipelineFailedError, match="2 of the 3 records .* nothing was committed, the dead letters"):
+        world.run()
+    assert world.rows() == before
+    world.more = "max_dead_letters: {count: 2}"
+    (progress,) = world.run()
+    assert not world.rows()
+    (event,) = progress.report.table_events
+    assert event.startswith("table db.t was emptied: its source was truncated (")
+
+
+def test_dead_letters_that_only_the_emptied_table_makes_are_said_with_the_truncate(
+    world: TableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.keys, world.more = "on_truncate: apply", "max_dead_letters: {count: 0}"
+    world.send(world.source.upsert({"id": 1, "n": 1}))
+    world.run()
+    world.send(world.source.truncate())
+    world.send([(None, b"no change")])
+    judged = iter([False, True])
+    monkeypatch.setattr(MaxDeadLetters, "is_exceeded", lambda *_: next(judged))
+    with pytest.raises(PipelineFailedError, match="nothing was committed but this: table db.t was emptied: its source"):
+        world.run()
+    monkeypatch.undo()
+    world.more = ""
+    world.run()
+    assert not world.rows()
 
 
 def test_a_driver_that_dies_behind_the_truncate_loses_nothing(

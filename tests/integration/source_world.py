@@ -84,6 +84,7 @@ class TableWorld(World):
         self.topics = [self.source.topic]
         self.read = "python"
         self.keys = "on_unknown_field: add"
+        self.layout = "primary_key: [id]"
         self.options = "bucket: 2"
         broker.create_topic(self.source.topic, kafka_partitions=1)
 
@@ -103,7 +104,7 @@ sources:
     format: {self.format}
     read: {self.read}
     {self.keys}
-table: {{warehouse: "{self.folder}/w", name: db.t, columns: {{id: INT, n: INT}}, primary_key: [id],
+table: {{warehouse: "{self.folder}/w", name: db.t, columns: {{id: INT, n: INT}}, {self.layout},
          options: {{{self.options}}}}}
 {self.more}
 dead_letters: db.dead

@@ -28,8 +28,10 @@ def two_tables(world: SyncWorld) -> tuple[SourceTable, SourceTable]:
 
 
 @pytest.mark.parametrize("read", ["spark", "python"])
-def test_a_truncate_is_applied_in_order_with_its_batch(world: SyncWorld, read: str) -> None:
+@pytest.mark.parametrize("bucket", [2, -1])
+def test_a_truncate_is_applied_in_order_with_its_batch(world: SyncWorld, read: str, bucket: int) -> None:
     world.read = read
+    world.rules = world.rules.replace("bucket: 2", f"bucket: {bucket}")
     a, b = two_tables(world)
     for table in (a, b):  # one batch: rows, a truncate, rows, a truncate, rows
         world.send(table, table.upsert({"id": 1, "n": 100}, {"id": 90, "n": 1}))
@@ -82,6 +84,20 @@ def test_a_truncate_is_applied_once_whenever_the_driver_dies(
         patch.setattr(TableCommit, "truncate", dying_truncate)
         with pytest.raises(PipelineFailedError):
             world.run()
+    world.run()
+    world.assert_equal()
+
+
+def test_a_batch_of_too_many_dead_letters_empties_nothing(world: SyncWorld) -> None:
+    a, b = two_tables(world)
+    before = dict(a.rows)
+    world.send(a, a.truncate())
+    world.send(b, [(None, b"no change")])
+    world.more = "max_dead_letters: {count: 0}"
+    with pytest.raises(PipelineFailedError, match="nothing was committed, the dead letters neither"):
+        world.run()
+    assert world.rows("a") == before
+    world.more = ""
     world.run()
     world.assert_equal()
 

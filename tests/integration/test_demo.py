@@ -128,7 +128,7 @@ def _interrupt(folder: Path, installation: Installation, *words: str, when: str)
             time.sleep(0.2)
         children = psutil.Process(program.pid).children(recursive=True)
         os.killpg(program.pid, signal.SIGINT)
-        assert program.wait(300) == 0, _log(folder)
+        assert program.wait(300) == 130, _log(folder)
         _, alive = psutil.wait_procs(children, timeout=120)
         assert alive == []
     finally:

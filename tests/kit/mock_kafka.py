@@ -21,8 +21,8 @@ import confluent_kafka
 
 from tests.kit.components import missing
 
-PRODUCE = 0
-"""A kind of requests, by its number in the protocol."""
+PRODUCE, FETCH = 0, 1
+"""Kinds of requests, by their numbers in the protocol."""
 
 _PRODUCER_TYPE = 0
 

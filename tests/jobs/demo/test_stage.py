@@ -44,9 +44,9 @@ def test_a_folder_that_is_named_must_be_new() -> None:
         play(_demo, Path("here"), "shop")
 
 
-def test_an_interrupted_demo_has_done_nothing_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_demo_has_not_shown_anything(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(_folder: Path) -> int:
         raise KeyboardInterrupt
 
-    assert play(interrupted, None, "join") == 0
+    assert play(interrupted, None, "join") == 130
     assert "nothing is left running" in capsys.readouterr().out

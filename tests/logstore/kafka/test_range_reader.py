@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,7 @@ from freshet.logstore.kafka import range_reader
 from freshet.logstore.kafka.java_options import java_client_option
 from freshet.logstore.kafka.polled_records import RECORD_SCHEMA
 from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress, RangeReader
-from tests.kit.mock_kafka import MockKafka, mock_kafka
+from tests.kit.mock_kafka import FETCH, MockKafka, mock_kafka
 
 COUNT = 200
 
@@ -76,9 +77,53 @@ def test_batches_are_bounded_by_bytes(cluster: MockKafka, monkeypatch: pytest.Mo
 def test_an_offset_that_is_not_there(cluster: MockKafka) -> None:
     beyond = OffsetRange("t", 0, 1000, 1010)
     with pytest.raises(LogTruncatedError, match="t partition 0 offsets 1000 to 1010: offset 1000 is not in Kafka"):
-        values(reader(cluster), beyond)
-    found, progress = values(reader(cluster, takes_losses=True), beyond)
+        values(reader(cluster, timeout_s=1), beyond)
+    found, progress = values(reader(cluster, takes_losses=True, timeout_s=1), beyond)
     assert not found and progress.passed_over == 10 and progress.reached == 1010
+
+
+@pytest.mark.parametrize("takes_losses", [False, True])
+def test_an_offset_behind_the_end_that_comes_later(cluster: MockKafka, takes_losses: bool) -> None:
+    """As from a leader that has just changed: it does not know at once how far the partition goes."""
+    own = reader(cluster, takes_losses=takes_losses)
+    watermarks, said = own._watermarks, []
+
+    def behind(wanted: OffsetRange) -> tuple[int, int]:
+        said.append(watermarks(wanted))
+        if len(said) == 2:
+            late = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+            for number in range(COUNT, COUNT + 20):
+                late.produce("t", f"v{number}", key=None if number % 3 else f"k{number}", timestamp=1000 + number)
+            assert late.flush(30) == 0
+        return said[-1]
+
+    own._watermarks = behind  # type: ignore[method-assign]
+    found, progress = values(own, OffsetRange("t", 0, COUNT + 5, COUNT + 15))
+    assert len(found) == 10 and not progress.passed_over and said == [(0, COUNT), (0, COUNT)]
+
+
+@pytest.mark.parametrize("takes_losses", [False, True])
+def test_an_offset_that_a_broker_denies_though_it_is_there(cluster: MockKafka, takes_losses: bool) -> None:
+    cluster.fail(FETCH, KafkaError.OFFSET_OUT_OF_RANGE, times=1)
+    found, progress = values(reader(cluster, takes_losses=takes_losses), OffsetRange("t", 0, 10, 20))
+    assert len(found) == 10 and not progress.passed_over
+
+
+@pytest.mark.parametrize("takes_losses", [False, True])
+def test_an_offset_before_the_first_one_is_lost_at_once(
+    cluster: MockKafka, takes_losses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = reader(cluster, takes_losses=takes_losses)
+    monkeypatch.setattr(own, "_watermarks", lambda _: (50, COUNT))
+    cluster.fail(FETCH, KafkaError.OFFSET_OUT_OF_RANGE, times=1)
+    started_s = time.monotonic()
+    if takes_losses:
+        found, progress = values(own, OffsetRange("t", 0, 10, 60))
+        assert len(found) == 10 and progress.passed_over == 40
+    else:
+        with pytest.raises(LogTruncatedError, match="offset 10 is not in Kafka, which has 50 to 200"):
+            values(own, OffsetRange("t", 0, 10, 60))
+    assert time.monotonic() - started_s < 10  # of 20 allowed
 
 
 def test_a_partition_that_ends_before_the_range(cluster: MockKafka) -> None:
@@ -178,8 +223,8 @@ def test_no_ranges_and_ranges_without_records(topics: MockKafka) -> None:
 def test_one_of_several_ranges_is_not_there(topics: MockKafka) -> None:
     wanted = OffsetRange("a", 0, 0, COUNT), OffsetRange("b", 0, 1000, 1010)
     with pytest.raises(LogTruncatedError, match="b partition 0 offsets 1000 to 1010: offset 1000 is not in Kafka"):
-        several(reader(topics), *wanted)
-    first, lost = several(reader(topics, takes_losses=True), *wanted)
+        several(reader(topics, timeout_s=1), *wanted)
+    first, lost = several(reader(topics, takes_losses=True, timeout_s=1), *wanted)
     assert (first.reached, first.passed_over) == (COUNT, 0)
     assert (lost.reached, lost.passed_over) == (1010, 10)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.pipeline_file import parse_pipeline
 
 TEXT = """\
@@ -47,3 +48,34 @@ def test_lines_of_files_are_not_truncated() -> None:
     text = text.replace("kafka: {kafka.bootstrap.servers: h:1, subscribe: t}", "files: {path: /x}")
     _, (problem,) = parse_pipeline(text, "p.yaml", {})
     assert "sources.0.on_truncate: cannot be apply: lines of files have no order" in str(problem)
+
+
+SYNC = """\
+name: n
+sync:
+  source: {{kafka: {{kafka.bootstrap.servers: h:1, subscribe: t}}, format: debezium-json, {key}}}
+  tables: [{{exclude: x}}, {{from: y, to: a.y}}, {{from: '(.*)', to: a.$1, {table}}}]
+warehouse: /w
+dead_letters: a.dead
+checkpoint: /c
+"""
+
+
+@pytest.mark.parametrize("text", [TEXT, SYNC])
+@pytest.mark.parametrize(
+    ("key", "producer", "is_warned"),
+    [
+        ("on_truncate: apply", "lookup", True),
+        ("on_truncate: apply", "full-compaction", True),
+        ("on_truncate: skip", "lookup", False),
+        ("on_truncate: apply", "input", False),
+        ("on_truncate: apply", "none", False),
+    ],
+)
+def test_readers_of_some_changelogs_see_no_truncate(text: str, key: str, producer: str, is_warned: bool) -> None:
+    table = f"options: {{bucket: 1, changelog-producer: {producer}}}"
+    config, problems = parse_pipeline(text.format(key=key, more="", table=table), "p.yaml", {})
+    assert config is not None and not problems
+    found = [each for each in changelog_warnings(config) if "keep the rows that a truncate takes away" in each]
+    assert len(found) == is_warned
+    assert all(f"changelog-producer={producer}:" in each for each in found)

@@ -4,7 +4,7 @@
     2. `freshet run` of files with `sync`; the database changes meanwhile, and so do its tables (`database_live`)
     3. each table is read by Freshet and by Apache Paimon (JVM) and compared with the database, row by row
 
-Exit code 1 on any difference. Ctrl-C at any time ends all of it.
+Exit code 1 on any difference. Ctrl-C at any time ends all of it, with exit code 130.
 """
 
 from __future__ import annotations

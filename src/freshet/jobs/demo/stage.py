@@ -1,4 +1,4 @@
-"""What both demos share: their pipeline files, a folder for all they write, titles, and an end upon Ctrl-C."""
+"""What the demos share: their pipeline files, a folder for all they write, titles, and an end upon Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from types import FrameType
 from typing import Final
 
 from freshet.jobs.demo.paimon_reader import PAIMON_GROUP
-from freshet.pipeline.errors.error_kind import EXIT_DONE
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark.jars import ensure_jars
 
@@ -21,6 +20,9 @@ OUTPUT: Final = Path("demo-output")
 _MARK: Final = ".freshet-demo"
 """This file says that a folder is a demo's own, which the next run may empty."""
 
+EXIT_INTERRUPTED: Final = 130
+"""As shells have it for Ctrl-C: nothing was compared, so nothing is known to be equal."""
+
 
 def play(demo: Callable[[Path], int], output: Path | None, default: str) -> int:
     """Plays a demo in the folder `output`, or `default` below `OUTPUT`; returns its exit code."""
@@ -30,8 +32,8 @@ def play(demo: Callable[[Path], int], output: Path | None, default: str) -> int:
     try:
         return demo(folder)
     except KeyboardInterrupt:
-        print("\ninterrupted; nothing is left running")
-        return EXIT_DONE
+        print("\ninterrupted before the tables were compared; nothing is left running")
+        return EXIT_INTERRUPTED
 
 
 def headline(text: str) -> None:

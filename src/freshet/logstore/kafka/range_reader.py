@@ -8,8 +8,8 @@ A range is over when what was reached is at or beyond its end:
 | the end of the partition | what the broker says: a marker of a transaction, or a compacted tail, may be last |
 
 Nothing else ends it: where nothing comes for the time allowed, `LogUnavailableError`; where an offset is not in Kafka
-any more, or the partition ends before the range and stays so (`ENDED_S`), `LogTruncatedError`, or the reader goes on at
-the first that is there, and says how many it has passed over.
+any more, or the partition ends before the range or the offset and stays so (`ENDED_S`), `LogTruncatedError`, or the
+reader goes on at the first that is there, and says how many it has passed over.
 Memory: what the client holds ahead is bounded (`QUEUE_BYTES`, and what a fetch of 8 MiB unpacks to), and so is a batch
 (`BATCH_BYTES`, or one record). Measured, 646-byte records with lz4: 2.3 µs of processor time each, the threads of the
 client included.
@@ -43,6 +43,8 @@ _FIRST_RECORDS: Final = 1024
 ENDED_S: Final = 30.0
 """How long a partition that ends before the range may still grow. A new leader does not know at once which records all
 replicas have."""
+_AGAIN_S: Final = 0.5
+"""How long until an offset is asked for again that was not there."""
 _POLL_S: Final = 0.05
 _FETCH: Final[Mapping[str, Any]] = {
     "fetch.message.max.bytes": 8 << 20,
@@ -97,6 +99,9 @@ class RangeReader:
         self._last_error = LastError(settings)
         self._known: set[str] = set()
         """Topics that the client knows."""
+        self._stopped: dict[tuple[str, int], float] = {}
+        """Partitions that the client reads no more, as it was told that an offset is not there; when it is to ask
+        again."""
         own = {"error_cb": self._last_error.keep}
         self._consumer = made_client(Consumer, {**_FETCH, **settings, **_NOT_OURS, **own})
 
@@ -147,7 +152,9 @@ class RangeReader:
         """Reads the ranges in `now`, by their partitions, to their ends."""
         heard_s = time.monotonic()
         only = next(iter(now)) if len(now) == 1 else None
+        self._stopped.clear()
         while now:
+            self._ask_again(wanted, now)
             missing = sum(wanted[index][0].end - wanted[index][1].reached for index in now.values())
             # It returns when so many are there, or after the time: what cannot come is not waited for.
             with without_gc():  # thousands of messages, which refer to nothing: 0.3 µs each to look at them
@@ -216,7 +223,7 @@ class RangeReader:
             progress.ended_at = offset
             progress.reached = max(progress.reached, offset)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._pass_over(wanted, progress)
+            self._not_there(wanted, progress)
         elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and (error.fatal() or not error.retriable()):
             raise KafkaException(error)  # of the group, which nothing is asked of, a user may know nothing
 
@@ -230,6 +237,7 @@ class RangeReader:
         each, progress = wanted[now[place]]
         if progress.reached >= each.end:
             del now[place]
+            self._stopped.pop(place, None)
             if now:
                 self._consumer.incremental_unassign([KafkaPartition(*place)])
 
@@ -240,21 +248,40 @@ class RangeReader:
             if error is not None and not message.topic():
                 self._take_event(error, -1, OffsetRange("", 0, 0, 0), RangeProgress(0))
 
+    def _not_there(self, wanted: OffsetRange, progress: RangeProgress) -> None:
+        """The client was told that an offset is not there. It may be on its way where it lies behind the end of the
+        partition: a leader that has just changed does not know at once how far that goes."""
+        low, high = self._watermarks(wanted)
+        if progress.reached < low:
+            self._pass_over(wanted, progress, low, high)
+            return
+        if progress.reached >= high:
+            progress.ended_at = progress.reached
+        self._stopped[wanted.topic, wanted.partition] = time.monotonic() + _AGAIN_S
+
+    def _ask_again(
+        self, wanted: Sequence[tuple[OffsetRange, RangeProgress]], now: Mapping[tuple[str, int], int]
+    ) -> None:
+        """Has the client go on with partitions that have waited."""
+        for place in [place for place, due_s in self._stopped.items() if due_s <= time.monotonic()]:
+            del self._stopped[place]
+            each, progress = wanted[now[place]]
+            self._go_on(each, progress.reached)
+
     def _pass_over_the_rest(self, wanted: OffsetRange, progress: RangeProgress) -> None:
         """The partition has ended before the range for a while."""
-        _, high = self._watermarks(wanted)
+        low, high = self._watermarks(wanted)
         progress.ended_at = None
-        if high < wanted.end:
-            self._pass_over(wanted, progress)
+        if high <= progress.reached:
+            self._pass_over(wanted, progress, low, high)
 
     def _watermarks(self, wanted: OffsetRange) -> tuple[int, int]:
         partition = KafkaPartition(wanted.topic, wanted.partition)
         low, high = self._consumer.get_watermark_offsets(partition, timeout=self._timeout_s)
         return low, high
 
-    def _pass_over(self, wanted: OffsetRange, progress: RangeProgress) -> None:
-        """The offset that was asked for is not there."""
-        low, high = self._watermarks(wanted)
+    def _pass_over(self, wanted: OffsetRange, progress: RangeProgress, low: int, high: int) -> None:
+        """The offset that was asked for is not there, and will not come."""
         if not self._takes_losses:
             raise LogTruncatedError(
                 f"{wanted}: offset {progress.reached} is not in Kafka, which has {low} to {high}: records were "
@@ -265,9 +292,11 @@ class RangeReader:
         progress.passed_over += following - progress.reached
         progress.reached = following
         if following < wanted.end:
-            partition = KafkaPartition(wanted.topic, wanted.partition)
-            self._consumer.incremental_unassign([partition])
-            self._consumer.incremental_assign([KafkaPartition(wanted.topic, wanted.partition, following)])
+            self._go_on(wanted, following)
+
+    def _go_on(self, wanted: OffsetRange, offset: int) -> None:
+        self._consumer.incremental_unassign([KafkaPartition(wanted.topic, wanted.partition)])
+        self._consumer.incremental_assign([KafkaPartition(wanted.topic, wanted.partition, offset)])
 
 
 def _by_partition(messages: list[Message], only: tuple[str, int] | None) -> dict[tuple[str, int], list[Message]]:

@@ -46,12 +46,15 @@ class BatchCheck:
         last: CommitTrace | None,
         ranges: Ranges | None,
         tables: Sequence[TableCommit],
+        emptied: Sequence[str] = (),
     ) -> str | None:
         """Raises where the batch must not be committed; gives what the history is to carry. `tables` are those that
-        the tasks wrote, `last` is the last commit of the query."""
+        the tasks wrote, `last` is the last commit of the query, `emptied` says which tables truncates of the batch
+        have emptied already."""
         if ranges is not None:
             refuse_unread(result, ranges, pipeline=self._commit_user, micro_batch_id=micro_batch_id)
-        self._refuse_unaccounted(result, micro_batch_id)
+        but = f" but this: {'; '.join(emptied)}" if emptied else ""
+        self._refuse_unaccounted(result, micro_batch_id, but)
         try:
             first = after_batch(self._first_tables(last), result.tables)
         except StoppedByRecordError:
@@ -61,9 +64,9 @@ class BatchCheck:
             self.discard(result, tables)
             raise PipelineFailedError(
                 f"{result.dead_count} of the {result.read_count} records of the batch are dead letters, more than "
-                f"{limit_text(self._max_dead_letters)} allows; nothing was committed, the dead letters neither. "
-                f"The first are:\n{sample_text(result.first_dead)}\nLook whether format and schema of the source are "
-                "right; to go on all the same, raise the limit",
+                f"{limit_text(self._max_dead_letters)} allows; nothing was committed"
+                f"{but or ', the dead letters neither'}. The first are:\n{sample_text(result.first_dead)}\n"
+                "Look whether format and schema of the source are right; to go on all the same, raise the limit",
                 pipeline=self._commit_user,
                 micro_batch_id=micro_batch_id,
                 kind=ErrorKind.INVALID_REQUEST,
@@ -77,15 +80,15 @@ class BatchCheck:
         if self._dead_letters is not None:
             self._dead_letters.discard(result.dead_letter_messages)
 
-    def _refuse_unaccounted(self, result: TaskResult, micro_batch_id: int) -> None:
+    def _refuse_unaccounted(self, result: TaskResult, micro_batch_id: int, but: str) -> None:
         broken = result.read.broken_partitions()
         if broken or result.read_count != result.record_count:
             where = f"; rows of Spark partitions {broken} are missing or there twice" if broken else ""
             raise PipelineFailedError(
                 f"{result.read_count} records entered, but the tasks report {result.applied} applied, "
-                f"{result.dead_count} dead-lettered and {result.skipped_count} skipped{where}; nothing was committed. "
-                "Either the source gave other rows when Spark computed a part of the batch again, or this is a bug of "
-                "Freshet: please report it with the log of the run",
+                f"{result.dead_count} dead-lettered and {result.skipped_count} skipped{where}; nothing was "
+                f"committed{but}. Either the source gave other rows when Spark computed a part of the batch again, or "
+                "this is a bug of Freshet: please report it with the log of the run",
                 pipeline=self._commit_user,
                 micro_batch_id=micro_batch_id,
             )

@@ -32,7 +32,7 @@ from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.missing_batches import refuse_missing_batches
 from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.storage.exceptions import StorageError
-from freshet.storage.table_engine import CommitCheck
+from freshet.storage.table_engine import CommitCheck, CommitTrace
 
 
 @dataclass(slots=True)
@@ -44,6 +44,8 @@ class _Batch:
     query: ActiveQuery
     starts: Offsets
     ranges: Ranges | None
+    last: CommitTrace | None
+    """The last commit to the ledger."""
     clock: LapClock
     look: Look | None = None
     """Some of the records, which the first round looks at instead of all."""
@@ -86,11 +88,11 @@ class ManyRounds:
         refuse_missing_batches(last, number, table=ledger.table.name, pipeline=self.commit_user)
         starts = batch_starts(query, number)
         self.many.begin(number, held, starts)
-        batch = _Batch(frame, identity, query, starts, self.job.ranges(query), clock)
+        batch = _Batch(frame, identity, query, starts, self.job.ranges(query), held.last, clock)
         if batch.ranges is not None and len(self.many.round(number, starts)) == 1:
             batch.look = self.job.first_look(batch.ranges)
         done = self._fitting_round(batch)
-        self.check.check(done.result, number, held.last, batch.ranges, done.tables)
+        self._judge(batch, done)
         return self._commit(batch, done)
 
     def _fitting_round(self, batch: _Batch) -> _Round:
@@ -132,6 +134,8 @@ class ManyRounds:
         result, found = done.result, last_truncates(done.result.truncated)
         if batch.look is None and not result.seen and found == batch.truncates:
             return True
+        if batch.look is None and not result.seen:
+            self._judge(batch, done)
         self.check.discard(result, done.tables)
         if batch.look is not None or result.seen:
             self.many.follow(result.seen, batch.number, batch.starts)
@@ -146,6 +150,11 @@ class ManyRounds:
             self._set_apart(batch, error)
         batch.clock.lap("truncate")
         return False
+
+    def _judge(self, batch: _Batch, done: _Round) -> None:
+        """Raises where the batch must not be committed: before its truncates are, and once more before its rows are."""
+        emptied = truncate_texts(batch.truncates, done.tables)
+        self.check.check(done.result, batch.number, batch.last, batch.ranges, done.tables, emptied)
 
     def _truncate(self, batch: _Batch, found: Truncates, tables: Sequence[TableCommit]) -> None:
         """Empties the tables whose sources were truncated (`truncates`)."""

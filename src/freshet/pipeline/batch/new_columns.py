@@ -55,5 +55,8 @@ def add_columns(commit: TableCommit, seen: Iterable[SeenSchema]) -> NewColumnsEr
             if table.engine.latest_schema_id() == table.schema.id:
                 raise
             continue  # another program has changed the table meanwhile
-        names = ", ".join(f"{name} {text}" for name, text in whole.columns.items())
-        return NewColumnsError(f"table {table.name} follows its source: new {names} ({whole.where})")
+        if added:
+            names = ", ".join(f"{name} {text}" for name, text in added.items())
+            return NewColumnsError(f"table {table.name} follows its source: new {names} ({whole.where})")
+        names = ", ".join(f"{name} {table.schema.by_name[name].type}" for name in whole.columns)
+        return NewColumnsError(f"table {table.name} has {names} by now, which another program added ({whole.where})")

@@ -58,6 +58,8 @@ class QueryJob:
         self._is_of_many = is_of_many
         self._follows_polls = follows_polls
         self._planned_tasks: int | None = None
+        self._ran: int | None = None
+        """The batch whose plan of the query has run."""
         self.arrow = ArrowBatches()
         """What bounds the Arrow batches of the query."""
 
@@ -69,6 +71,7 @@ class QueryJob:
     def with_tasks(self, frame: DataFrame) -> DataFrame:
         """A streaming frame followed by the work of its tasks, which each `run` collects."""
         rows, self._planned_tasks = self._job.tasks(frame)
+        self._ran = None
         return rows
 
     def ranges(self, query: ActiveQuery | None) -> Ranges | None:
@@ -94,7 +97,7 @@ class QueryJob:
         """The result of all tasks, and how many there are at most. What is set for the batch that comes next follows
         the records of this one. Raises `TableFailedError` where the work on a table failed for good."""
         collected, task_count = run_whole_job(
-            lambda: self._collect(frame, pins, query, ranges, look),
+            lambda: self._collect(frame, micro_batch_id, pins, query, ranges, look),
             table=self._table_name,
             micro_batch_id=micro_batch_id,
         )
@@ -105,6 +108,7 @@ class QueryJob:
     def _collect(
         self,
         frame: DataFrame,
+        micro_batch_id: int,
         pins: Mapping[int, BatchPin],
         query: ActiveQuery | None,
         ranges: Ranges | None,
@@ -120,7 +124,9 @@ class QueryJob:
             if query is None:
                 raise InvalidRequestError("a frame of with_tasks runs in a streaming query; this batch belongs to none")
             hand_over(pins, frame.sparkSession.sparkContext)
-            return query.collect_binary(), self._planned_tasks
+            # What its stages gave at the first time, assigners of dynamic buckets too, is of other pins.
+            anew, self._ran = self._ran == micro_batch_id, micro_batch_id
+            return query.collect_binary(anew=anew), self._planned_tasks
         with self.arrow.in_force(frame.sparkSession):
             rows, task_count = self._job.tasks(frame, pins)
             return [row[0] for row in rows.collect()], task_count

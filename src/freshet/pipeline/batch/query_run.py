@@ -202,7 +202,8 @@ class QueryRun:
         query = None if run is None else run.query
         ranges = self._job.ranges(query)
         written = self._run_job(frame, batch, query, ranges, limits, checks, clock)  # 2
-        carried = self._check.check(written.result, micro_batch_id, last, ranges, self._tables)  # 3
+        emptied = truncate_texts(written.truncates, self._tables)
+        carried = self._check.check(written.result, micro_batch_id, last, ranges, self._tables, emptied)  # 3
         return self._commit(batch, written, carried, clock)
 
     def _refuse_out_of_place(self, run: _ActiveRun | None, micro_batch_id: int, last: CommitTrace | None) -> None:
@@ -241,6 +242,7 @@ class QueryRun:
             found = last_truncates(result.truncated)
             if found == truncates:
                 return _Written(result, task_count, checks, truncates)
+            self._check.check(result, number, newest_commit(each.last for each in checks), ranges, self._tables)
             self._check.discard(result, self._tables)
             refuse_unordered(found, (None if query is None else query.offsets(number)) or (), is_alone=True)
             for index in found:

@@ -66,7 +66,8 @@ def alter(
 
     Options that change something may be given several times. The changes are applied in the order of the list below,
     all of them or none. Streams that write the table go on; a column that was added is NULL in their rows until their
-    pipeline file names it under `table.columns`, and under `select` of the source if it has one.
+    pipeline file names it under `table.columns`, and under `select` of the source if it has one. With
+    `on_unknown_field: add` they fill it as soon as records have a field of its name.
     """
     changes: list[SchemaChange] = [
         *(RenameColumn(*_pair(text, "--rename", "OLD=NEW")) for text in rename or ()),
@@ -89,7 +90,10 @@ def alter(
         say(f"{table} has schema {changed.schema.id} now")
         for each in changes:
             if isinstance(each, AddColumn):
-                complain(f"{each.name} is NULL in the rows of pipelines whose file does not name it. {_remedy(each)}")
+                complain(
+                    f"{each.name} is NULL in the rows of pipelines whose file does not name it, unless it says "
+                    f"on_unknown_field: add. {_remedy(each)}"
+                )
 
 
 def _remedy(added: AddColumn) -> str:

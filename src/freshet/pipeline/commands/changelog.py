@@ -50,7 +50,11 @@ def changelog(
     output: RowFormat = "table",
     catalog_option: CatalogOption = None,
 ) -> None:
-    """Print what commits changed: rows with their kind (+I -U +U -D) and the snapshot that brought them."""
+    """Print what commits changed: rows with their kind (+I -U +U -D) and the snapshot that brought them.
+
+    They have the columns that the table has at the start, also with --follow: for columns that are added later, call it
+    again.
+    """
     check_output(output)
     if not follow and (max_wait_s is not None or consumer_id is not None):
         raise InvalidRequestError("--max-wait and --consumer go with --follow")

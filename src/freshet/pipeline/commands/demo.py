@@ -34,7 +34,8 @@ def demo(
     """Play a demo on a real Kafka broker, and compare its tables with what Apache Paimon reads; takes some minutes.
 
     Broker, Debezium and Paimon run in JVMs of their own, from pinned jars that are fetched once; PostgreSQL must be
-    installed. KAFKA_BOOTSTRAP_SERVERS names another broker to use. Exit code 1 says that something was different.
+    installed. KAFKA_BOOTSTRAP_SERVERS names another broker to use. Exit code 1 says that something was different, 130
+    that Ctrl-C came before all was compared.
     """
     if variant and which != "join":
         raise InvalidRequestError("--variant belongs to `freshet demo join`")

@@ -39,7 +39,10 @@ def tail(
     output: TailFormat = "csv",
     catalog_option: CatalogOption = None,
 ) -> None:
-    """Follow the log of a table: rows with their kind (+I -U +U -D), until Ctrl-C."""
+    """Follow the log of a table: rows with their kind (+I -U +U -D), until Ctrl-C.
+
+    They have the columns that the table had at the start: for columns that are added later, call it again.
+    """
     check_output(output)
     opened = open_table(warehouse, table, catalog_option)
     if option:

@@ -5,6 +5,7 @@
 | input | json, avro, debezium-unwrapped | rows as they were written: no -U, an update looks like another insert or +U |
 | input | debezium-json, debezium-avro, canal-json, maxwell-json, row-kind | what the records say |
 | lookup, full-compaction | any, with write-only | nothing until another process compacts |
+| lookup, full-compaction | any, with `on_truncate: apply` | no deletion of the rows that a truncate takes away |
 
 `storage.options.risky` knows what a table's options lead to by themselves.
 """
@@ -13,15 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.config.model import OptionTexts, PipelineConfig
+from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.options import former_values, risky_options, unheeded_options
 
 _WITHOUT_BEFORE = ("json", "avro", "debezium-unwrapped")
+_WITHOUT_OVERWRITES = ("lookup", "full-compaction")
 
 
 def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) -> Iterator[str]:
     """Warnings for the start of a run; `is_compacted` where the table is known to be compacted by another process."""
+    yield from _truncate_warnings(config)
     table = config.table
     try:
         options = table.written_options
@@ -61,3 +65,19 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
             "do not carry the row before a change: readers of the changelog get no -U, and count every update of a key "
             "as another row; use debezium-json, or changelog-producer=lookup, which finds the rows before"
         )
+
+
+def _truncate_warnings(config: PipelineConfig) -> Iterator[str]:
+    """Of tables whose options refuse `streaming-read-overwrite`, with which readers see a truncate."""
+    if all(source.on_truncate != "apply" for source in config.sources):
+        return
+    tables = [config.table.options]
+    if isinstance(config, SyncPipelineConfig):
+        tables = [OptionTexts({**config.sync.options, **rule.options}) for rule in config.sync.tables]
+    for producer in _WITHOUT_OVERWRITES:
+        if any(options.get("changelog-producer", "").lower() == producer for options in tables):
+            yield (
+                f"on_truncate: apply with changelog-producer={producer}: readers of the changelog keep the rows that a "
+                "truncate takes away, since emptying the table emits no changes; let them read the table anew after a "
+                "truncate, or use changelog-producer=input with streaming-read-overwrite=true"
+            )

@@ -146,9 +146,9 @@ def second_run(text: str) -> str | None:
     if _TWO_RUNS.search(text) is None:
         return None
     return (
-        "another run of this pipeline is using its checkpoint: this one was started later, or both at once, and stops; "
-        "no row is lost or written twice. Look whether one is still running before you start it again; two pipelines "
-        "need a checkpoint each"
+        "another run of this pipeline is using its checkpoint, and was ahead of this one with a batch: this one stops, "
+        "whichever was started first; no row is lost or written twice. Look whether the other one still runs before "
+        "you start this one again; two pipelines need a checkpoint each"
     )
 
 

@@ -79,12 +79,15 @@ class ActiveQuery:
         """The folder of the checkpoint, as a URI."""
         return str(self._query.resolvedCheckpointRoot())
 
-    def collect_binary(self) -> list[bytes]:
+    def collect_binary(self, *, anew: bool = False) -> list[bytes]:
         """Runs the batch by the plan that Spark has made for it, and gives the only column of its rows.
 
         `collect` of the frame of a batch would analyse, optimise and plan all of it again: 50 ms more of a small batch.
+        A plan that has run keeps the output of its shuffles, and a job of the same plan begins behind them; with `anew`
+        all is computed once more.
         """
-        return _binary(self._query.lastExecution().executedPlan())
+        plan = self._query.lastExecution().executedPlan()
+        return _binary(plan.clone() if anew else plan)
 
 
 def collected_binary(frame: DataFrame) -> list[bytes]:
