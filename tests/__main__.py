@@ -1,8 +1,9 @@
-"""All tests in three processes side by side: `python -m tests [arguments of pytest]`.
+"""All tests in processes of their own, three side by side: `python -m tests [arguments of pytest]`.
 
 Most suites keep one core busy, and those that wait for a broker or a child process none. Tests that need nothing run in
-one process, those with Apache Paimon in another, and those with Spark or Kafka in the third; each of these is started
-once. What the first prints is seen at once, what the others printed follows when all are done.
+one process, those with Apache Paimon in another, and those with Spark or Kafka in two more, of which one begins when
+the first of the others has ended. What the first prints is seen at once, what the others printed follows when all are
+done.
 
 Their files lie in memory where there is room: tests write some ten thousand small tables, each file synced. Those of
 tests that failed are kept until the next run.
@@ -30,6 +31,8 @@ NOTHING_COLLECTED = 5
 MEMORY = Path("/dev/shm")
 MEMORY_MIN_BYTES = 8 * 1024**3
 FOLDER_PREFIX = "freshet-tests-"
+PROCESSES = 3
+"""Side by side: two keep two cores busy, one of three waits most of the time."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,13 @@ class Part:
     module: str = "pytest"
 
 
+_BROKERS = ("spark", "kafka")
+_ABRUPT = "tests.kit.abrupt_end"
 PARTS = (
     Part("without Spark, Kafka and Paimon", "not (spark or kafka or judge)"),
     Part("with Paimon", "judge and not (spark or kafka)", ("judge",)),
-    Part("with Spark or Kafka", "spark or kafka", ("spark", "kafka"), "tests.kit.abrupt_end"),
+    Part("of pipelines as users run them", "(spark or kafka) and integration", _BROKERS, _ABRUPT),
+    Part("with Spark or Kafka", "(spark or kafka) and not integration", _BROKERS, _ABRUPT),
 )
 
 
@@ -108,10 +114,13 @@ def main(arguments: Sequence[str]) -> int:
     folder = temporary_folder(os.environ)
     with contextlib.ExitStack() as files:
         outputs = [None, *(files.enter_context(tempfile.TemporaryFile()) for _ in PARTS[1:])]
-        running = [run(part, arguments, output, folder) for part, output in zip(PARTS, outputs, strict=True)]
+        running: list[subprocess.Popen[bytes]] = []
         seconds: dict[int, float] = {}
         try:
-            while len(seconds) < len(running):
+            while len(seconds) < len(PARTS):
+                if len(running) < len(PARTS) and len(running) - len(seconds) < PROCESSES:
+                    running.append(run(PARTS[len(running)], arguments, outputs[len(running)], folder))
+                    continue
                 for number, child in enumerate(running):
                     if number not in seconds and child.poll() is not None:
                         seconds[number] = time.monotonic() - started
@@ -124,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
             if output is not None:
                 output.seek(0)
                 sys.stdout.buffer.writelines(output)
-    for number, (part, child) in enumerate(zip(PARTS, running, strict=True)):
+    for number, (part, child) in enumerate(zip(PARTS, running, strict=False)):
         spent = f" after {seconds[number]:.0f} s" if number in seconds else ""
         print(f"tests {part.name}: exit code {child.returncode}{spent}")
     code = exit_code([child.returncode for child in running])

@@ -24,6 +24,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 os.environ.update(VARIABLES)
 
+INTEGRATION = Path(__file__).parent / "integration"
 MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_broker": "kafka"}
 """The marker of tests with a fixture: it says in which process they run."""
 
@@ -38,6 +39,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if INTEGRATION in item.path.parents:
+            item.add_marker("integration")
         for fixture, marker in MARKERS.items():
             if fixture in getattr(item, "fixturenames", ()) and item.get_closest_marker(marker) is None:
                 raise pytest.UsageError(f"{item.nodeid} has the fixture {fixture}: give it the marker {marker}")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import __main__
-from tests.__main__ import FOLDER_PREFIX, PARTS, command, environment, exit_code, temporary_folder
+from tests.__main__ import FOLDER_PREFIX, NOTHING_COLLECTED, PARTS, command, environment, exit_code, temporary_folder
 from tests.kit.hypothesis_profile import ALL_EXAMPLES, examples
 from tests.kit.marked_files import names_any
 
@@ -49,10 +49,11 @@ def test_each_test_runs_in_one_part(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
             capture_output=True,
             text=True,
-            check=True,
+            check=False,
         )
+        assert listed.returncode in (0, NOTHING_COLLECTED), listed.stdout
         found.append([line.split("::test_")[1] for line in listed.stdout.splitlines() if "::" in line])
-    assert found == [["slow"], ["judge"], ["slow_spark", "two"]]
+    assert found == [["slow"], ["judge"], [], ["slow_spark", "two"]]
 
 
 @pytest.mark.parametrize("asked", [[], ["-m", "slow"], ["-m", "slow", "-m", "not slow", "-k", "x", "tests/storage"]])
@@ -78,7 +79,7 @@ def test_files_without_the_markers_of_a_part_are_not_read(tmp_path: Path) -> Non
     found = {
         part.name: [path.name for path in sorted(tmp_path.iterdir()) if names_any(path, part.words)] for part in PARTS
     }
-    assert found == {PARTS[0].name: [], PARTS[1].name: [], PARTS[2].name: ["test_spark.py"]}
+    assert [found[part.name] for part in PARTS] == [[], [], ["test_spark.py"], ["test_spark.py"]]
     assert PARTS[0].words == (), "all files"
 
 

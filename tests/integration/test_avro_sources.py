@@ -22,6 +22,7 @@ from tests.pipeline.avro_records import AvroTopic, avro_change, connect, decimal
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
+IMPATIENT = Path(__file__).with_name("impatient")
 PIPELINE = """
 name: avro
 sources:
@@ -72,9 +73,12 @@ class Stream:
             producer.produce(self.topic, value)
         assert producer.flush(300) == 0
 
-    def freshet(self, command: str, *arguments: str, code: int = 0) -> str:
+    def freshet(self, command: str, *arguments: str, code: int = 0, is_impatient: bool = False) -> str:
+        """What the command says; one that `is_impatient` waits for a registry that is away for three seconds."""
         called = [sys.executable, "-m", "freshet.pipeline.commands.command_line", command, str(self._file), *arguments]
         environment = {**os.environ, "REGISTRY_USER": USER}
+        if is_impatient:
+            environment["PYTHONPATH"] = os.pathsep.join([str(IMPATIENT), *filter(None, [os.environ.get("PYTHONPATH")])])
         ran = subprocess.run(called, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
         assert ran.returncode == code, ran.stdout + ran.stderr
         return ran.stdout + ran.stderr
@@ -119,7 +123,8 @@ def test_rows_while_the_registry_is_away(tmp_path: Path, kafka_broker: ForeignBr
         registry.failure = 503
         said = stream.freshet("check", "--no-spark", code=2)
         assert f"no schema registry answers at {registry.url}" in said and "schema_registry.url" in said, said
-        said = stream.freshet("run", "--restart", "0", code=75)
+        said = stream.freshet("run", "--restart", "0", code=75, is_impatient=True)
+        assert "did not give it within 3 s" in said, said
         assert f"id {topic.schema_id}," in said and stream.topic in said and registry.url in said, said
         assert "sesame" not in said
         registry.failure = None

@@ -12,25 +12,28 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 
+from freshet.jobs.demo.postgres_server import find_programs
+from freshet.pipeline.exceptions import InvalidRequestError
 from tests.kit.components import missing
 from tests.kit.s3_server import free_port
 
 PASSWORD = "pg-open-sesame"
 USER = "freshet"
+PROGRAMS = ("initdb", "postgres")
 REMEDY = "sudo apt-get install postgresql (any version from 12 on), or put initdb and postgres on the PATH"
 
 
 class PostgresServer:
     """One cluster. Its user needs a password."""
 
-    def __init__(self, programs: Path, folder: Path, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, programs: Mapping[str, Path], folder: Path, arguments: Sequence[str] = ()) -> None:
         self._programs = programs
         self._arguments = arguments
         self._folder = folder
@@ -71,7 +74,7 @@ class PostgresServer:
         with (self._folder / "log").open("ab") as log:
             command = [
                 *_as_postgres(),
-                self._programs / "postgres",
+                self._programs["postgres"],
                 "-D",
                 self._folder / "data",
                 *self._arguments,
@@ -101,7 +104,7 @@ class PostgresServer:
             self._folder.chmod(0o755)
             (self._folder / "data").mkdir()
             shutil.chown(self._folder / "data", "postgres")
-        done = subprocess.run([*_as_postgres(), self._programs / program, *arguments], capture_output=True, check=False)
+        done = subprocess.run([*_as_postgres(), self._programs[program], *arguments], capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()
 
 
@@ -121,14 +124,11 @@ def postgres_server(*arguments: str) -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _programs() -> Path:
-    on_path = shutil.which("initdb")
-    found = [Path(on_path).parent] if on_path and shutil.which("postgres") else []
-    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    usable = [folder for folder in found if (folder / "initdb").exists() and (folder / "postgres").exists()]
-    if not usable:
+def _programs() -> dict[str, Path]:
+    try:
+        return find_programs(PROGRAMS)
+    except InvalidRequestError:
         missing("PostgreSQL", REMEDY)
-    return usable[0]
 
 
 def _as_postgres() -> list[str]:

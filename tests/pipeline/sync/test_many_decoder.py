@@ -17,16 +17,18 @@ from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.repeating_errors import error_of
 from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.pipeline.sync.many_plan import HELD, NOTHING, ManyPlan
-from freshet.pipeline.sync.table_decoding import TableDecoding
-from tests.pipeline.records import Record, change, flat_with_schema, with_schema
+from freshet.pipeline.sync.renames import RenamedField, Renames, Step
+from freshet.pipeline.sync.table_decoding import TableDecoding, plan_table
+from tests.pipeline.records import Record, change, flat_with_schema, shown, with_schema
 from tests.pipeline.records import run as run_alone
-from tests.pipeline.sync.kit import Result, many_plan, run, schema_of, source_table, sync_config
+from tests.pipeline.sync.kit import Result, many_plan, route_to, run, schema_of, source_table, sync_config
 
 COLUMNS = {"id": "BIGINT", "n": "INT"}
 ORDERS, USERS, ITEMS = (f"shop.public.{name}" for name in ("orders", "users", "items"))
 KNOWN = {ORDERS: schema_of(COLUMNS), USERS: schema_of({"id": "BIGINT", "name": "STRING"})}
 FIELDS: Mapping[str, dict[str, Any]] = {
     "id": {"type": "int64", "field": "id"},
+    "number": {"type": "int64", "field": "number"},
     "n": {"type": "int32", "field": "n", "optional": True},
     "big": {"type": "int64", "field": "n", "optional": True},
     "text": {"type": "string", "field": "n", "optional": True},
@@ -89,6 +91,24 @@ def test_only_one_table(config: Any) -> None:
     found = run(many_plan(config, KNOWN), [plain(ORDERS, {"id": 1, "n": 2}), plain(ORDERS, {"id": 1, "n": 2}, "d")])
     assert found.texts(1) == ["+I(1, 2)", "-D(1, 2)"]
     assert_counted(found, 2)
+
+
+@pytest.mark.parametrize("has_plain", [False, True])
+def test_records_from_before_a_rename_of_the_key_come_first(config: Any, has_plain: bool) -> None:
+    """Their message keys differ, so they lie in other Kafka partitions than those of the same rows from after it."""
+    schema = schema_of({"number": "BIGINT", "n": "INT"}, ("number",))
+    renames = Renames((Step((RenamedField("id", "number", None),), ("number", "n")),))
+    decoding = plan_table(config, route_to(config, ORDERS), schema, 1, frozenset(), renames)
+    plan = replace(many_plan(config, {ORDERS: schema}), tables={source_table(ORDERS): decoding})
+    records = [typed(ORDERS, {"number": 1, "n": 2}, "number", "n"), typed(ORDERS, {"id": 1, "n": 1}, "id", "n")]
+    if has_plain:
+        records.append(plain(ORDERS, {"number": 1, "n": 3}))  # without a schema: the newest
+    found = run(plan, records)
+    assert_counted(found, len(records))
+    rows = sorted(found.rows[1], key=lambda row: tuple(row[name] or 0 for name in ("_rank", "_offset")))
+    assert [(row["_rank"], shown([row])) for row in rows] == [
+        (0, "+I(1, 1)"), (1, "+I(1, 2)"), (1, "+I(1, 3)"),
+    ][: len(records)]  # fmt: skip
 
 
 def test_no_records_at_all(config: Any) -> None:

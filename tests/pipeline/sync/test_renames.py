@@ -123,6 +123,31 @@ def test_a_swap_goes_through_names_that_are_free() -> None:
     assert renames.columns_of(0) == {"a": "b", "b": "a"}
 
 
+def test_a_swap_that_is_sent_again_is_taken_once() -> None:
+    """As a connector does that was killed (SIGKILL) before it had kept how far it was."""
+    schema = table("a", "b")
+    statements = [
+        statement(1, {"a": "t"}, "t", "b")._replace(origin="0-1-9"),
+        statement(2, {"b": "a"}, "t", "a")._replace(origin="0-1-10"),
+        statement(3, {"t": "b"}, "b", "a")._replace(origin="0-1-11"),
+    ]
+    again = [each._replace(offset=each.offset + 3) for each in statements]
+    renames, texts = taken(NO_RENAMES, statements, schema, ())
+    assert not texts and [each.new_name for each in renames.changes(schema)][2:] == ["b", "a"]
+    assert not any(renames.is_news(each, ()) for each in again)
+    assert taken(NO_RENAMES, [*statements, *again], schema, ())[0].steps == renames.steps
+    assert taken(Renames.of(renames.to_text()), again, table("b", "a"), ())[0].steps == renames.steps
+    other = again[0]._replace(origin="0-1-12", columns=("id", "b", "t"))
+    assert renames.is_news(other, ()), "another statement with the same names"
+
+
+def test_a_ledger_from_before_statements_had_origins() -> None:
+    renames, _ = taken(NO_RENAMES, [statement(1, {"a": "b"}, "b")], table("a"), ())
+    document = json.loads(renames.to_text())
+    del document["origins"]
+    assert Renames.of(json.dumps(document)) == renames
+
+
 @pytest.mark.parametrize(
     ("columns", "own", "more", "cause"),
     [
@@ -174,6 +199,22 @@ def test_a_name_that_is_used_again() -> None:
     assert renames.is_news(back, ()) and not renames.is_news(back._replace(columns=("id", "c")), ())
     renames, _ = taken(renames, [back], schema, ())
     assert renames.version_of(("id", "a")) == 2 and renames.columns_of(2) == {}
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_ranks_count_the_renames_of_the_key(is_there: bool) -> None:
+    schema = table("a") if is_there else None
+    statements = [
+        FoundRenames("shop", 0, 1, (("a", "b"),), ("id", "b")),
+        FoundRenames("shop", 0, 2, (("id", "no"),), ("no", "b")),
+        FoundRenames("shop", 0, 3, (("b", "c"), ("no", "number")), ("number", "c")),
+    ]
+    renames, _ = taken(NO_RENAMES, statements, schema, ())
+    assert renames.ranks(["number"]) == (0, 0, 1, 2) and renames.ranks(["c"]) == (0, 1, 1, 2)
+    assert renames.ranks(()) == renames.ranks(["other"]) == (0, 0, 0, 0)
+    assert NO_RENAMES.ranks(["id"]) == (0,)
+    renames, _ = taken(renames, [FoundRenames("shop", 0, 4, (("number", "id"),), ("id", "c"))], schema, ())
+    assert renames.ranks(["id"]) == (0, 0, 0, 0, 0), "records named id may be the oldest, or the newest"
 
 
 def test_names_that_a_rule_means() -> None:

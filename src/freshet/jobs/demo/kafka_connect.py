@@ -1,10 +1,10 @@
-"""A real Kafka Connect with Debezium's connector for PostgreSQL: one process for one connector, without a cluster.
+"""A real Kafka Connect with a connector of Debezium's: one process for one connector, without a cluster.
 
     with KafkaConnect.start(folder, bootstrap_servers, connector) as connect:
         … connect.runs() …
 
-It runs from the pinned jars (`debezium`) and ends with its parent process, however that ends. Its offsets are in a file
-of `folder`, beside its log.
+It runs from a group of the pinned jars (by default `debezium`, with the connector for PostgreSQL) and ends with its
+parent process, however that ends. Its offsets are in a file of `folder`, beside its log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WORKER: Final = {
 class KafkaConnect:
     """One worker; `start` gives one that has been started; its connector runs some seconds later."""
 
-    def __init__(self, folder: Path, bootstrap_servers: str, connector: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, bootstrap_servers: str, connector: Mapping[str, str], jars: str) -> None:
         self._name = connector["name"]
         [self._port] = free_ports(1)
         self._log_file = folder / "connect.log"
@@ -57,15 +57,17 @@ class KafkaConnect:
         for file, settings in zip(self._files, (worker, connector), strict=True):
             file.touch(mode=0o600)  # the connector's have a password
             file.write_text(properties_text(settings))
-        class_path = ":".join(map(str, ensure_jars(DEBEZIUM_GROUP)))
+        class_path = ":".join(map(str, ensure_jars(jars)))
         self._command: list[str | Path] = [java_command(), *JVM_OPTIONS, "-cp", class_path, MAIN_CLASS, *self._files]
         self._child: subprocess.Popen[Any] | None = None
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, folder: Path, bootstrap_servers: str, connector: Mapping[str, str]) -> Iterator[Self]:
-        """Starts a worker with its files in `folder`, and finally stops it."""
-        connect = cls(folder, bootstrap_servers, connector)
+    def start(
+        cls, folder: Path, bootstrap_servers: str, connector: Mapping[str, str], jars: str = DEBEZIUM_GROUP
+    ) -> Iterator[Self]:
+        """Starts a worker with its files in `folder`, and finally stops it; `jars` is the group that it runs from."""
+        connect = cls(folder, bootstrap_servers, connector, jars)
         with connect._log_file.open("ab") as log:
             connect._child = start_child(connect._command, log=log)
         try:
@@ -90,6 +92,12 @@ class KafkaConnect:
     def has_logged(self, text: str) -> bool:
         """True when the log has a text."""
         return text in self._log_file.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL: what it has sent since it last kept its offsets is sent again by the next one."""
+        assert self._child is not None
+        self._child.kill()
+        self._child.wait()
 
     def _states(self) -> list[str]:
         """RUNNING, FAILED …: of the connector, then of its tasks; empty as long as nothing answers."""

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Self
@@ -148,14 +148,14 @@ class PostgresServer:
                 time.sleep(0.1)
 
 
-def find_programs() -> dict[str, Path]:
-    """Where `PROGRAMS` are: on the PATH, else the newest of Debian's folders, which are not on it.
+def find_programs(names: Sequence[str] = PROGRAMS) -> dict[str, Path]:
+    """Where these are: on the PATH, else the newest of Debian's folders, which are not on it.
 
     Raises `InvalidRequestError` naming those that are missing, and how to get them.
     """
     folders = sorted(DEBIAN_PROGRAMS.glob("*/bin"), key=_version, reverse=True)
     search = os.pathsep.join([os.environ.get("PATH", ""), *map(str, folders)])
-    found = {name: shutil.which(name, path=search) for name in PROGRAMS}
+    found = {name: shutil.which(name, path=search) for name in names}
     missing = [name for name, path in found.items() if path is None]
     if missing:
         raise InvalidRequestError(f"this demo needs PostgreSQL, and {', '.join(missing)} cannot be found; {REMEDY}")

@@ -2,7 +2,7 @@
 
 | source | order |
 |---|---|
-| Kafka | (source, 0, topic, Kafka partition, offset, position within the record) |
+| Kafka | (source, renames of key columns before it, topic, Kafka partition, offset, position within the record) |
 | files | (source, modification time, path, NULL, row, position within the record) |
 | any other frame | (Spark partition, position in it), as one number |
 

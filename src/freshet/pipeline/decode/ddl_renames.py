@@ -50,10 +50,12 @@ class _Token:
 
 @dataclass(frozen=True, slots=True)
 class AlteredTable:
-    """A table that a statement alters: its name without that of the database, and (old, new) of its columns."""
+    """A table that a statement alters: its name without that of the database, (old, new) of its columns, and whether it
+    gets another name itself, perhaps in another database."""
 
     table: str
     renames: tuple[tuple[str, str], ...]
+    is_moved: bool = False
 
 
 def renames_of(ddl: str) -> tuple[AlteredTable, ...]:
@@ -130,8 +132,13 @@ def _altered(statement: list[_Token]) -> AlteredTable | None:
     if skip("WAIT"):
         at += 1
     skip("NOWAIT")
-    renames = (_rename(clause) for clause in _cut(statement[at:], ","))
-    return AlteredTable(table, tuple(each for each in renames if each is not None and each[0] != each[1]))
+    clauses = list(_cut(statement[at:], ","))
+    renames = (_rename(clause) for clause in clauses)
+    return AlteredTable(
+        table,
+        tuple(each for each in renames if each is not None and each[0] != each[1]),
+        is_moved=any(_renames_table(clause) for clause in clauses),
+    )
 
 
 def _rename(clause: Sequence[_Token]) -> tuple[str, str] | None:
@@ -147,6 +154,11 @@ def _rename(clause: Sequence[_Token]) -> tuple[str, str] | None:
                 case [old, new, kind, *_] if old.is_name and new.is_name and kind.is_name:
                     return old.text, new.text
     return None
+
+
+def _renames_table(clause: Sequence[_Token]) -> bool:
+    """Whether a clause is `RENAME [TO | AS | =] name`."""
+    return len(clause) > 1 and clause[0].says("RENAME") and not clause[1].says("COLUMN", "INDEX", "KEY")
 
 
 def _without_condition(tokens: Sequence[_Token]) -> Sequence[_Token]:

@@ -268,6 +268,8 @@ class BlockDecoder:
         self, block: RecordBlock, indexes: RowIndexes, findings: Findings
     ) -> dict[FactsKey, dict[int, Rows]]:
         found: dict[FactsKey, dict[int, Rows]] = {}
+        if not len(indexes):
+            return found
         for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
             reading: Any = self._tables.judged(self._careful.read(record), index, findings)
             if isinstance(reading, Change | Several):

@@ -7,7 +7,7 @@
 | partition | int32 | Kafka partition | NULL |
 | offset | int64 | offset | the block of the line in the upper bits; the decoder counts the lines in the lower ones |
 | timestamp | timestamp | of the record | modification time of the file |
-| rank | int64 | 0 | modification time, microseconds |
+| rank | int64 | 0; where names of key columns changed, how often before | modification time, microseconds |
 | headers | list of (key, value) | only where `select` reads `_headers` | the same |
 
 Names begin with `PREFIX`, which no payload field may.

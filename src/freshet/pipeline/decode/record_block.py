@@ -44,6 +44,9 @@ class RecordBlock(Protocol):
     def broken_texts(self, indexes: RowIndexes) -> RowIndexes:
         """Those of the indexes (of values that are not NULL) whose value is not UTF-8."""
 
+    def has_text(self, text: bytes) -> bool:
+        """Whether a value has this text in it."""
+
     def sizes(self) -> RecordSizes:
         """How large the records are."""
 
@@ -52,6 +55,9 @@ class RecordBlock(Protocol):
 
     def take(self, indexes: RowIndexes) -> RecordBlock:
         """The records at these indexes."""
+
+    def ranked(self, rank: int) -> RecordBlock:
+        """The records with this rank in the input order."""
 
 
 class ArrowBlock:
@@ -87,6 +93,11 @@ class ArrowBlock:
     def broken_texts(self, indexes: RowIndexes) -> RowIndexes:
         return _broken_texts(self.taken(raw_records.VALUE, indexes), indexes)
 
+    def has_text(self, text: bytes) -> bool:
+        values = self._batch.column(raw_records.VALUE).cast(pa.large_binary())
+        found: Any = pc.match_substring(values, text.decode())
+        return bool(pc.any(found).as_py())
+
     def sizes(self) -> RecordSizes:
         return _sizes(self._lengths(raw_records.KEY) + self._lengths(raw_records.VALUE))
 
@@ -95,6 +106,10 @@ class ArrowBlock:
 
     def take(self, indexes: RowIndexes) -> ArrowBlock:
         return ArrowBlock(self._batch.take(pa.array(indexes)))
+
+    def ranked(self, rank: int) -> ArrowBlock:
+        index = self._batch.schema.get_field_index(raw_records.RANK)
+        return ArrowBlock(self._batch.set_column(index, raw_records.RANK, _same(rank, self.num_rows)))
 
     def _lengths(self, name: str) -> Any:
         lengths: Any = pc.fill_null(pc.binary_length(self._batch.column(name)), 0)
@@ -113,12 +128,14 @@ class KafkaBlock:
         lengths: Any,
         offsets: Any,
         timestamps: Callable[[], Any],
+        rank: int = 0,
     ) -> None:
         """`places` are topics and Kafka partitions, `codes` (of NumPy) the place of each record, None where there is
         one; `lengths` of the values (0 for NULL) and `offsets` are arrays of NumPy, `timestamps` gives one of Arrow."""
         self._places, self._codes = places, codes
         self._keys, self._values, self._value_lengths = keys, values, lengths
         self._offsets, self._timestamps = offsets, timestamps
+        self._rank = rank
         self._columns: dict[str, Any] = {}
 
     @property
@@ -137,7 +154,7 @@ class KafkaBlock:
             case raw_records.KAFKA_PARTITION:
                 return self._placed([partition for _, partition in self._places], pa.int32(), indexes)
             case raw_records.RANK:
-                return pa.array(np.zeros(len(indexes), np.int64))
+                return _same(self._rank, len(indexes))
             case raw_records.OFFSET:
                 return pa.array(self._offsets[indexes])
             case raw_records.KEY:
@@ -168,6 +185,9 @@ class KafkaBlock:
         others = np.flatnonzero(~np.array(is_plain))
         return _broken_texts(pa.array(_chosen(values, others), pa.binary()), indexes[others])
 
+    def has_text(self, text: bytes) -> bool:
+        return any(text in value for value in self._values if value is not None)
+
     def sizes(self) -> RecordSizes:
         return _sizes(_lengths(self._keys) + self._value_lengths)
 
@@ -177,7 +197,7 @@ class KafkaBlock:
         rows, timestamps = slice(start, start + count), self._timestamps
         return KafkaBlock(
             self._places, None if self._codes is None else self._codes[rows], self._keys[rows], self._values[rows],
-            self._value_lengths[rows], self._offsets[rows], lambda: timestamps()[rows],
+            self._value_lengths[rows], self._offsets[rows], lambda: timestamps()[rows], self._rank,
         )  # fmt: skip
 
     def take(self, indexes: RowIndexes) -> KafkaBlock:
@@ -185,7 +205,13 @@ class KafkaBlock:
         return KafkaBlock(
             self._places, None if self._codes is None else self._codes[indexes], _chosen(self._keys, indexes),
             _chosen(self._values, indexes), self._value_lengths[indexes], self._offsets[indexes],
-            lambda: timestamps().take(pa.array(indexes)),
+            lambda: timestamps().take(pa.array(indexes)), self._rank,
+        )  # fmt: skip
+
+    def ranked(self, rank: int) -> KafkaBlock:
+        return KafkaBlock(
+            self._places, self._codes, self._keys, self._values, self._value_lengths, self._offsets, self._timestamps,
+            rank,
         )  # fmt: skip
 
     @staticmethod
@@ -226,6 +252,10 @@ def blocks_within(block: RecordBlock, records_max: int, bytes_max: int) -> Itera
         end = min(max(end, start + 1), start + records_max)
         yield block.slice(start, end - start)
         start = end
+
+
+def _same(rank: int, count: int) -> Any:
+    return pa.array(np.full(count, rank, np.int64))
 
 
 def _are_all(indexes: RowIndexes, count: int) -> bool:

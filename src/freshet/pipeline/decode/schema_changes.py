@@ -14,6 +14,7 @@ Source: Debezium's documentation of the schema change topics of its connectors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,16 +43,20 @@ class FoundRenames(NamedTuple):
     offset: int
     pairs: Pairs
     columns: tuple[str, ...]
+    origin: str = ""
+    """What tells the statement in the log of the database: a connector that dies sends statements again. Empty where
+    nothing does."""
 
     def to_document(self) -> list[Any]:
         """As JSON takes it."""
-        return [self.topic, self.partition, self.offset, [list(pair) for pair in self.pairs], list(self.columns)]
+        pairs = [list(pair) for pair in self.pairs]
+        return [self.topic, self.partition, self.offset, pairs, list(self.columns), self.origin]
 
     @classmethod
     def of(cls, document: Sequence[Any]) -> FoundRenames:
         """The inverse of `to_document`."""
-        topic, partition, offset, pairs, columns = document
-        return cls(topic, partition, offset, tuple((old, new) for old, new in pairs), tuple(columns))
+        topic, partition, offset, pairs, columns, origin = document
+        return cls(topic, partition, offset, tuple((old, new) for old, new in pairs), tuple(columns), origin)
 
 
 def schema_change_of(record: RawRecord, registry: RegistrySettings | None) -> dict[str, JsonValue] | None:
@@ -81,6 +86,7 @@ def renames_in(body: dict[str, JsonValue], place: tuple[str, int, int]) -> Itera
     if not isinstance(changes, list):
         return
     altered = renames_of(ddl) if "ALTER" in ddl.upper() else ()
+    origin = _origin(body.get("source"), place[0])
     for change in changes:
         if not isinstance(change, dict) or text_of(change.get("type")) not in ("ALTER", "CREATE"):
             continue
@@ -89,18 +95,37 @@ def renames_in(body: dict[str, JsonValue], place: tuple[str, int, int]) -> Itera
             continue
         previous = source_table_of(text_of(change.get("previousId")) or "")
         named = [each for each in altered if each.table.casefold() == table.table.casefold()]
-        is_same = previous in (None, table) and len(named) == 1  # a table that got another name is a new one
-        yield table, FoundRenames(*place, _confirmed(named[0].renames, columns) if is_same else (), columns)
+        # A table that got another name is a new one. MariaDB's records have no `previousId`: the text alone says so.
+        is_same = previous in (None, table) and len(named) == 1 and not named[0].is_moved
+        pairs = _confirmed(named[0].renames, columns) if is_same else ()
+        yield table, FoundRenames(*place, pairs, columns, origin)
 
 
 def source_table_of(table_id: str) -> SourceTable | None:
-    """The table of `"db"."table"` or `"db"."schema"."table"`."""
-    if len(table_id) < 2 or table_id[0] != '"' or table_id[-1] != '"':
-        return None
-    parts = table_id[1:-1].split('"."')
+    """The table of `"db"."table"` or `"db"."schema"."table"`. A name that has a quote in it stands there without any:
+    `"db".odd "table"`."""
+    parts: list[str] = []
+    rest = table_id
+    while quoted := re.match(r'"([^"]*)"(?:\.|$)', rest):
+        parts.append(quoted[1])
+        rest = rest[quoted.end() :]
+    if rest:
+        parts.append(rest)
     if len(parts) == 2:
         return SourceTable(parts[0], "", parts[1])
     return SourceTable(*parts) if len(parts) == 3 else None
+
+
+def _origin(source: JsonValue, topic: str) -> str:
+    """A GTID is the same on every server. Places in a log, and GTIDs too, may begin anew: so the time stands beside
+    them, and the topic, since two servers may count alike."""
+    if not isinstance(source, dict):
+        return ""
+    for names in (("gtid", "ts_ms"), ("file", "pos", "ts_ms"), ("scn", "ts_ms")):
+        parts = [text_of(source.get(name)) for name in names]
+        if all(parts):
+            return " ".join([topic, *map(str, parts)])
+    return ""
 
 
 def _columns(table: JsonValue) -> tuple[str, ...]:
@@ -115,13 +140,22 @@ def _columns(table: JsonValue) -> tuple[str, ...]:
 
 def _confirmed(renames: Pairs, columns: Sequence[str]) -> Pairs:
     """Those that the columns after the statement bear out, with the new names as they are spelled there. Names do not
-    differ by upper and lower case alone."""
+    differ by upper and lower case alone.
+
+    Where one takes a name that another gives away, all of them must be borne out: of two columns that swap their names
+    in one statement Debezium's connector for MariaDB loses one.
+    """
     spelled = {name.casefold(): name for name in columns}
-    news = {new.casefold() for _, new in renames}
-    return tuple(
-        (old, spelled[new.casefold()])
-        for old, new in renames
-        if new.casefold() in spelled
-        and (old.casefold() not in spelled or old.casefold() in news)
-        and old != spelled[new.casefold()]
-    )
+    left = list(renames)
+    while True:
+        news = {new.casefold() for _, new in left}
+        refused = {
+            name.casefold()
+            for old, new in left
+            if new.casefold() not in spelled or (old.casefold() in spelled and old.casefold() not in news)
+            for name in (old, new)
+        }
+        if not refused:
+            break
+        left = [pair for pair in left if not refused & {name.casefold() for name in pair}]
+    return tuple((old, spelled[new.casefold()]) for old, new in left if old != spelled[new.casefold()])

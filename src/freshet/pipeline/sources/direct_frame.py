@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from freshet.logstore.kafka.java_options import client_settings
 from freshet.logstore.kafka.polled_records import PolledRecords
-from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress, RangeReader
+from freshet.logstore.kafka.range_reader import BATCH_BYTES, OffsetRange, RangeProgress, RangeReader
 from freshet.pipeline.batch.direct_reads import Ranges, range_name
 from freshet.pipeline.batch.packed_rows import PACKED_SPARK_SCHEMA, Packing, PackRule
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
@@ -42,8 +42,9 @@ from freshet.storage.exceptions import NotFoundError
 RECORDS_MIN: Final = 20_000
 """Batches with fewer records are left to Spark, whose plan is made once: another one takes 0.1 s."""
 
-BATCH_RECORDS_MIN: Final = 8192
-"""Of the records of several ranges: a decoder has work for each batch, whatever its size."""
+BLOCK_RECORDS: Final = 65_536
+"""Of several ranges at once: a decoder has work for each table of a block, whatever its size. Measured, a hundred
+tables in blocks of 8192 records: 9.1 µs a record, 5.6 in these."""
 
 _LOOK_FETCH: Final = {"fetch.message.max.bytes": str(128 << 10), "queued.min.messages": "1"}
 
@@ -171,12 +172,14 @@ def read_range(client: DirectClient, wanted: OffsetRange, progress: RangeProgres
 def read_ranges(client: DirectClient, wanted: Sequence[tuple[OffsetRange, RangeProgress]]) -> Iterator[KafkaBlock]:
     """The records of some ranges, which are read at the same time, in blocks that are not small."""
     kept: list[KafkaBlock] = []
+    count = size = 0
     with _reading(client) as reader:
         for index, records in reader.read_several(wanted):
             kept.append(_block(wanted[index][0], records))
-            if sum(each.num_rows for each in kept) >= BATCH_RECORDS_MIN:
+            count, size = count + len(records), size + int(records.lengths.sum())
+            if count >= BLOCK_RECORDS or size >= BATCH_BYTES:
                 yield KafkaBlock.joined(kept)
-                kept = []
+                kept, count, size = [], 0, 0
     if kept:
         yield KafkaBlock.joined(kept)
 

@@ -24,13 +24,13 @@ from freshet._garbage import collect_now_and_then, without_gc
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.change import Dead, Skipped, Truncate, changes_of
 from freshet.pipeline.decode.debezium import SCHEMA_CHANGE
-from freshet.pipeline.decode.decoder import Counts, block_decoder, blocks_of
+from freshet.pipeline.decode.decoder import BLOCK_BYTES, Counts, block_decoder, blocks_of
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
 from freshet.pipeline.decode.outcomes import Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
-from freshet.pipeline.decode.record_block import RecordBlock, block_of
+from freshet.pipeline.decode.record_block import RecordBlock, block_of, blocks_within
 from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.sync.field_versions import VersionSorter
@@ -46,6 +46,8 @@ from freshet.storage.model.row_kind import RowKind
 NO_TABLE: Final = 0
 """The number of the ledger, under which what belongs to no table crosses."""
 
+BLOCK_RECORDS: Final = 65_536
+"""Sorted at once: of a hundred tables each has some hundreds of them."""
 _SAYS_NOTHING: Final = "the record says nothing of the columns of its table, which is not there yet"
 _NAMELESS: Final = "the record does not say which table it is of"
 
@@ -76,7 +78,7 @@ class ManyDecoder:
         for batch in batches:
             records = block_of(batch)
             stream.counts.sizes = stream.counts.sizes.joined(records.sizes())
-            for block in blocks_of(records, 1):
+            for block in blocks_within(records, BLOCK_RECORDS, BLOCK_BYTES):
                 collect_now_and_then()
                 try:
                     outcomes = list(self._decoded(block, stream, shared))
@@ -176,7 +178,8 @@ class ManyDecoder:
         known = shared.versions.setdefault((table, decoding.renames.to_text()), {})
         sorter = VersionSorter(decoding.renames, known, stream.news.described)
         for version, piece in sorter.parts(part, is_avro=decoding.plan.is_avro):
-            yield from self._of_version(piece, table, decoding.of_version(version), stream)
+            ranked = piece.ranked(decoding.ranks[version]) if decoding.ranks else piece
+            yield from self._of_version(ranked, table, decoding.of_version(version), stream)
 
     def _of_version(
         self, part: RecordBlock, table: SourceTable, decoding: TableDecoding, stream: _Stream

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import orjson
@@ -49,6 +49,8 @@ class Step:
 
     fields: tuple[RenamedField, ...]
     columns: tuple[str, ...]
+    origin: str = ""
+    """That of the statement, `FoundRenames.origin`."""
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -75,8 +77,10 @@ class Renames:
         if not text:
             return cls()
         document: dict[str, Any] = orjson.loads(text)
+        origins = document.get("origins", [""] * len(document["steps"]))
         steps = (
-            Step(tuple(RenamedField(*each) for each in fields), tuple(columns)) for fields, columns in document["steps"]
+            Step(tuple(RenamedField(*each) for each in fields), tuple(columns), origin)
+            for (fields, columns), origin in zip(document["steps"], origins, strict=True)
         )
         return cls(tuple(steps), document["read"])
 
@@ -85,11 +89,16 @@ class Renames:
         steps = [
             [[[each.old, each.new, each.column_id] for each in step.fields], list(step.columns)] for step in self.steps
         ]
-        return orjson.dumps({"steps": steps, "read": dict(self.read)}).decode()
+        origins = [step.origin for step in self.steps]
+        return orjson.dumps({"steps": steps, "read": dict(self.read), "origins": origins}).decode()
 
     def knows(self, found: FoundRenames) -> bool:
-        """Whether the statement at its place has been taken."""
-        return found.offset <= self.read.get(_place(found), -1)
+        """Whether the statement has been taken, from its place or from an earlier one.
+
+        A swap in three statements that was taken twice would give the columns their old names again.
+        """
+        is_sent_again = bool(found.origin) and any(step.origin == found.origin for step in self.steps)
+        return is_sent_again or found.offset <= self.read.get(_place(found), -1)
 
     def is_news(self, found: FoundRenames, before: Sequence[FoundRenames]) -> bool:
         """Whether a statement is to be taken, besides those found before it."""
@@ -130,6 +139,25 @@ class Renames:
             news = dict(step.pairs)
             now = {first: news.get(name, name) for first, name in now.items()}
         return {first: name for first, name in now.items() if first != name}
+
+    def ranks(self, keys: Collection[str]) -> tuple[int, ...]:
+        """By version: how many statements before it have renamed one of these columns, those of the key.
+
+        With the name of a key column the message key changes, and with that the Kafka partition of a row: which of two
+        records is the later one is then seen by this number, and not by their offsets. Zero throughout where a name of
+        the key came back: such names do not tell what is older.
+        """
+        names, later_names = set(keys), set[str]()
+        moves = []
+        for step in reversed(self.steps):
+            pairs = [(old, new) for old, new in step.pairs if new in names]
+            moves.append(bool(pairs))
+            news, olds = {new for _, new in pairs}, {old for old, _ in pairs}
+            later_names |= news
+            if olds & later_names:
+                return (0,) * (self.newest + 1)
+            names = (names - news) | olds
+        return (0, *accumulate(reversed(moves)))
 
     def described(self, described: DescribedTable) -> DescribedTable:
         """What a record says of its table, by the names of the columns."""
@@ -216,7 +244,7 @@ def taken(
         where = f"{each.topic} partition {each.partition} offset {each.offset}"
         fields, refused = _fields(each, ids, own_names, partition_keys)
         texts += [f"{old} is not renamed to {new} ({where}): {cause}" for (old, new), cause in refused.items()]
-        step = Step(fields, each.columns)
+        step = Step(fields, each.columns, each.origin)
         is_moved = any(one.column_id is not None for one in fields)
         is_known = any(step.pairs == last.pairs and step.columns == last.columns for last in known.steps[-1:])
         if not fields and _brings_back(known, each):

@@ -29,6 +29,7 @@ from freshet.pipeline.decode.fast.schemas_seen import SCHEMAS_MAX, schema_prefix
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.new_fields import SAMPLE, TYPED_SAMPLE, new_names, placed_records, records_with
 from freshet.pipeline.decode.outcomes import SeenSchema
+from freshet.pipeline.decode.record_block import RecordBlock
 from freshet.pipeline.decode.schema_changes import FoundRenames, renames_in, schema_change_of
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.sync.field_versions import WRAPPED
@@ -38,6 +39,8 @@ from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding
 
 _SAMPLE_OF_BLOCK: Final = 60
+_PAYLOAD: Final = b'"payload"'
+"""In every record that has a schema beside it."""
 
 KnownSchemas = dict[bytes, DescribedTable | None]
 """What is new in records, by their schema; None where nothing is."""
@@ -72,7 +75,7 @@ class StreamNews:
         known = self.seen.get(table)
         self.seen[table] = described if known is None else known.joined(described)
 
-    def describe(self, block: Any, table: SourceTable, indexes: RowIndexes, renames: Renames) -> None:
+    def describe(self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, renames: Renames) -> None:
         """A table that is not known yet. One whose records say nothing yet (deletions alone) is described as empty."""
         if self.looked_at[table] >= SAMPLE:
             return
@@ -87,22 +90,25 @@ class StreamNews:
             described = DescribedTable({}, (), False, raw_records.where(block, int(indexes[0])))
         self.note(table, described)
 
-    def look_at_schemas(self, part: Any, table: SourceTable, decoding: TableDecoding) -> None:
+    def look_at_schemas(self, part: RecordBlock, table: SourceTable, decoding: TableDecoding) -> None:
         """The schemas that records bring: each is looked at once per process and plan."""
         if self.plan.ledger.is_avro:
             self._look_at_ids(part, table, decoding)
             return
+        is_debezium = self.plan.ledger.format == "debezium-json"
+        if is_debezium and not part.has_text(_PAYLOAD):
+            return  # 1.6 µs a record of small parts to see it one by one
         # What is passed over changes `known` alone.
         known = self.schemas.setdefault((table, *decoding.identity), {})
         left = np.arange(part.num_rows)
-        if self.plan.ledger.format == "debezium-json":
+        if is_debezium:
             left = self._look_at_prefixes(part, table, decoding, known)
         for index, text in schema_texts(self.plan.ledger.format, part.column(raw_records.VALUE), left):
             self._look_at_one(part, index, table, decoding, known, text)
 
     def look_at_notes(
         self,
-        part: Any,
+        part: RecordBlock,
         table: SourceTable,
         decoding: TableDecoding,
         before: Mapping[str, int],
@@ -138,7 +144,7 @@ class StreamNews:
 
     def _look_at_prefixes(
         self,
-        part: Any,
+        part: RecordBlock,
         table: SourceTable,
         decoding: TableDecoding,
         known: KnownSchemas,
@@ -161,7 +167,7 @@ class StreamNews:
 
     def _look_at_one(
         self,
-        part: Any,
+        part: RecordBlock,
         index: int,
         table: SourceTable,
         decoding: TableDecoding,
@@ -175,7 +181,7 @@ class StreamNews:
         if news is not None:
             self.note(table, news)
 
-    def _look_at_ids(self, part: Any, table: SourceTable, decoding: TableDecoding) -> None:
+    def _look_at_ids(self, part: RecordBlock, table: SourceTable, decoding: TableDecoding) -> None:
         """The writer schemas of records in Avro, by the ids in front of them."""
         known = self.schemas.setdefault((table, *decoding.identity), {})
         heads = pc.binary_slice(part.column(raw_records.VALUE), 0, HEAD_BYTES).dictionary_encode()

@@ -49,6 +49,8 @@ class TableDecoding:
     renames: Renames = NO_RENAMES
     older: tuple[TableDecoding, ...] = ()
     """Those of records with older names, by the version of these."""
+    ranks: tuple[int, ...] = ()
+    """By version: of which rank in the input order its records are; empty where all are of the same."""
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -72,7 +74,8 @@ def plan_table(
     names = [renames.columns_of(version) for version in range(renames.newest)]
     newest = _planned(config, route, schema, index, passed_over, {})
     older = tuple(_planned(config, route, schema, index, passed_over, each) if each else newest for each in names)
-    return replace(newest, renames=renames, older=older)
+    ranks = renames.ranks(schema.primary_keys)
+    return replace(newest, renames=renames, older=older, ranks=ranks if any(ranks) else ())
 
 
 def _planned(

@@ -74,8 +74,7 @@ class RunLookup:
 
     def overlapping(self, files: Iterable[DataFileMeta], low: Any, high: Any) -> list[DataFileMeta]:
         """The files whose key range meets [low, high], both as `KeyComparator` makes them."""
-        sort_key = self.comparator.sort_key
-        return [file for file in files if sort_key(file.max_key) >= low and sort_key(file.min_key) <= high]
+        return files_in_range(self.comparator, files, low, high)
 
     def files_of_keys(self, files: Iterable[DataFileMeta], keys: pa.Table) -> list[tuple[DataFileMeta, int, int]]:
         """The files that some key may be in, each with the range [start, end) of the keys within its key range.
@@ -104,3 +103,9 @@ class RunLookup:
             if start < end:
                 parts.append((file, start, end))
         return parts
+
+
+def files_in_range(comparator: KeyComparator, files: Iterable[DataFileMeta], low: Any, high: Any) -> list[DataFileMeta]:
+    """The files whose key range meets [low, high], both as the comparator makes them."""
+    sort_key = comparator.sort_key
+    return [file for file in files if sort_key(file.max_key) >= low and sort_key(file.min_key) <= high]
