@@ -59,16 +59,32 @@ def test_types_of_plain_records_are_guessed(world: TableWorld) -> None:
     world.send_json({"id": 1, "n": 1})
     world.run()
     world.send_json(
-        {"id": 2, "n": 2, "whole": 7, "yes": True, "text": "a", "part": 1.5, "empty": None},
+        {"id": 2, "n": 2, "whole": 7, "yes": True, "text": "a", "part": 1.5, "empty": None, "large": 2**63},
         {"id": 3, "n": 3, "whole": "no number", "a`b": 1, "_ROW_ID": 2, "": 3},
     )
     (progress,) = world.run()
     assert world.types() == {
         "id": "INT NOT NULL", "n": "INT", "whole": "STRING", "yes": "BOOLEAN", "text": "STRING", "part": "STRING",
+        "large": "STRING",
     }  # fmt: skip
-    assert world.rows()[2] == {"id": 2, "n": 2, "whole": "7", "yes": True, "text": "a", "part": "1.5"}
+    row = {"id": 2, "n": 2, "whole": "7", "yes": True, "text": "a", "part": "1.5", "large": "9223372036854775808"}
+    assert world.rows()[2] == row
     notes = progress.report.result.notes
     assert {"unknown field empty", "unknown field a`b", "unknown field _ROW_ID"} <= notes.keys()
+
+
+def test_of_names_that_differ_in_case_the_first_is_the_column_and_the_batch_goes_on(world: TableWorld) -> None:
+    world.format = "json"
+    world.send_json({"id": 1, "n": 1}, {"id": 2, "n": 2, "N": 3}, {"id": 3, "n": 3, "spät": "x", "SPÄT": "y"})
+    (progress,) = world.run()
+    assert world.rows() == {
+        1: {"id": 1, "n": 1, "spät": None}, 2: {"id": 2, "n": 2, "spät": None},
+        3: {"id": 3, "n": 3, "spät": "x"},
+    }  # fmt: skip
+    assert {"unknown field N": 1, "unknown field SPÄT": 1}.items() <= progress.report.result.notes.items()
+    events = progress.report.table_events
+    for name, column in (("N", "n"), ("SPÄT", "spät")):
+        assert sum(f"field {name!r} cannot be a column of db.t beside {column}: " in text for text in events) == 1
 
 
 def test_a_column_that_another_program_adds_is_filled(world: TableWorld) -> None:

@@ -229,6 +229,21 @@ def test_a_checkpoint_that_was_deleted_is_found(folder: Path) -> None:
     assert "the checkpoint belongs to query second" in problem
 
 
+def test_half_a_checkpoint_under_the_encoded_name_is_found(folder: Path) -> None:
+    uri = ("FOLDER/c", (folder / "a b" / "c").as_uri())
+    table = open_or_create(configured(folder, uri))
+    claim_checkpoint(str(folder / "a b" / "c"), pipeline="orders", table=table)
+    committed(folder, "shop.orders", "q-1")
+    other = folder / "a%20b" / "c"
+    other.mkdir(parents=True)
+    (other / "metadata").write_text('{"id": "q-1"}')
+    (problem,) = found(folder, uri)
+    remedy = "An earlier version has left a part of it in a%20b/c: move what is there into a b/c, and remove a%20b/c"
+    assert problem.endswith(remedy)
+    (other / "metadata").rename(folder / "a b" / "c" / "metadata")
+    assert found(folder, uri) == []
+
+
 def test_options_of_the_file_that_the_table_does_not_have_are_reported(folder: Path) -> None:
     open_or_create(configured(folder))
     assert warnings_before_start(configured(folder)) == []

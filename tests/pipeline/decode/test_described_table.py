@@ -61,10 +61,26 @@ def test_keys_without_a_schema_and_without_a_key() -> None:
 
 def test_debezium_without_a_schema() -> None:
     row = {"id": 1, "big": 1 << 70, "b": True, "n": 1.5, "s": "x", "o": {"a": 1}, "l": [1], "nothing": None}
-    expected = {"id": "BIGINT", "big": "BIGINT", "b": "BOOLEAN", **dict.fromkeys(("n", "s", "o", "l"), "STRING")}
+    expected = {"id": "BIGINT", "b": "BOOLEAN", **dict.fromkeys(("big", "n", "s", "o", "l"), "STRING")}
     assert shown(described("debezium-json", change("c", None, row), {"id": 1})) == (expected, ("id",), False)
     wrapped = {"schema": None, "payload": change("c", None, row)}
     assert shown(described("debezium-json", wrapped, {"id": 1})) == (expected, ("id",), False)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (2**63 - 1, "BIGINT"),
+        (-(2**63), "BIGINT"),
+        (2**63, "STRING"),
+        (-(2**63) - 1, "STRING"),
+        (b"-0", "BIGINT"),
+        (b"1" * 5000, "STRING"),
+    ],
+)
+def test_a_whole_number_is_guessed_as_what_holds_it(number: int | bytes, kind: str) -> None:
+    text = number if isinstance(number, bytes) else str(number).encode()
+    assert described("json", b'{"n": ' + text + b"}").columns == {"n": kind}
 
 
 def test_the_row_before_counts_and_values_of_two_kinds_are_a_text() -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.checks.unread_records import finished_offsets
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError
-from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint, as_folder
+from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint, as_folder, local_folder, spark_path
 from freshet.pipeline.identity.checkpoint_offsets import checkpoint_offsets
 from freshet.pipeline.identity.checkpoint_owner import OWNER_FILE, checkpoint_problem, claim_checkpoint, query_id_of
 from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
@@ -29,6 +29,16 @@ def test_spark_is_asked_for_what_is_not_local(spark: SparkSession, tmp_path: Pat
     assert as_folder("hdfs://name/checkpoint") is None
     with pytest.raises(OSError, match='No FileSystem for scheme "gopher"'):
         open_checkpoint(spark, "gopher://host/checkpoint")
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a b%25", "späť", "c"])
+def test_spark_finds_the_folder_that_freshet_finds(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    for given in (str(folder), folder.as_uri(), folder.as_uri().replace("file:///", "file:/")):
+        HadoopFolder(spark, spark_path(given)).replace("a", given)
+        assert local_folder(given) == folder and (folder / "a").read_text() == given
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert spark_path("hdfs://name/a%20b") == "hdfs://name/a%20b"
 
 
 def test_files_appear_whole_and_are_replaced(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from freshet.pipeline.decode.described_table import DescribedTable
+from freshet.pipeline.decode.described_table import DescribedTable, is_column_name
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.pipeline.sync.table_changes import NEW_COLUMNS_MAX, changes_of, is_column_name, new_table
+from freshet.pipeline.sync.table_changes import NEW_COLUMNS_MAX, changes_of, new_table
 from freshet.storage.table import AddColumn, ChangeType
 from tests.pipeline.sync.kit import route_to, schema_of, sync_config
 

@@ -48,7 +48,7 @@ class BatchReport:
     """What background compaction did since the batch before; None where there is none."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
     table_events: tuple[str, ...] = ()
-    """Of a query of many tables: those that were created, altered or set apart."""
+    """What became of tables: created, altered, emptied, set apart; and fields that cannot be columns of them."""
 
     @classmethod
     def of_tables(

@@ -1,7 +1,9 @@
-"""Columns that a table has, that the pipeline file leaves out, and of whose name records carry a field.
+"""Fields that records carry and that do not reach a column of (nearly) their name. Decoders count them by name.
 
-The column was added for that field, with `freshet alter`, and the file does not name it: it is NULL in all rows of the
-pipeline. That is known because decoders count unknown fields by name.
+| the table has | why the field is not read |
+|---|---|
+| a column of that name | it was added for the field, with `freshet alter`, and the pipeline file does not name it |
+| a column whose name differs in the case of its letters alone | a table has one of the two |
 """
 
 from __future__ import annotations
@@ -20,6 +22,23 @@ def left_out_columns(table: TableSchema, decoded: TableSchema) -> tuple[str, ...
 def carried_columns(columns: Sequence[str], notes: Mapping[str, int]) -> tuple[str, ...]:
     """Those of the columns whose name a field of some record has, by the notes of the decoder."""
     return tuple(name for name in columns if UNKNOWN_NOTE + shown_name(name) in notes)
+
+
+def case_variants(columns: Sequence[str], notes: Mapping[str, int]) -> dict[str, str]:
+    """Fields of the notes whose name, but for the case of its letters, is that of a column; with the column."""
+    spelled = {shown_name(name).lower(): name for name in columns}
+    fields = (note.removeprefix(UNKNOWN_NOTE) for note in notes if note.startswith(UNKNOWN_NOTE))
+    found = {name: spelled.get(name.lower()) for name in fields}
+    return {name: column for name, column in found.items() if column is not None and shown_name(column) != name}
+
+
+def case_variant_text(table: str, name: str, column: str) -> str:
+    """Why the field is not read, and what to do."""
+    return (
+        f"field {name!r} cannot be a column of {table} beside {column}: they differ in upper and lower case only. It "
+        f"is counted as unknown and left out. If it is meant for that column, rename it at the source, or read it with "
+        f"on_unknown_field: ignore and `select` ({column}: {name})"
+    )
 
 
 def left_out_text(column: str) -> str:

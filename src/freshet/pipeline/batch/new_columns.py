@@ -41,7 +41,8 @@ def add_columns(commit: TableCommit, seen: Iterable[SeenSchema]) -> NewColumnsEr
     while True:
         commit.follow_schema(is_planned=False)
         table = commit.table
-        added = {name: text for name, text in whole.columns.items() if name not in table.schema.by_name}
+        columns, _ = whole.as_columns(table.schema.by_name)  # the others stay counted
+        added = {name: text for name, text in columns.items() if name not in table.schema.by_name}
         if len(added) > NEW_COLUMNS_MAX:
             raise InvalidRequestError(
                 f"the records bring {len(added)} new fields at once (first record: {whole.where}); more than "
@@ -58,5 +59,5 @@ def add_columns(commit: TableCommit, seen: Iterable[SeenSchema]) -> NewColumnsEr
         if added:
             names = ", ".join(f"{name} {text}" for name, text in added.items())
             return NewColumnsError(f"table {table.name} follows its source: new {names} ({whole.where})")
-        names = ", ".join(f"{name} {table.schema.by_name[name].type}" for name in whole.columns)
+        names = ", ".join(f"{name} {table.schema.by_name[name].type}" for name in columns)
         return NewColumnsError(f"table {table.name} has {names} by now, which another program added ({whole.where})")

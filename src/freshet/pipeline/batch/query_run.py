@@ -270,7 +270,8 @@ class QueryRun:
             left_out=tuple(name for table in self._tables for name in table.left_out(result.notes)),
             times_ms=clock.times_ms,
         )
-        return replace(report, table_events=truncate_texts(written.truncates, self._tables))
+        variants = (text for table in self._tables for text in table.new_case_variants(result.notes))
+        return replace(report, table_events=(*truncate_texts(written.truncates, self._tables), *variants))
 
     def _active_run(self, frame: DataFrame, query_id: str | None) -> _ActiveRun | None:
         """The run of the query that this batch belongs to, looked for once."""

@@ -23,7 +23,7 @@ from freshet.pipeline.batch.background_rounds import BackgroundReport, Backgroun
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.batch_report import TableReport
 from freshet.pipeline.batch.lap_clock import LapClock
-from freshet.pipeline.batch.left_out import carried_columns, left_out_columns
+from freshet.pipeline.batch.left_out import carried_columns, case_variant_text, case_variants, left_out_columns
 from freshet.pipeline.batch.renumber_job import RenumberJob
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.config.model import CompactionConfig
@@ -63,6 +63,7 @@ class TableCommit:
         self._publisher = self.table.engine.log.open_publisher() if self.table.options.publishes_changes else None
         for source in (self._log, self._publisher):
             self._warn(() if source is None else source.warnings)
+        self._variants: set[str] = set()
         self._rounds = self._open_rounds(compaction or CompactionConfig())
 
     def _warn(self, warnings: Iterable[str]) -> None:
@@ -150,6 +151,13 @@ class TableCommit:
     def left_out(self, notes: Mapping[str, int]) -> tuple[str, ...]:
         """Columns of the table that were not decoded, though records carry a field of the name."""
         return carried_columns(left_out_columns(self.table.schema, self.decoded), notes)
+
+    def new_case_variants(self, notes: Mapping[str, int]) -> list[str]:
+        """What is to be said of fields that differ from a column in case only: of each once."""
+        found = case_variants(self.table.schema.column_names, notes)
+        new = [name for name in found if name not in self._variants]
+        self._variants.update(new)
+        return [case_variant_text(self.table.name, name, found[name]) for name in new]
 
     def last_commit_of(self, commit_user: str) -> CommitTrace | None:
         """The last commit of this user."""

@@ -27,7 +27,13 @@ from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import warnings
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
-from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace, as_folder, local_folder
+from freshet.pipeline.identity.checkpoint_folder import (
+    CheckpointFolder,
+    CheckpointPlace,
+    as_folder,
+    local_folder,
+    undecoded_folder,
+)
 from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem, query_id_of
 from freshet.pipeline.identity.writable import write_problem
 from freshet.storage.catalog import is_catalog_option
@@ -170,6 +176,8 @@ def _earlier_query(
         return  # history has expired: for a batch to decide
     except InvalidRequestError:
         whose = "the checkpoint is new" if query_id is None else f"the checkpoint belongs to query {query_id}"
+        if query_id is None:
+            remedy = _remedy_undecoded(config.checkpoint) or remedy
         yield Problem(
             key_path,
             f"table {table.name} holds commits that an earlier query made under the name {config.name!r}, and {whose}: "
@@ -177,6 +185,14 @@ def _earlier_query(
         )
     except (StorageError, OSError) as error:
         yield Problem(key_path, str(error), kind_of(error))
+
+
+def _remedy_undecoded(checkpoint: str) -> str | None:
+    """What to do where Spark's part of a checkpoint lies in the folder that the URI names as it stands."""
+    other, folder = undecoded_folder(checkpoint), local_folder(checkpoint)
+    if other is None or folder is None or query_id_of(str(other)) is None:
+        return None
+    return f"An earlier version has left a part of it in {other}: move what is there into {folder}, and remove {other}"
 
 
 def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Problem]:

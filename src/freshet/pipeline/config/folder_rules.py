@@ -21,7 +21,7 @@ from freshet.pipeline.config.catalogs import target_location
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.exceptions import Problem
 
-_ARCHIVE: Final = "sourceArchiveDir"
+ARCHIVE_OPTION: Final = "sourceArchiveDir"
 _RECURSIVE: Final = "recursiveFileLookup"
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 """Schemes of one store."""
@@ -53,10 +53,11 @@ def entangled_folders(config: PipelineConfig) -> Iterator[Problem]:
                     f"{source.files.path} and the {what} ({_shown(folder)}) lie in one another: its files would be "
                     "read as records; choose another folder",
                 )
-        archive = source.files.options.get(_ARCHIVE)
+        archive = source.files.options.get(ARCHIVE_OPTION)
         if archive and _touch(path, _folder(archive)):
             yield Problem(
-                (*key_path, _ARCHIVE), f"{archive} and path lie in one another: archived files would be read again"
+                (*key_path, ARCHIVE_OPTION),
+                f"{archive} and path lie in one another: archived files would be read again",
             )
 
 

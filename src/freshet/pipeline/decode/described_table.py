@@ -7,13 +7,13 @@
 | debezium-avro | of the writer schema | of the schema of the record's key |
 | any other | guessed from values | the record's key; `primary_key_columns` of Maxwell |
 
-A guess makes whole numbers BIGINT, true and false BOOLEAN, all else STRING: it cannot know decimals and times. A field
-that has been NULL only is not there yet.
+A guess makes whole numbers of 64 bits BIGINT, true and false BOOLEAN, all else STRING: it cannot know decimals and
+times. A field that has been NULL only is not there yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ from freshet._lazy import LazyModule
 from freshet.pipeline.config.formats import Format
 from freshet.pipeline.decode.change import RawRecord, changes_of, key_image, key_object, parsed
 from freshet.pipeline.decode.connect_types import DECIMAL_DIGITS_MAX, sql_type_of_field
-from freshet.pipeline.decode.json_value import BOOL, INT, JsonValue, kind_of
+from freshet.pipeline.decode.json_value import BOOL, INT, JsonValue, encodable, kind_of
 from freshet.pipeline.decode.mysql_types import sql_type_of_mysql
 from freshet.pipeline.decode.plan import RegistrySettings
 from freshet.pipeline.decode.reading import read_record
@@ -49,6 +49,7 @@ _KINDS: Final = (
 )
 """Types between which a column is widened, as Apache Paimon does; one of them alone is a kind of its own."""
 _GUESSED: Final = {INT: BIGINT, BOOL: BOOLEAN}
+_BIGINT_DIGITS: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,18 @@ class DescribedTable:
             columns[name] = text if known is None else union_type(known, text) or STRING
         return DescribedTable(columns, self.keys or other.keys, self.is_typed and other.is_typed, self.where)
 
+    def as_columns(self, there: Collection[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+        """The fields that can be columns beside those that are there, and the others: of names that differ in the case
+        of their letters alone, a table has one."""
+        taken = {name.lower(): name for name in there}
+        columns, no_names = {}, []
+        for name, text in self.columns.items():
+            if (is_column_name(name) and taken.setdefault(name.lower(), name) == name) or name in there:
+                columns[name] = text
+            else:
+                no_names.append(name)
+        return columns, tuple(no_names)
+
     @property
     def is_empty(self) -> bool:
         """True where nothing is known."""
@@ -85,8 +98,9 @@ class DescribedTable:
 
 
 def is_column_name(name: str) -> bool:
-    """False for what the table format keeps to itself, and for what cannot be written in a plan."""
-    return bool(name.strip()) and "`" not in name and name not in SYSTEM_COLUMNS and not name.startswith("_KEY_")
+    """False for what the table format keeps to itself, and for what cannot be written in a plan or a schema."""
+    is_text = bool(name.strip()) and "`" not in name and encodable(name) == name
+    return is_text and name not in SYSTEM_COLUMNS and not name.startswith("_KEY_")
 
 
 def wider_type(left: str, right: str) -> str | None:
@@ -147,9 +161,19 @@ def describe_record(
         for image in (change.image, change.before or {}):
             for name, value in image.items():
                 if value is not None and not (format_name == "debezium-unwrapped" and name.startswith("__")):
-                    found = _GUESSED.get(kind_of(value), STRING)
+                    found = _guessed(value)
                     guessed[name] = found if guessed.get(name, found) == found else STRING
     return DescribedTable(guessed, keys, False, where)
+
+
+def _guessed(value: JsonValue) -> str:
+    found = _GUESSED.get(kind_of(value), STRING)
+    return STRING if found == BIGINT and not _fits_bigint(value) else found
+
+
+def _fits_bigint(text: str) -> bool:
+    """Whether a whole number has 64 bits. Looks at the digits first: Python refuses to read thousands of them."""
+    return len(text.lstrip("-")) <= _BIGINT_DIGITS and -(2**63) <= int(text) < 2**63
 
 
 def describe_records(

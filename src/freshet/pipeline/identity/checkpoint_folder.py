@@ -94,3 +94,19 @@ def local_folder(location: str) -> Path | None:
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))
     return Path(location) if not parsed.scheme else None
+
+
+def spark_path(location: str) -> str:
+    """The text by which Spark finds the folder that `local_folder` finds.
+
+    Freshet decodes a `file:` URI, as `Path.as_uri` encodes it. Hadoop's `Path` takes a text as it stands: of
+    `file:///a%20b` it would make a folder named `a%20b`.
+    """
+    return location if urlparse(location).scheme != "file" else f"file://{local_folder(location)}"
+
+
+def undecoded_folder(location: str) -> Path | None:
+    """The other folder that the text of an encoded `file:` URI names where nobody decodes it: before `spark_path`,
+    Spark kept its part of a checkpoint there."""
+    parsed = urlparse(location)
+    return Path(parsed.path) if parsed.scheme == "file" and unquote(parsed.path) != parsed.path else None

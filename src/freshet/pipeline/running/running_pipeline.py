@@ -36,7 +36,7 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import kind_of, whole_text
 from freshet.pipeline.errors.known_causes import full_checkpoint, is_crash, missing_file_system
 from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, Problem, brief_reason
-from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, spark_path
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.identity.checkpoint_topics import claim_topics
 from freshet.pipeline.identity.open_checkpoint import open_checkpoint
@@ -257,7 +257,7 @@ class RunningPipeline:
             is_planned = not (config.follows_tables or isinstance(config, SyncPipelineConfig))
             planned = sink.with_tasks(frame) if is_planned else frame
             writer = planned.writeStream.queryName(config.name).foreachBatch(write)
-            writer = writer.option("checkpointLocation", config.checkpoint)
+            writer = writer.option("checkpointLocation", spark_path(config.checkpoint))
             if config.trigger.available_now:
                 return writer.trigger(availableNow=True).start()
             return writer.trigger(processingTime=config.trigger.processing_time or "1 second").start()

@@ -27,9 +27,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.checks.unread_records import NOTHING_KNOWN, UnreadRecords
+from freshet.pipeline.config.folder_rules import ARCHIVE_OPTION
 from freshet.pipeline.config.model import FilesConfig, SourceConfig, revealed
 from freshet.pipeline.decode.raw_records import HEADERS, KAFKA_PARTITION, KEY, OFFSET, RANK, TIMESTAMP, TOPIC, VALUE
 from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.identity.checkpoint_folder import spark_path
 from freshet.pipeline.spark.fetch_sizes import fetch_options
 
 if TYPE_CHECKING:  # the client of Kafka, which files do not need
@@ -116,4 +118,5 @@ def file_records(frame: DataFrame) -> DataFrame:
 
 
 def _lines(spark: SparkSession, files: FilesConfig) -> DataFrame:
-    return spark.readStream.format("text").options(**files.options).load(files.path)
+    options = {key: spark_path(text) if key == ARCHIVE_OPTION else text for key, text in files.options.items()}
+    return spark.readStream.format("text").options(**options).load(spark_path(files.path))

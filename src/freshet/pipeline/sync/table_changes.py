@@ -11,12 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.model import TableConfig
-from freshet.pipeline.decode.described_table import NEW_COLUMNS_MAX, DescribedTable, is_column_name, takes, union_type
+from freshet.pipeline.decode.described_table import NEW_COLUMNS_MAX, DescribedTable, takes, union_type
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.routes import Route
 from freshet.pipeline.sync.table_decoding import METADATA_TYPES
@@ -50,7 +50,7 @@ class NewTable:
 
 def new_table(route: Route, described: DescribedTable) -> NewTable:
     """The table of a new source table. Raises `InvalidRequestError` naming what its rule lacks."""
-    columns, _ = _as_columns(described, ())
+    columns, _ = described.as_columns(())
     columns |= _own_columns(route, columns)
     keys = route.primary_key or described.keys
     unknown = [name for name in (*keys, *route.partition_by) if name not in columns]
@@ -79,7 +79,7 @@ def changes_of(
     """The changes that the table needs, and the fields that cannot become columns."""
     changes: list[SchemaChange] = []
     columns = {name: str(with_nullable(field.type, True)) for name, field in schema.by_name.items()}
-    wanted, no_names = _as_columns(described, columns)
+    wanted, no_names = described.as_columns(columns)
     own_names = route.metadata_columns.keys() | route.computed_columns.keys()
     after = dict(columns)
     for name, text in wanted.items():
@@ -104,19 +104,6 @@ def changes_of(
             "freshet alter and start again"
         )
     return tuple(changes), no_names
-
-
-def _as_columns(described: DescribedTable, there: Collection[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The fields that can be columns beside those that are there, and the others: of names that differ in the case of
-    their letters alone, a table has one."""
-    taken = {name.lower(): name for name in there}
-    columns, no_names = {}, []
-    for name, text in described.columns.items():
-        if (is_column_name(name) and taken.setdefault(name.lower(), name) == name) or name in there:
-            columns[name] = text
-        else:
-            no_names.append(name)
-    return columns, tuple(no_names)
 
 
 def _is_wider(text: str, held: str) -> bool:
