@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from freshet.pipeline.batch import packed_rows
 from freshet.pipeline.batch.packed_rows import PACKED, TASK, Packing, PackRule, Unpacking
 from freshet.pipeline.decode.outcomes import BUCKET, HEAD_SCHEMA, OFFSET, TAG, TAG_DATA, TAG_DEAD, TAG_TALLY
 
@@ -39,14 +40,17 @@ def outcomes(count: int, seed: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def packed(batches: list[pa.RecordBatch], rule: PackRule) -> dict[int, list[pa.RecordBatch]]:
-    """What each task is given."""
+def packed(batches: list[pa.RecordBatch], rule: PackRule, rows_min: int = 1) -> dict[int, list[pa.RecordBatch]]:
+    """What each task is given; batches of fewer rows than `rows_min` are joined."""
 
     def given(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return iter(batches)
 
     tasks: dict[int, list[pa.RecordBatch]] = {}
-    for batch in Packing(given, rule)(iter([])):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_rows, "_ROWS_MIN", rows_min)
+        found = list(Packing(given, rule)(iter([])))
+    for batch in found:
         assert batch.num_rows == 1
         tasks.setdefault(batch.column(TASK)[0].as_py(), []).append(batch.select([TASK, PACKED]))
     return {
@@ -99,3 +103,13 @@ def test_columns_that_have_one_value_cross_as_that_value() -> None:
     assert packed(batches, PackRule((), False, 1)) == {0: batches}
     ((_, value),) = PackRule((), False, 1).packed(whole)
     assert value.size < 20_000 < whole.nbytes, "eight bytes for the offset and eight for the only column that is a text"
+
+
+def test_small_batches_are_joined_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to so many rows, or bytes; large ones stay as they are."""
+    batches = [outcomes(count, count) for count in (3, 4, 90, 2, 200, 1)]
+    (joined,) = packed(batches, PackRule((), False, 1), rows_min=100).values()
+    assert [each.num_rows for each in joined] == [4 + 5 + 91, 3 + 201, 2]
+    assert pa.Table.from_batches(joined).equals(pa.Table.from_batches(batches))
+    monkeypatch.setattr(packed_rows, "_BYTES_MIN", 1)
+    assert packed(batches, PackRule((), False, 1), rows_min=100) == {0: batches}
