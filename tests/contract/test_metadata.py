@@ -26,6 +26,7 @@ from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import ScalarType
 from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.table import Table
 from tests.contract.cases import CASES, EVERY_TYPE, Case, any_value, arrow_rows
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.paimon_table import PaimonTable
@@ -212,6 +213,26 @@ def test_tables_of_paimon_that_are_read_but_not_written(
     assert sum(entry.file.row_count for entry in live_entries(store.manifests, store.snapshots.latest())) == 2
     with pytest.raises(UnsupportedFeatureError, match="cannot be written"):
         store.check_writable()
+
+
+def test_files_outside_of_the_table_below_folders_with_escaped_names(tmp_path: Path, paimon: PaimonJudge) -> None:
+    """Manifests have the names of these folders as they are: `dt=10%3A00`."""
+    judge = paimon.create_table(
+        tmp_path / "t",
+        {"id": "BIGINT", "dt": "STRING"},
+        primary_keys=["id", "dt"],
+        partition_keys=["dt"],
+        options={
+            "bucket": "1",
+            "data-file.external-paths": f"file://{tmp_path}/out side",
+            "data-file.external-paths.strategy": "round-robin",
+        },
+    )
+    rows = [(1, "10:00"), (2, "a b%"), (3, "ä"), (4, "#?")]
+    judge.write(rows)
+    assert list(tmp_path.glob("out side/dt=10%3A00/bucket-0/*.parquet"))
+    found = Table.open(str(tmp_path / "t")).scan().to_arrow().to_pylist()
+    assert sorted((row["id"], row["dt"]) for row in found) == rows
 
 
 def test_the_buckets_together_are_the_table(tmp_path: Path, paimon: PaimonJudge) -> None:

@@ -196,7 +196,7 @@ class TablePaths:
         return f"{self.bucket_folder(partition_path, bucket)}/{file_name}"
 
     def _outside(self, external_path: str) -> str:
-        scheme, path = scheme_of(self.location), canonical_location(external_path)
+        scheme, path = scheme_of(self.location), _written_location(external_path)
         if scheme_of(path) != scheme:
             raise InvalidRequestError(
                 f"{external_path} is a file of {self.location} that lies in another store; only files of {scheme}: are "
@@ -230,6 +230,15 @@ def canonical_location(location: str) -> str:
         raise InvalidRequestError(f"only local paths can be opened, not {location}, which is on {parts.netloc}")
     path = unquote(parts.path) if parts.scheme == FILE_SCHEME else location
     return path.rstrip("/") or path[:1]
+
+
+def _written_location(location: str) -> str:
+    """The same of a location as Paimon writes it into manifests: nothing in it is encoded, `%3A` is of the name of a
+    folder (`dt=10%3A00`), and so are `#` and `?`."""
+    if urlsplit(location).scheme != FILE_SCHEME:
+        return canonical_location(location)
+    path = location.partition(":")[2]
+    return f"/{path[2:].partition('/')[2]}" if path.startswith("//") else path
 
 
 def escape_path_name(text: str) -> str:
