@@ -252,25 +252,6 @@ def test_a_rename_that_came_too_late_and_an_earlier_ledger(world: SyncWorld) -> 
     assert "amount" in world.ledger()["lake.b"]["renames"]
 
 
-def test_a_swap_that_came_too_late_is_said_and_mended_by_resync(world: SyncWorld) -> None:
-    a, b = renamed_tables(world, "a", "b")
-    statements = [each.rename_columns({"n": "t", "t": "n"}) for each in (a, b)]
-    world.send(a, a.upsert({"id": 1, "t": 100, "n": "after"}))
-    (progress,) = world.run()
-    assert not progress.report.table_events
-    world.send(a, statements, world.db)
-    world.send(b, b.upsert({"id": 1, "t": 100, "n": "after"}))
-    (progress,) = world.run()
-    (warning,) = (text for text in progress.report.table_events if "warning" in text)
-    assert warning.startswith("table lake.a: warning: columns t, n swap their names (")
-    assert warning.endswith("exchanged; read the table anew with freshet resync")
-    world.assert_equal("b")
-    world.resume("lake.a", anew=True)
-    world.send(a, a.upsert({"id": 2, "t": 200, "n": "after"}))
-    world.run()
-    world.assert_equal()
-
-
 def test_check_says_where_renames_are_not_followed(world: SyncWorld) -> None:
     renamed_tables(world, "a")
     assert list(warnings_of_renames(world.config)) == []

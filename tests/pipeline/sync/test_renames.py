@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from freshet.pipeline.decode.change import RawRecord
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.schema_changes import FoundRenames, renames_in, schema_change_of, source_table_of
 from freshet.pipeline.decode.source_table import SourceTable as SourceName
-from freshet.pipeline.sync.field_orders import ORDERS_MAX, SeenOrder
 from freshet.pipeline.sync.rename_report import rename_warnings
 from freshet.pipeline.sync.renames import NO_RENAMES, Renames, own_names, taken
 from freshet.storage.table import RenameColumn
@@ -253,75 +251,3 @@ def test_where_renames_become_new_columns() -> None:
     assert list(rename_warnings(sync_config(), records, ())) == []
     canal = sync_config(of="canal-json", schema_evolution="evolve")
     assert "records of canal-json do not tell of renames" in next(rename_warnings(canal, (), ()))
-
-
-# --- statements that come too late ------------------------------------------------------------------------------------
-
-
-def told(schema: Any, order: tuple[str, ...] | None, *statements: FoundRenames) -> tuple[str, ...]:
-    """What is said of statements, one after the other, once records were seen to have this order."""
-    known, said = NO_RENAMES, []
-    if order is not None and known.is_new_order(("id", *order), schema.column_names):
-        known = known.with_order(SeenOrder(("id", *order), "t partition 0 offset 9"))
-    for each in statements:
-        before = known
-        known, texts = taken(known, [each], schema, ())
-        assert before.is_news(each, ()) or known.steps == before.steps
-        assert Renames.of(known.to_text()) == known
-        said += texts
-        schema = renamed_schema(schema, known)
-    return tuple(text for text in said if "too late" in text)
-
-
-def renamed_schema(schema: Any, known: Renames) -> Any:
-    names = {each.name: each.new_name for each in known.changes(schema)}
-    assert not any("(renamed from" in name for name in names) or len(names) == 4
-    names = {old: names.get(new, new) for old, new in names.items()}
-    fields = tuple(replace(each, name=names.get(each.name, each.name)) for each in schema.fields)
-    return replace(schema, fields=fields)
-
-
-SWAP = statement(1, {"a": "b", "b": "a"}, "b", "a")
-BY_A_THIRD_NAME = (
-    statement(1, {"a": "c"}, "c", "b"), statement(2, {"b": "a"}, "c", "a"), statement(3, {"c": "b"}, "b", "a"),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("statements", [(SWAP,), BY_A_THIRD_NAME])
-def test_a_swap_that_is_told_too_late_is_said_loudly(statements: tuple[FoundRenames, ...]) -> None:
-    offset = statements[-1].offset
-    assert told(table("a", "b"), ("b", "a"), *statements) == (
-        f"warning: columns b, a swap their names (shop partition 0 offset {offset}), and that came too late: records "
-        "had the new names already (from t partition 0 offset 9 on). In the rows written since then the values of "
-        "these columns stand exchanged; read the table anew with freshet resync",
-    )
-    (text,) = told(table("b", "a"), None, *statements)
-    assert "(from its first rows on)" in text, "the table was made by records that are younger than the statement"
-    assert told(table("a", "b"), None, *statements) == ()
-
-
-def test_columns_that_were_moved_are_no_swap() -> None:
-    moved = statement(1, {}, "b", "a")
-    assert told(table("a", "b"), ("b", "a"), moved, statement(2, {"a": "b", "b": "a"}, "a", "b")) == ()
-    assert told(table("a", "b"), ("b", "a"), statement(2, {"a": "b", "b": "a"}, "a", "b")) == ()
-    assert told(table("a", "b"), ("b", "a"), statement(2, {"a": "c"}, "b", "c")) == ()
-    assert told(table("a", "b"), None, SWAP, statement(2, {"a": "b", "b": "a"}, "a", "b")) == ()
-    assert told(table("a", "b", "c"), ("a", "c", "b"), statement(2, {"a": "x"}, "x", "c", "b")) == ()
-
-
-def test_an_order_is_news_once() -> None:
-    columns = ("id", "a", "b", "c")
-    assert not NO_RENAMES.is_new_order(("id", "a", "more", "c"), columns)
-    assert NO_RENAMES.is_new_order(("id", "a", "c", "b"), columns)
-    known = NO_RENAMES.with_order(SeenOrder(("id", "a", "c", "b"), "here"))
-    assert not known.is_new_order(("id", "a", "x", "c", "b"), columns)
-    assert known.with_order(SeenOrder(("id", "c", "b"), "there")) is known
-    longer = known.with_order(SeenOrder(("id", "a", "x", "c", "b"), "there"))
-    assert [each.where for each in longer.orders] == ["there"]
-    for number in range(20):
-        known = known.with_order(SeenOrder((f"x{number}", "b", "a"), ""))
-    assert len(known.orders) == ORDERS_MAX and not known.is_new_order(("c", "b", "a"), columns)
-    swapped, _ = taken(NO_RENAMES, [SWAP], table("a", "b"), ())
-    for order in (("id", "a", "b"), ("id", "b", "a")):
-        assert not swapped.is_new_order(order, ("id", "b", "a"))
-    assert swapped.with_order(SeenOrder(("a", "id"), "")).forgotten().orders == ()

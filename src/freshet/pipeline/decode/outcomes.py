@@ -122,23 +122,21 @@ class TruncatedAt(NamedTuple):
 
 class SeenSchema(NamedTuple):
     """A source table that a decoder does not know, or what of it is new (`described_table`, as a document; empty where
-    nothing is). `renamed` are renames of its columns (`schema_changes`, as documents), `order` are the fields of a
-    record and its place, where their order is new."""
+    nothing is). `renamed` are renames of its columns (`schema_changes`, as documents)."""
 
     table: SourceTable
     described: list[Any]
     renamed: Sequence[Any] = ()
-    order: Sequence[Any] = ()
 
     @classmethod
     def of(cls, document: Sequence[Any]) -> SeenSchema:
         """From its form in JSON."""
-        table, described, renamed, order = document
-        return cls(SourceTable(*table), described, renamed, order)
+        table, described, renamed = document
+        return cls(SourceTable(*table), described, renamed)
 
     def to_document(self) -> list[Any]:
         """As JSON takes it."""
-        return [list(self.table), self.described, list(self.renamed), list(self.order)]
+        return [list(self.table), self.described, list(self.renamed)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.decode.schema_changes import FoundRenames
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.pipeline.sync.field_orders import SeenOrder
 from freshet.pipeline.sync.known_tables import PERMANENT, KnownTables, Target
 from freshet.pipeline.sync.ledger import APART, LedgerRow, Offsets
 from freshet.pipeline.sync.renames import with_newest_names
@@ -46,7 +45,6 @@ class FollowedSources:
         renamed = self._take_renames(seen, micro_batch_id, starts)
         found: dict[SourceTable, DescribedTable] = {}
         for each in seen:
-            self._note_order(each, renamed)
             if not each.described:
                 continue
             described = DescribedTable.of(each.described)
@@ -84,13 +82,6 @@ class FollowedSources:
             except InvalidRequestError as error:
                 raise self._known.failed(str(error), micro_batch_id) from error
         return set(found)
-
-    def _note_order(self, seen: SeenSchema, renamed: set[str]) -> None:
-        """What the order of fields says of a table without a rename in this batch."""
-        route = route_of(self._config.sync, seen.table)
-        if seen.order and isinstance(route, Route) and route.target not in renamed and route.target in self._targets:
-            names, where = seen.order
-            self._renamed.note_order(route.target, SeenOrder(tuple(names), where))
 
     def _follow_one(self, source: SourceTable, route: Route, described: DescribedTable, micro_batch_id: int) -> None:
         target = self._targets.get(route.target)

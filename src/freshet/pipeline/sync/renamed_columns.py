@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.decode.schema_changes import FoundRenames
-from freshet.pipeline.sync.field_orders import SeenOrder
 from freshet.pipeline.sync.ledger_state import LedgerState
 from freshet.pipeline.sync.renames import NO_RENAMES, Renames, own_names, taken
 from freshet.pipeline.sync.routes import Route
@@ -37,14 +36,7 @@ class RenamedColumns:
         """Writes what was found for a table, which may not be there yet, into the ledger; gives what is to be said."""
         renames, texts = taken(self.of(route.target), found, schema, own_names(route))
         self._state.write_renames(route.target, renames.to_text())
-        return [f"table {route.target}: {text}" for text in texts]
-
-    def note_order(self, name: str, order: SeenOrder) -> None:
-        """Writes into the ledger that records of a table have their fields in this order, which nothing explains."""
-        known = self.of(name)
-        noted = known.with_order(order)
-        if noted is not known:
-            self._state.write_renames(name, noted.to_text())
+        return [f"table {route.target}: column {text}" for text in texts]
 
     def apply(self, name: str, commit: TableCommit) -> list[str]:
         """Gives the columns of a table the newest names, unless they have them; gives what is to be said."""

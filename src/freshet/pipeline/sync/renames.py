@@ -26,7 +26,6 @@ import orjson
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.decode.described_table import DescribedTable, is_column_name
 from freshet.pipeline.decode.schema_changes import FoundRenames
-from freshet.pipeline.sync.field_orders import ORDERS_MAX, SeenOrder, is_in_order, is_order_of, judged
 from freshet.pipeline.sync.routes import Route
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.table import RenameColumn
@@ -67,12 +66,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Renames:
-    """Those of one target, oldest first; `read` is up to which offset (by topic and partition) statements are known.
-    `orders` are those of fields that no statement explains (`field_orders`)."""
+    """Those of one target, oldest first; `read` is up to which offset (by topic and partition) statements are known."""
 
     steps: tuple[Step, ...] = ()
     read: Mapping[str, int] = field(default_factory=dict)
-    orders: tuple[SeenOrder, ...] = ()
 
     @classmethod
     def of(cls, text: str | None) -> Renames:
@@ -85,8 +82,7 @@ class Renames:
             Step(tuple(RenamedField(*each) for each in fields), tuple(columns), origin)
             for (fields, columns), origin in zip(document["steps"], origins, strict=True)
         )
-        orders = (SeenOrder(tuple(names), where) for names, where in document.get("orders", ()))
-        return cls(tuple(steps), document["read"], tuple(orders))
+        return cls(tuple(steps), document["read"])
 
     def to_text(self) -> str:
         """As the ledger has them."""
@@ -94,9 +90,7 @@ class Renames:
             [[[each.old, each.new, each.column_id] for each in step.fields], list(step.columns)] for step in self.steps
         ]
         origins = [step.origin for step in self.steps]
-        orders = [[list(each.names), each.where] for each in self.orders]
-        document = {"steps": steps, "read": dict(self.read), "origins": origins, "orders": orders}
-        return orjson.dumps(document).decode()
+        return orjson.dumps({"steps": steps, "read": dict(self.read), "origins": origins}).decode()
 
     def knows(self, found: FoundRenames) -> bool:
         """Whether the statement has been taken, from its place or from an earlier one.
@@ -112,8 +106,7 @@ class Renames:
             return False
         pairs = [pair for step in self.steps for pair in step.pairs] + [pair for each in before for pair in each.pairs]
         olds = {old for old, _ in pairs}
-        explains_order = any(is_order_of(each.names, found.columns) for each in self.orders)
-        return bool(found.pairs or olds & set(found.columns)) or explains_order
+        return bool(found.pairs or olds & set(found.columns))
 
     # --- names of fields ----------------------------------------------------------------------------------------------
 
@@ -176,24 +169,7 @@ class Renames:
         steps = (
             replace(step, fields=tuple(replace(each, column_id=None) for each in step.fields)) for step in self.steps
         )
-        return replace(self, steps=tuple(steps), orders=())
-
-    # --- orders of fields ---------------------------------------------------------------------------------------------
-
-    def is_new_order(self, names: Sequence[str], column_names: Sequence[str]) -> bool:
-        """Whether a record has fields in an order that neither the statements nor the columns of the table explain."""
-        if len(self.orders) >= ORDERS_MAX:
-            return False
-        known = [order.names for order in self.orders]
-        known += [columns for step in self.steps for columns in (step.before, step.columns)] or [tuple(column_names)]
-        return not any(is_in_order(names, each) for each in known)
-
-    def with_order(self, order: SeenOrder) -> Renames:
-        """The same with an order that records were seen to have, which stands for those that it continues."""
-        if any(is_order_of(order.names, each.names) for each in self.orders):
-            return self
-        kept = (each for each in self.orders if not is_order_of(each.names, order.names))
-        return replace(self, orders=(*kept, order)[:ORDERS_MAX])
+        return replace(self, steps=tuple(steps))
 
     # --- names of columns ---------------------------------------------------------------------------------------------
 
@@ -267,17 +243,9 @@ def taken(
             continue
         where = f"{each.topic} partition {each.partition} offset {each.offset}"
         fields, refused = _fields(each, ids, own_names, partition_keys)
-        texts += [f"column {old} is not renamed to {new} ({where}): {cause}" for (old, new), cause in refused.items()]
+        texts += [f"{old} is not renamed to {new} ({where}): {cause}" for (old, new), cause in refused.items()]
         step = Step(fields, each.columns, each.origin)
         is_moved = any(one.column_id is not None for one in fields)
-        orders = known.orders
-        if schema is not None and not (orders or known.read):
-            # The first statement: a table that is younger was made by records with the names behind it.
-            orders = (SeenOrder(tuple(schema.column_names), ""),)
-        orders, late = judged(orders, step.before, step.columns)
-        known = replace(known, orders=tuple(order for order in orders if is_moved or order.where))
-        if late and is_moved:
-            texts.append(_late_text(known, step, late[0], where))
         is_known = any(step.pairs == last.pairs and step.columns == last.columns for last in known.steps[-1:])
         if not fields and _brings_back(known, each):
             known = replace(known, steps=(*known.steps, step)[-STEPS_MAX:])
@@ -289,18 +257,6 @@ def taken(
             known = replace(known, steps=(*known.steps, step)[-STEPS_MAX:])
         known = replace(known, read={**known.read, _place(each): each.offset})
     return known, tuple(texts)
-
-
-def _late_text(known: Renames, step: Step, order: SeenOrder, where: str) -> str:
-    """That rows have the values of some columns exchanged, and what to do."""
-    renamed = {name for each in (*known.steps, step) for pair in each.pairs for name in pair}
-    names = ", ".join(name for name in order.names if name in renamed)
-    seen = f"from {order.where} on" if order.where else "from its first rows on"
-    return (
-        f"warning: columns {names} swap their names ({where}), and that came too late: records had the new names "
-        f"already ({seen}). In the rows written since then the values of these columns stand exchanged; read the table "
-        "anew with freshet resync"
-    )
 
 
 def _brings_back(known: Renames, found: FoundRenames) -> bool:

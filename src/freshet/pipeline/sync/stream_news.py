@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,6 @@ from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.decode.record_block import RecordBlock
 from freshet.pipeline.decode.schema_changes import FoundRenames, renames_in, schema_change_of
 from freshet.pipeline.decode.source_table import SourceTable
-from freshet.pipeline.sync.field_orders import SeenOrder
 from freshet.pipeline.sync.field_versions import WRAPPED
 from freshet.pipeline.sync.many_plan import HELD, LEFT, Held, ManyPlan
 from freshet.pipeline.sync.renames import NO_RENAMES, Renames, with_names
@@ -43,16 +42,8 @@ _SAMPLE_OF_BLOCK: Final = 60
 _PAYLOAD: Final = b'"payload"'
 """In every record that has a schema beside it."""
 
-
-class SchemaNews(NamedTuple):
-    """What is new in records of one schema."""
-
-    columns: DescribedTable | None
-    order: SeenOrder | None
-
-
-KnownSchemas = dict[bytes, SchemaNews]
-"""What is new in records, by their schema."""
+KnownSchemas = dict[bytes, DescribedTable | None]
+"""What is new in records, by their schema; None where nothing is."""
 
 
 @dataclass(slots=True)
@@ -65,26 +56,18 @@ class StreamNews:
     looked_at: Counter[SourceTable] = field(default_factory=Counter)
     """Records of new tables."""
     renamed: dict[SourceTable, list[FoundRenames]] = field(default_factory=dict)
-    orders: dict[SourceTable, SeenOrder] = field(default_factory=dict)
-    """Of fields: one of each table, another one is found when the batch is run again."""
 
     @property
     def is_any(self) -> bool:
         """From then on nothing is decoded."""
-        return bool(self.seen or self.renamed or self.orders)
-
-    @property
-    def _knows_order(self) -> bool:
-        """Whether renames are followed, by statements of a connector whose schemas have the fields in their order."""
-        return self.plan.config.schema_evolution == "evolve" and self.plan.ledger.has_envelope
+        return bool(self.seen or self.renamed)
 
     def found(self) -> tuple[SeenSchema, ...]:
         """What is new, for the driver."""
         found = []
-        for table in {**self.seen, **self.renamed, **self.orders}:
+        for table in {**self.seen, **self.renamed}:
             described = self.seen[table].to_document() if table in self.seen else []
-            renamed = [each.to_document() for each in self.renamed.get(table, ())]
-            found.append(SeenSchema(table, described, renamed, self.orders.get(table, ())))
+            found.append(SeenSchema(table, described, [each.to_document() for each in self.renamed.get(table, ())]))
         return tuple(found)
 
     def note(self, table: SourceTable, described: DescribedTable) -> None:
@@ -138,7 +121,7 @@ class StreamNews:
             described = self._sampled(records_with(part, name, count))
             if described is None or not (described.is_typed or self.plan.guesses):
                 continue
-            news = _new_columns(described, decoding)
+            news = _news(described, decoding)
             if news is not None:
                 self.note(table, news)
 
@@ -193,8 +176,10 @@ class StreamNews:
     ) -> None:
         if schema not in known:
             ((record, where),) = placed_records(part, np.array([index]))
-            known[schema] = self._news(self.described(record, where), decoding)
-        self._note_news(table, known[schema])
+            known[schema] = _news(self.described(record, where), decoding)
+        news = known[schema]
+        if news is not None:
+            self.note(table, news)
 
     def _look_at_ids(self, part: RecordBlock, table: SourceTable, decoding: TableDecoding) -> None:
         """The writer schemas of records in Avro, by the ids in front of them."""
@@ -204,28 +189,16 @@ class StreamNews:
             if head not in known:
                 first = pc.index(heads.indices, code).as_py()
                 (record,) = raw_records.each_of(part, np.array([first]))
-                known[head] = self._news(self.described(record, raw_records.where(part, first)), decoding)
-            self._note_news(table, known[head])
-
-    def _news(self, described: DescribedTable, decoding: TableDecoding) -> SchemaNews:
-        order = None
-        if self._knows_order and described.is_typed and not decoding.names:
-            names, columns = tuple(described.columns), tuple(name for name, text in decoding.known.items() if text)
-            if decoding.renames.is_new_order(names, columns):
-                order = SeenOrder(names, described.where)
-        return SchemaNews(_new_columns(described, decoding), order)
-
-    def _note_news(self, table: SourceTable, news: SchemaNews) -> None:
-        if news.columns is not None:
-            self.note(table, news.columns)
-        if news.order is not None:
-            self.orders.setdefault(table, news.order)
+                known[head] = _news(self.described(record, raw_records.where(part, first)), decoding)
+            news = known[head]
+            if news is not None:
+                self.note(table, news)
 
     def _sampled(self, records: Iterable[tuple[Any, str]]) -> DescribedTable | None:
         return describe_records(self.plan.ledger.format, records, self.plan.ledger.registry)
 
 
-def _new_columns(described: DescribedTable, decoding: TableDecoding) -> DescribedTable | None:
+def _news(described: DescribedTable, decoding: TableDecoding) -> DescribedTable | None:
     """The columns that the table does not have, or has in a narrower type; of guessed types only new ones."""
     columns = {}
     for name, text in described.columns.items():

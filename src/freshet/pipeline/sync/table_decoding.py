@@ -55,8 +55,7 @@ class TableDecoding:
     @property
     def identity(self) -> tuple[object, ...]:
         """What decides whether something of a record is new."""
-        renames = self.renames
-        return (self.plan, tuple(self.known.items()), tuple(self.names.items()), renames.steps, renames.orders)
+        return (self.plan, tuple(self.known.items()), tuple(self.names.items()))
 
     def of_version(self, version: int) -> TableDecoding:
         """That of records with the names of a version."""
@@ -73,10 +72,10 @@ def plan_table(
 ) -> TableDecoding:
     """Plans the decoding for a target of this schema."""
     names = [renames.columns_of(version) for version in range(renames.newest)]
-    newest = replace(_planned(config, route, schema, index, passed_over, {}), renames=renames)
+    newest = _planned(config, route, schema, index, passed_over, {})
     older = tuple(_planned(config, route, schema, index, passed_over, each) if each else newest for each in names)
     ranks = renames.ranks(schema.primary_keys)
-    return replace(newest, older=older, ranks=ranks if any(ranks) else ())
+    return replace(newest, renames=renames, older=older, ranks=ranks if any(ranks) else ())
 
 
 def _planned(
