@@ -126,9 +126,9 @@ class TablePaths:
         """Folder of hash indexes and deletion vectors."""
         return f"{self.location}/index"
 
-    def index_file(self, name: str) -> str:
-        """One index file."""
-        return f"{self.index_folder}/{name}"
+    def index_file(self, name: str, external_path: str | None = None) -> str:
+        """One index file; a path recorded in its manifest entry replaces the derived one."""
+        return f"{self.index_folder}/{name}" if external_path is None else self._outside(external_path)
 
     @property
     def statistics_folder(self) -> str:
@@ -238,7 +238,10 @@ def _written_location(location: str) -> str:
     if urlsplit(location).scheme != FILE_SCHEME:
         return canonical_location(location)
     path = location.partition(":")[2]
-    return f"/{path[2:].partition('/')[2]}" if path.startswith("//") else path
+    host, _, rest = path[2:].partition("/") if path.startswith("//") else ("", "", path.removeprefix("/"))
+    if host not in ("", "localhost"):
+        raise InvalidRequestError(f"only local paths can be opened, not {location}, which is on {host}")
+    return f"/{rest}"
 
 
 def escape_path_name(text: str) -> str:

@@ -22,7 +22,24 @@ def every_escape(name: str) -> str:
 
 
 CONFIG = pipeline_of({"id": "BIGINT", "c": "STRING", "n": "INT"}, format="json", on_unknown_field="add")
-NAMES = ["späť", 'q"q', "c\\d", "a/b", "t\tt", "n\nn\x7f", "\\u0061", "a.b*[c]+(d)|$^", "😀", "plain", "'\"\n"]
+NAMES = [
+    "späť",
+    'q"q',
+    "c\\d",
+    "a/b",
+    "t\tt",
+    "n\nn\x7f",
+    "\\u0061",
+    "a.b*[c]+(d)|$^",
+    "😀",
+    "plain",
+    "'\"\n",
+    "C:\\xzz",
+    "a\\Uzzzzzzzz",
+    "a\\U00110000",
+    "a\\U0010ffff",
+    "a\\ud8000",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

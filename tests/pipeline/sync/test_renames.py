@@ -118,9 +118,23 @@ def test_a_swap_goes_through_names_that_are_free() -> None:
     schema = table("a", "b")
     renames, texts = taken(NO_RENAMES, [statement(1, {"a": "b", "b": "a"}, "b", "a")], schema, ())
     changes = renames.changes(schema)
-    assert not texts and [each.new_name for each in changes[2:]] == ["b", "a"] and len(changes) == 4
+    assert len(texts) == 2 and [each.new_name for each in changes[2:]] == ["b", "a"] and len(changes) == 4
     assert renames.version_of(("id", "a", "b")) == 0 and renames.version_of(("id", "b", "a")) == 1
     assert renames.columns_of(0) == {"a": "b", "b": "a"}
+
+
+def test_a_name_that_becomes_another_column_is_said() -> None:
+    """Records with the new names may have been read before: which column they mean, only the statement says."""
+    said = "b is another column than before (shop partition 0 offset 2)"
+    _, texts = taken(NO_RENAMES, [statement(2, {"a": "b", "b": "a"}, "b", "a")], table("a", "b"), ())
+    assert len(texts) == 2 and texts[0].startswith(said) and "freshet resync" in texts[0]
+    steps = [statement(1, {"a": "x"}, "x", "b"), statement(2, {"b": "a"}, "x", "a"), statement(3, {"x": "b"}, "b", "a")]
+    known, texts = taken(NO_RENAMES, steps, table("a", "b"), ())
+    assert [text.split(" (")[0] for text in texts] == [f"{name} is another column than before" for name in "ab"]
+    back = [statement(4, {"a": "c"}, "b", "c"), statement(5, {"c": "a"}, "b", "a")]
+    assert taken(NO_RENAMES, back, table("a", "b"), ())[1] == (), "its own name"
+    assert taken(NO_RENAMES, steps, None, ())[1] == (), "no rows yet"
+    assert known.newest == 3
 
 
 def test_a_swap_that_is_sent_again_is_taken_once() -> None:
@@ -133,7 +147,7 @@ def test_a_swap_that_is_sent_again_is_taken_once() -> None:
     ]
     again = [each._replace(offset=each.offset + 3) for each in statements]
     renames, texts = taken(NO_RENAMES, statements, schema, ())
-    assert not texts and [each.new_name for each in renames.changes(schema)][2:] == ["b", "a"]
+    assert len(texts) == 2 and [each.new_name for each in renames.changes(schema)][2:] == ["b", "a"]
     assert not any(renames.is_news(each, ()) for each in again)
     assert taken(NO_RENAMES, [*statements, *again], schema, ())[0].steps == renames.steps
     assert taken(Renames.of(renames.to_text()), again, table("b", "a"), ())[0].steps == renames.steps

@@ -60,6 +60,10 @@ class PolledRecords:
 
     def timestamps(self) -> Any:
         """The times of the records."""
+        return self._timestamps
+
+    @cached_property
+    def _timestamps(self) -> Any:
         times = np.fromiter((message.timestamp()[1] for message in self.messages), np.int64, len(self.messages))
         return pa.array(times * 1000).cast(RECORD_SCHEMA.field("timestamp").type)
 

@@ -51,6 +51,8 @@ class _Batch:
     """Some of the records, which the first round looks at instead of all."""
     truncates: Truncates = field(default_factory=dict)
     """For which the tables are emptied already."""
+    names: Sequence[str] = ()
+    """Of the tables of the last round."""
 
     @property
     def number(self) -> int:
@@ -112,6 +114,9 @@ class ManyRounds:
         """The job of a round; None where a table of it was set apart."""
         number = batch.number
         tables = self.many.round(number, batch.starts)
+        names = tuple(table.table.name for table in tables)
+        if names != batch.names:
+            batch.names, batch.truncates = names, {}  # those have the places of the tables; they are found once more
         checks = [table.has_committed(batch.identity) for table in tables]
         for index, each in enumerate(checks[1:], 1):
             self.many.judged(index, each)

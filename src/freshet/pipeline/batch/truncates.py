@@ -1,7 +1,8 @@
 """Truncates of source tables, applied in order with the batch that has them.
 
     1. the job of the batch finds where source tables were truncated; what it wrote is discarded. Where the batch may
-       not be committed (`batch_check`), for example since too many of its records are dead letters, it ends here
+       not be committed (`batch_check`), for example since too many of its records are dead letters (those from before
+       the truncate too), it ends here
     2. each of their targets is emptied by an OVERWRITE, unless it holds the batch
     3. the job is run once more, upon the empty tables, and leaves out the rows from before the last truncate
     4. the batch is committed as any other, also to a table that has no rows of it

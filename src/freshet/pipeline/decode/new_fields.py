@@ -30,7 +30,7 @@ TYPED_SAMPLE: Final = 3
 
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
 """The characters that JSON escapes by one."""
-_SHOWN_ESCAPE: Final = re.compile(r"\\(x\w{2}|u\w{4}|U\w{8}|[nrt\\'])")
+_SHOWN_ESCAPE: Final = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U00(?:0[0-9a-f]|10)[0-9a-f]{4}|[nrt\\'])")
 """What `shown_name` writes for characters that cannot be shown."""
 
 

@@ -7,6 +7,7 @@ asks, for dead letters and what is looked at with care. What is the same in all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any, Protocol
 
@@ -219,16 +220,16 @@ class KafkaBlock:
         """The records of blocks of one place each, as one block."""
         if len(blocks) == 1:
             return blocks[0]
-        places = list(dict.fromkeys(each._places[0] for each in blocks))
-        codes = np.repeat([places.index(each._places[0]) for each in blocks], [each.num_rows for each in blocks])
+        places = {place: code for code, place in enumerate(dict.fromkeys(each._places[0] for each in blocks))}
+        codes = np.repeat([places[each._places[0]] for each in blocks], [each.num_rows for each in blocks])
         return KafkaBlock(
-            places,
+            list(places),
             codes if len(places) > 1 else None,
             list(chain.from_iterable(each._keys for each in blocks)),
             list(chain.from_iterable(each._values for each in blocks)),
             np.concatenate([each._value_lengths for each in blocks]),
             np.concatenate([each._offsets for each in blocks]),
-            lambda: pa.concat_arrays([each._timestamps() for each in blocks]),
+            cache(lambda: pa.concat_arrays([each._timestamps() for each in blocks])),  # of each of many parts
         )
 
     def _placed(self, of_places: list[Any], data_type: pa.DataType, indexes: RowIndexes) -> Any:

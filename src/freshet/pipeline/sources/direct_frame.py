@@ -176,7 +176,8 @@ def read_ranges(client: DirectClient, wanted: Sequence[tuple[OffsetRange, RangeP
     with _reading(client) as reader:
         for index, records in reader.read_several(wanted):
             kept.append(_block(wanted[index][0], records))
-            count, size = count + len(records), size + int(records.lengths.sum())
+            count += len(records)
+            size += int(records.lengths.sum()) + sum(map(len, filter(None, records.keys)))
             if count >= BLOCK_RECORDS or size >= BATCH_BYTES:
                 yield KafkaBlock.joined(kept)
                 kept, count, size = [], 0, 0

@@ -10,7 +10,9 @@ A table that it fails for good with is set apart; what only the pipeline file ca
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.decode.described_table import DescribedTable
@@ -25,6 +27,8 @@ from freshet.pipeline.sync.routes import Route, refuse_own_table, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.storage import exceptions as storage
 from freshet.storage.table import AddColumn, ChangeType, SchemaChange
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class FollowedSources:
@@ -74,7 +78,10 @@ class FollowedSources:
             try:
                 is_there = target is not None or self._has_table(source, route)
                 schema = self._catalog.table(name).schema if is_there else None
-                self._known.events += self._renamed.take(route, renamed, schema)
+                told = self._renamed.take(route, renamed, schema)
+                for text in told:  # at once: a driver that dies before it reports the batch has the statement behind it
+                    _LOG.warning("%s: %s", self._config.name, text)
+                self._known.events += told
                 if target is not None:
                     self._known.events += self._renamed.apply(name, target.commit)
             except PERMANENT as error:

@@ -244,6 +244,7 @@ def taken(
         where = f"{each.topic} partition {each.partition} offset {each.offset}"
         fields, refused = _fields(each, ids, own_names, partition_keys)
         texts += [f"{old} is not renamed to {new} ({where}): {cause}" for (old, new), cause in refused.items()]
+        texts += [_reused_text(name, where) for name in _reused_names(known, fields)]
         step = Step(fields, each.columns, each.origin)
         is_moved = any(one.column_id is not None for one in fields)
         is_known = any(step.pairs == last.pairs and step.columns == last.columns for last in known.steps[-1:])
@@ -257,6 +258,26 @@ def taken(
             known = replace(known, steps=(*known.steps, step)[-STEPS_MAX:])
         known = replace(known, read={**known.read, _place(each): each.offset})
     return known, tuple(texts)
+
+
+def _reused_names(known: Renames, fields: Sequence[RenamedField]) -> list[str]:
+    """The new names that another column of the table has had, as where two columns swap their names."""
+    before = [one for step in known.steps for one in step.fields]
+    return [
+        one.new
+        for one in fields
+        if one.column_id is not None
+        and any(each.old == one.new and each.column_id not in (None, one.column_id) for each in (*before, *fields))
+    ]
+
+
+def _reused_text(name: str, where: str) -> str:
+    """What may have happened to rows: of a name that was there before, a record does not say which column it means."""
+    return (
+        f"{name} is another column than before ({where}). Records that had the new names and were read before this "
+        "statement, as in a backlog, have filled the other one; if there may be such, compare the table with its "
+        "source, or read it anew with freshet resync"
+    )
 
 
 def _brings_back(known: Renames, found: FoundRenames) -> bool:

@@ -74,7 +74,8 @@ def plan_table(
     names = [renames.columns_of(version) for version in range(renames.newest)]
     newest = _planned(config, route, schema, index, passed_over, {})
     older = tuple(_planned(config, route, schema, index, passed_over, each) if each else newest for each in names)
-    ranks = renames.ranks(schema.primary_keys)
+    # Of shards one has the new name before the other: there the name does not tell what is older.
+    ranks = () if route.is_merged else renames.ranks(schema.primary_keys)
     return replace(newest, renames=renames, older=older, ranks=ranks if any(ranks) else ())
 
 

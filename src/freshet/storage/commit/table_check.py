@@ -43,7 +43,7 @@ from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import EXPIRED_MAX, TableStore
 from freshet.storage.model.manifest import HASH_INDEX, BucketId, EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.paths import canonical_location, packed_range
+from freshet.storage.paths import packed_range
 
 ENTRIES_MAX: Final = 20_000
 """Manifest entries held at a time, those of one manifest and of one bucket at least."""
@@ -207,8 +207,7 @@ class _Checker:
         hashes = FileKind.HASH_INDEX if snapshot.id == self._check.snapshot_id else FileKind.EARLIER_HASH_INDEX
         files: dict[FileKind, dict[str, int | None]] = {FileKind.READ: {}, hashes: {}}
         for entry in index:
-            other = entry.file.external_path
-            path = paths.index_file(entry.file.file_name) if other is None else canonical_location(other)
+            path = paths.index_file(entry.file.file_name, entry.file.external_path)
             kind = hashes if entry.file.index_type == HASH_INDEX else FileKind.READ
             files[kind][path] = entry.file.file_size_bytes
         there = _sizes_of(self._store, paths.index_folder, [path for of_kind in files.values() for path in of_kind])

@@ -93,7 +93,7 @@ class DeletionVectorStore:
         self._env.file_io.delete(self._path(index_file))
 
     def _path(self, index_file: IndexFileMeta) -> str:
-        return index_file.external_path or self._paths.index_file(index_file.file_name)
+        return self._paths.index_file(index_file.file_name, index_file.external_path)
 
     def _bytes(self, index_file: IndexFileMeta, path: str) -> bytes:
         known = self._files.get(index_file.file_name)

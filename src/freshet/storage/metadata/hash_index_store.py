@@ -60,7 +60,7 @@ class HashIndexStore:
 
     def read(self, file: IndexFileMeta) -> bytes:
         """The bytes of an index file; raises where it is missing or not as long as it was written."""
-        path = file.external_path or self._paths.index_file(file.file_name)
+        path = self._paths.index_file(file.file_name, file.external_path)
         try:
             data = self._env.immutable_bytes(path, CacheKind.BUCKET_INDEX)
         except NotFoundError as error:
