@@ -18,11 +18,13 @@ from freshet.pipeline.batch.many_tables import ROUNDS_MAX
 from freshet.pipeline.batch.packed_rows import unpacked
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.decode.outcome_batches import outcome_schema
-from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, Tally
+from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, SeenSchema, Tally
+from freshet.pipeline.decode.schema_changes import FoundRenames
 from freshet.pipeline.decode.source_table import SourceTable as SourceName
 from freshet.pipeline.sync.ledger import LedgerRow, read_ledger, write_rows
 from freshet.pipeline.sync.many_decoder import ManyDecoder
 from freshet.pipeline.sync.many_plan import ManyPlan
+from freshet.pipeline.sync.renames import Renames
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.storage.table_engine import CommitCheck
 from tests.kit.hypothesis_profile import examples
@@ -163,3 +165,18 @@ def test_names_and_rows_are_those_of_the_source(steps: list[tuple[str, int, int]
 def _is_odd(step: tuple[str, int, int], records: Sequence[tuple[Any, Any]]) -> bool:
     _, one, other = step
     return (other if one == 0 and len(records) > 1 else one) % 2 == 1
+
+
+def test_a_driver_that_was_late_keeps_what_another_has_written_meanwhile(tmp_path: Path) -> None:
+    """The statement that the other one has taken is not read again."""
+    world = World(tmp_path)
+    late, other = world._run(0), world._run(0)
+    source = SourceName("shop", "public", "t")
+    for driver, offset, (old, new), columns in (
+        (other, 1, ("a", "b"), ("id", "b", "c")),
+        (late, 2, ("c", "d"), ("id", "b", "d")),
+    ):
+        found = FoundRenames("shop", 0, offset, ((old, new),), columns)
+        driver.follow([SeenSchema(source, [], [found.to_document()])], 0, {})
+    written = Renames.of(read_ledger(world.catalog.table(LEDGER))["lake.t"].renames)
+    assert [step.pairs for step in written.steps] == [(("a", "b"),), (("c", "d"),)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from freshet.pipeline.batch.table_commit import TableCommit
@@ -47,8 +47,9 @@ class LedgerState:
         write_rows(self.commit.table, self._pipeline, [row])
         self.rows[row.table_name] = row
 
-    def write_renames(self, name: str, text: str) -> None:
-        """Commits what is known of the renamed columns of a table, besides whatever else the ledger says of it now."""
+    def write_renames(self, name: str, change: Callable[[str | None], str]) -> None:
+        """Commits what is known of the renamed columns of a table: what `change` makes of what the ledger says now,
+        which another driver may have written since this one has read it."""
         while RENAMES_COLUMN not in self.commit.table.schema.by_name:
             try:
                 self.commit.table.alter(AddColumn(RENAMES_COLUMN, "STRING"))
@@ -57,6 +58,7 @@ class LedgerState:
                     raise
             self.commit.follow_schema(is_planned=False)
         written = read_ledger(self.commit.table).get(name, LedgerRow(name))
+        text = change(written.renames)
         write_rows(self.commit.table, self._pipeline, [replace(written, renames=text)])
         self.rows[name] = replace(self.rows.get(name, written), renames=text)
 

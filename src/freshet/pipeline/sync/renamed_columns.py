@@ -6,7 +6,8 @@ and of two drivers one finds the columns as they should be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.decode.schema_changes import FoundRenames
@@ -34,8 +35,14 @@ class RenamedColumns:
 
     def take(self, route: Route, found: Sequence[FoundRenames], schema: TableSchema | None) -> list[str]:
         """Writes what was found for a table, which may not be there yet, into the ledger; gives what is to be said."""
-        renames, texts = taken(self.of(route.target), found, schema, own_names(route))
-        self._state.write_renames(route.target, renames.to_text())
+        texts: Sequence[str] = ()
+
+        def with_found(known: str | None) -> str:
+            nonlocal texts
+            renames, texts = taken(Renames.of(known), found, schema, own_names(route))
+            return renames.to_text()
+
+        self._state.write_renames(route.target, with_found)
         return [f"table {route.target}: column {text}" for text in texts]
 
     def apply(self, name: str, commit: TableCommit) -> list[str]:
@@ -55,10 +62,15 @@ class RenamedColumns:
                 if table.engine.latest_schema_id() != table.schema.id:
                     continue  # another program has altered the table meanwhile
                 moved = {table.schema.by_name[each.name].id for each in changes if each.name in table.schema.by_name}
-                self._state.write_renames(name, renames.without(moved).to_text())
+                self._state.write_renames(name, partial(_without, moved))
                 texts.append(f"table {name} does not follow renamed columns of its source: {error}")
                 continue
             commit.follow_schema(is_planned=False)
             now = {column.id: column.name for column in commit.table.schema.fields}
             moves = [f"{old.name} is {now[old.id]} now" for old in table.schema.fields if old.name != now.get(old.id)]
             texts.append(f"table {name} follows its source: column {', '.join(moves)}")
+
+
+def _without(column_ids: Collection[int], known: str | None) -> str:
+    """What the ledger has, where these columns keep their names."""
+    return Renames.of(known).without(column_ids).to_text()
