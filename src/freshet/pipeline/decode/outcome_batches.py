@@ -210,8 +210,10 @@ class BlockWriter:
             head[RAW_KEY] = self._raw(raw_records.KEY, records, may_die)
             head[RAW_VALUE] = self._raw(raw_records.VALUE, records, may_die)
             head[UNAVAILABLE] = self._unavailable(stays, count)
-        if plan.expressions or may_die.any():
+        if plan.expressions:
             head[TIMESTAMP] = self._times(records)
+        elif may_die.any():
+            head[TIMESTAMP] = self._times(records, may_die)
         schema = self.writer.schema
         named = dict(zip(schema.names[len(HEAD_SCHEMA) :], [*columns, *scope], strict=False))
         if self.writer.others and subs.any():
@@ -296,9 +298,9 @@ class BlockWriter:
             SUB: pa.array(subs),
         }
 
-    def _times(self, records: RowIndexes) -> Any:
-        """The times of these records: of dead letters, and for expressions."""
-        timestamps = self.raw.taken(raw_records.TIMESTAMP, records)
+    def _times(self, records: RowIndexes, mask: Mask | None = None) -> Any:
+        """The times of these records, NULL where `mask` is false: of dead letters, and for expressions."""
+        timestamps = self._raw(raw_records.TIMESTAMP, records, mask)
         return timestamps.cast(pa.timestamp("us", timestamps.type.tz)).view(pa.timestamp("us", "UTC"))
 
     def _offsets(self, records: RowIndexes) -> Any:
@@ -309,7 +311,7 @@ class BlockWriter:
         return pa.array(offsets.to_numpy(zero_copy_only=False) + records + self.first)
 
     def _raw(self, name: str, records: RowIndexes, mask: Mask | None = None) -> Any:
-        """Keys or values of these records, NULL where `mask` is false."""
+        """A column of these records, NULL where `mask` is false."""
         if mask is None or mask.all():
             return self.raw.taken(name, records)
         places = np.cumsum(mask) - 1
