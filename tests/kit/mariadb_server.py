@@ -106,7 +106,9 @@ class MariadbServer:
 
     def _initialise(self) -> None:
         data, start = self._folder / "data", self._folder / "start.sql"
+        temporary = self._folder / "tmp"  # that of the tests may be closed to another user
         data.mkdir()
+        temporary.mkdir()
         start.write_text(
             f"CREATE DATABASE {self.database};\n"
             f"CREATE USER {USER}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n"
@@ -116,9 +118,11 @@ class MariadbServer:
         if _as_mysql():
             self._folder.chmod(0o755)
             shutil.chown(data, "mysql")
+            shutil.chown(temporary, "mysql")
         command = [*_as_mysql(), self._programs["mariadb-install-db"], "--no-defaults", f"--datadir={data}"]
         command += ["--skip-test-db", "--auth-root-authentication-method=normal"]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=data, check=False)
+        env = {**os.environ, "TMPDIR": str(temporary)}
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=data, env=env, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def _launch(self) -> None:
@@ -126,7 +130,7 @@ class MariadbServer:
         with log_file.open("ab") as log:
             command: list[str | Path] = [*_as_mysql(), self._programs["mariadbd"], "--no-defaults", *SETTINGS]
             command += [f"--datadir={data}", f"--socket={data / 's'}", f"--port={self.port}"]
-            command += [f"--init-file={self._folder / 'start.sql'}"]
+            command += [f"--init-file={self._folder / 'start.sql'}", f"--tmpdir={self._folder / 'tmp'}"]
             self._child = start_child(command, log=log)
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
