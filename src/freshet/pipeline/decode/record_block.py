@@ -244,8 +244,9 @@ def block_of(records: pa.RecordBatch | RecordBlock) -> RecordBlock:
 
 
 def blocks_within(block: RecordBlock, records_max: int, bytes_max: int) -> Iterator[RecordBlock]:
-    """The records in blocks of limited size; one that is larger than `bytes_max` is alone."""
+    """The records in blocks of limited size, about equally many in each; one larger than `bytes_max` is alone."""
     ends = block.value_lengths().cumsum()
+    records_max = -(-block.num_rows // max(1, -(-block.num_rows // records_max)))
     start = 0
     while start < block.num_rows:
         used = ends[start - 1] if start else 0
