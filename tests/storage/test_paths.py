@@ -46,6 +46,9 @@ def test_a_recorded_path_replaces_the_derived_one_also_for_side_cars() -> None:
     odd = "/e x?#/p=10%3A00/bucket-0/f.parquet"
     for written in (f"file:{odd}", f"file://{odd}", odd):
         assert PATHS.data_file("p=10%3A00", 0, "f.parquet", written) == odd, "nothing in it is encoded"
+        assert PATHS.index_file("f.parquet", written) == odd
+    with pytest.raises(InvalidRequestError, match="which is on elsewhere"):
+        PATHS.index_file("i", "file://elsewhere/e/i")
     external = "file:/ext/p=1/bucket-0/f.parquet"
     assert PATHS.data_file("p=1", 0, "f.parquet", external) == "/ext/p=1/bucket-0/f.parquet"
     assert PATHS.extra_file("p=1", 0, "f.parquet.index", external) == "/ext/p=1/bucket-0/f.parquet.index"

@@ -15,6 +15,7 @@ from freshet.pipeline.decode.schema_changes import FoundRenames, renames_in, sch
 from freshet.pipeline.decode.source_table import SourceTable as SourceName
 from freshet.pipeline.sync.rename_report import rename_warnings
 from freshet.pipeline.sync.renames import NO_RENAMES, Renames, own_names, taken
+from freshet.pipeline.sync.table_decoding import plan_table
 from freshet.storage.table import RenameColumn
 from tests.kit.source_database import SourceTable, schema_change
 from tests.pipeline.records import change, flat_with_schema, octets, with_schema
@@ -153,6 +154,16 @@ def test_a_swap_that_is_sent_again_is_taken_once() -> None:
     assert taken(Renames.of(renames.to_text()), again, table("b", "a"), ())[0].steps == renames.steps
     other = again[0]._replace(origin="0-1-12", columns=("id", "b", "t"))
     assert renames.is_news(other, ()), "another statement with the same names"
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_shards_that_become_one_table_have_no_ranks(is_merged: bool) -> None:
+    """Their key is renamed in one after the other: the older name may be in the newer record."""
+    config = sync_config([{"from": "shop.public.(.*)", "to": "lake.all", "merge": is_merged}])
+    renames, _ = taken(NO_RENAMES, [FoundRenames("shop", 0, 1, (("id", "number"),), ("number", "a"))], None, ())
+    schema = schema_of({"number": "INT", "a": "INT"}, primary_key=["number"], options={"bucket": "1"})
+    plan = plan_table(config, route_to(config, "shop.public.t"), schema, 1, frozenset(), renames)
+    assert plan.ranks == (() if is_merged else (0, 1))
 
 
 def test_a_ledger_from_before_statements_had_origins() -> None:
