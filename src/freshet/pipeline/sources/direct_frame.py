@@ -32,7 +32,7 @@ from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.planning import plan_decoding, spark_expressions
-from freshet.pipeline.decode.record_block import KafkaBlock
+from freshet.pipeline.decode.record_block import MIXED_RECORDS, KafkaBlock
 from freshet.pipeline.errors.repeating_errors import error_document
 from freshet.pipeline.sources.outcome_frame import outcome_struct, selected_rows
 from freshet.pipeline.sources.select.projection import read_references
@@ -41,10 +41,6 @@ from freshet.storage.exceptions import NotFoundError
 
 RECORDS_MIN: Final = 20_000
 """Batches with fewer records are left to Spark, whose plan is made once: another one takes 0.1 s."""
-
-BLOCK_RECORDS: Final = 65_536
-"""Of several ranges at once: a decoder has work for each table of a block, whatever its size. Measured, a hundred
-tables in blocks of 8192 records: 9.1 µs a record, 5.6 in these."""
 
 _LOOK_FETCH: Final = {"fetch.message.max.bytes": str(128 << 10), "queued.min.messages": "1"}
 
@@ -178,7 +174,7 @@ def read_ranges(client: DirectClient, wanted: Sequence[tuple[OffsetRange, RangeP
             kept.append(_block(wanted[index][0], records))
             count += len(records)
             size += int(records.lengths.sum()) + sum(map(len, filter(None, records.keys)))
-            if count >= BLOCK_RECORDS or size >= BATCH_BYTES:
+            if count >= MIXED_RECORDS or size >= BATCH_BYTES:
                 yield KafkaBlock.joined(kept)
                 kept, count, size = [], 0, 0
     if kept:

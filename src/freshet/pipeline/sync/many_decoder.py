@@ -30,7 +30,7 @@ from freshet.pipeline.decode.outcome_batches import OutcomeWriter
 from freshet.pipeline.decode.outcomes import Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
-from freshet.pipeline.decode.record_block import RecordBlock, block_of, blocks_within
+from freshet.pipeline.decode.record_block import MIXED_RECORDS, RecordBlock, block_of, blocks_within
 from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.sync.field_versions import VersionSorter
@@ -46,8 +46,6 @@ from freshet.storage.model.row_kind import RowKind
 NO_TABLE: Final = 0
 """The number of the ledger, under which what belongs to no table crosses."""
 
-BLOCK_RECORDS: Final = 65_536
-"""Sorted at once: of a hundred tables each has some hundreds of them."""
 _SAYS_NOTHING: Final = "the record says nothing of the columns of its table, which is not there yet"
 _NAMELESS: Final = "the record does not say which table it is of"
 
@@ -78,7 +76,7 @@ class ManyDecoder:
         for batch in batches:
             records = block_of(batch)
             stream.counts.sizes = stream.counts.sizes.joined(records.sizes())
-            for block in blocks_within(records, BLOCK_RECORDS, BLOCK_BYTES):
+            for block in blocks_within(records, MIXED_RECORDS, BLOCK_BYTES):
                 collect_now_and_then()
                 try:
                     outcomes = list(self._decoded(block, stream, shared))
