@@ -49,6 +49,8 @@ class SnapshotChange:
     """Of buckets whose new rows are numbered: the snapshot above whose files they are."""
     assigned_upon: Mapping[bytes, frozenset[str]] = field(default_factory=dict)
     """Of partitions with dynamic buckets: the state of the hash indexes that keys were assigned upon."""
+    keeps_numbers: bool = False
+    """Files that are added keep the numbers of their rows, also where those follow from the snapshot."""
 
     @property
     def is_empty(self) -> bool:
@@ -84,6 +86,7 @@ class SnapshotChange:
             self.log.without(buckets),
             {bucket: at for bucket, at in self.numbered_at.items() if bucket not in buckets},
             self.assigned_upon,
+            self.keeps_numbers,
         )
 
 

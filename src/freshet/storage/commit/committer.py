@@ -23,17 +23,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from freshet.storage.commit.changes import SnapshotChange, append_change, compact_change
+from freshet.storage.commit.changes import append_change, compact_change
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed, snapshot_that_added
-from freshet.storage.commit.last_commits import CommitTrace
+from freshet.storage.commit.last_commits import CommitTrace, LastCommits
 from freshet.storage.commit.log_progress import check_log
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.next_snapshot import CommitRequest
 from freshet.storage.commit.packed_changelogs import packed_change
+from freshet.storage.commit.round_change import GivenChange, IsReplaced, Replacement, RoundChange, RoundCheck
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
 from freshet.storage.commit.table_view import VIEW_MS, TableView, look
 from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
@@ -42,7 +43,7 @@ from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitDigest, CommitMessage
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
 _LOG: Final = logging.getLogger(__name__)
@@ -183,6 +184,7 @@ class Committer:
         force_empty: bool = True,
         base_id: int | None = None,
         carried: str | None = None,
+        check: RoundCheck | None = None,
     ) -> CommitResult:
         """Makes the messages visible, once per identifier; with a digest, once per identifier and input.
 
@@ -190,29 +192,102 @@ class Committer:
         Without it, a commit that holds nothing but compactions writes only the COMPACT snapshot and leaves no trace
         of its identity. `base_id` is the latest snapshot from before the first try to commit these messages, when
         this is not the first: `ConflictError` where that try took effect under another identifier. `carried` is a text
-        that the table keeps for this user until it gives another (`last_commit`).
+        that the table keeps for this user until it gives another (`last_commit`). `check` is asked by each round for
+        the rows; what it raises ends the commit.
         """
         _check_messages(identifier, messages)
         properties = properties or {}
         snapshots: list[Snapshot] = []
         view = self._take_seen()
-        aborted_compactions: tuple[Conflict, ...] = ()
         rewrites = _Rewrites(messages)
         if force_empty or not append_change(messages).is_empty:
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest, carried=carried)
-            outcome, rewrites = self._commit_rows(messages, identity, properties, watermark, base_id, view)
+            outcome, rewrites = self._commit_rows(messages, identity, properties, watermark, base_id, view, check)
             if outcome.already_committed or outcome.snapshot is None:
                 return CommitResult((), already_committed=True)
             snapshots.append(outcome.snapshot)
             view = outcome.view
+        return self._then_compact(identifier, rewrites, snapshots, view, properties, watermark)
+
+    def replace(
+        self,
+        identifier: int,
+        is_replaced: IsReplaced,
+        messages: Sequence[CommitMessage],
+        *,
+        digest: CommitDigest | None = None,
+        properties: Mapping[str, str] | None = None,
+        force_empty: bool = True,
+    ) -> CommitResult:
+        """Puts the messages in the place of everything that lives in some partitions, as one OVERWRITE snapshot, once
+        per identifier; what they compact follows in a COMPACT snapshot. No changelog is committed.
+
+        The messages were made upon nothing (`base_snapshot_id=None`). Without `force_empty` no snapshot is made where
+        nothing comes or goes. Raises `ConflictError` where they have files in a partition that is not replaced and do
+        not fit there.
+        """
+        messages = [replace(message, changelog_files=(), compact_changelog_files=()) for message in messages]
+        _check_messages(identifier, messages)
+        change, compact = Replacement(is_replaced, messages), compact_change(messages)
+        outcome = self._snapshot_commit.commit(
+            CommitRequest(
+                change,
+                CommitIdentity(self._commit_user, identifier, self._query_id, digest),
+                properties or {},
+                None,
+                self._log,
+                is_followed=not compact.is_empty,
+                needs_change=not force_empty,
+            ),
+            self._take_seen(),
+        )
+        if outcome.snapshot is None:
+            return CommitResult((), already_committed=outcome.already_committed)
+        return self._then_compact(
+            identifier, _Rewrites(messages), [outcome.snapshot], outcome.view, properties or {}, None
+        )
+
+    def change(
+        self,
+        identifier: int,
+        change: RoundChange,
+        *,
+        properties: Mapping[str, str] | None = None,
+        known_commits: LastCommits | None = None,
+    ) -> CommitResult:
+        """Makes one snapshot of what `change` finds to be changed, none where that is nothing. `known_commits` are the
+        last commits of all users as the table shall know them from then on."""
+        request = CommitRequest(
+            change,
+            CommitIdentity(self._commit_user, identifier, self._query_id),
+            properties or {},
+            None,
+            self._log,
+            needs_change=True,
+            known_commits=known_commits,
+        )
+        outcome = self._snapshot_commit.commit(request, self._take_seen())
+        return self._ended([] if outcome.snapshot is None else [outcome.snapshot], outcome)
+
+    def _then_compact(
+        self,
+        identifier: int,
+        rewrites: _Rewrites,
+        snapshots: list[Snapshot],
+        view: TableView | None,
+        properties: Mapping[str, str],
+        watermark: int | None,
+    ) -> CommitResult:
+        """The compactions of messages whose rows are committed, if they had any: the second half of a commit."""
+        aborted_compactions: tuple[Conflict, ...] = ()
         messages = rewrites.messages
         compact = compact_change(messages)
         if not compact.is_empty:
             self._store.env.reach(CrashPoint.COMMIT_BEFORE_COMPACT)
             packed = packed_change(self._store, compact)
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=False)
-            request = CommitRequest(packed.change, identity, properties, watermark, self._log)
-            outcome = self._commit_compaction(request, view, has_rows=bool(snapshots))
+            request = CommitRequest(GivenChange(packed.change), identity, properties, watermark, self._log)
+            outcome = self._commit_compaction(request, view, packed.change.buckets, has_rows=bool(snapshots))
             if outcome.snapshot is not None:
                 packed.is_committed()
                 snapshots.append(outcome.snapshot)
@@ -240,12 +315,15 @@ class Committer:
         which comes late takes nothing away; nor where the table is empty."""
         check_identifier(identifier)
         identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest, is_traced=False)
-        request = CommitRequest(SnapshotChange(CommitKind.OVERWRITE), identity, {}, None, None, empties=True)
+        emptied = Replacement(lambda _: True)
+        request = CommitRequest(emptied, identity, {}, None, None, precedes=True, needs_change=True)
         outcome = self._snapshot_commit.commit(request, self._take_seen())
-        if outcome.snapshot is not None and self._after_commit is not None:
-            self._after_commit(self._store, outcome.snapshot)
-        snapshots = () if outcome.snapshot is None else (outcome.snapshot,)
-        return CommitResult(snapshots, already_committed=outcome.already_committed)
+        return self._ended([] if outcome.snapshot is None else [outcome.snapshot], outcome)
+
+    def _ended(self, snapshots: Sequence[Snapshot], outcome: SnapshotOutcome) -> CommitResult:
+        if snapshots and self._after_commit is not None:
+            self._after_commit(self._store, snapshots[-1])
+        return CommitResult(tuple(snapshots), already_committed=outcome.already_committed)
 
     def finish(self) -> None:
         """Ends a series of commits: gives the LATEST hint, which commits to a store leave out, to the background."""
@@ -268,6 +346,7 @@ class Committer:
         watermark: int | None,
         base_id: int | None,
         view: TableView | None,
+        check: RoundCheck | None,
     ) -> tuple[SnapshotOutcome, _Rewrites]:
         """The APPEND snapshot, and the messages that it was made of in the end."""
         rewrites = _Rewrites(messages)
@@ -275,7 +354,13 @@ class Committer:
             append, compact = append_change(rewrites.messages), compact_change(rewrites.messages)
             packed = packed_change(self._store, append)
             request = CommitRequest(
-                packed.change, identity, properties, watermark, self._log, base_id, is_followed=not compact.is_empty
+                GivenChange(packed.change, check),
+                identity,
+                properties,
+                watermark,
+                self._log,
+                base_id,
+                is_followed=not compact.is_empty,
             )
             outcome = self._snapshot_commit.commit(request, view)
             view = None
@@ -315,7 +400,9 @@ class Committer:
         size_bytes = sum(file.file_size_bytes for message in made for file in message.new_files)
         return _Rewrites((*kept, *made), count, rewrites.size_bytes + size_bytes)
 
-    def _commit_compaction(self, request: CommitRequest, view: TableView | None, *, has_rows: bool) -> SnapshotOutcome:
+    def _commit_compaction(
+        self, request: CommitRequest, view: TableView | None, buckets: Collection[BucketId], *, has_rows: bool
+    ) -> SnapshotOutcome:
         """The COMPACT snapshot. Where rows were committed before it, it must not make the commit look failed.
 
         `view` is the table as the APPEND left it: looking again would cost three calls to learn the same.
@@ -326,7 +413,7 @@ class Committer:
             if not has_rows:
                 raise
             _LOG.warning("table %s: a compaction was given up: %s", self._store.location, error)
-            aborted_compactions = tuple(Conflict(*bucket, str(error)) for bucket in sorted(request.change.buckets))
+            aborted_compactions = tuple(Conflict(*bucket, str(error)) for bucket in sorted(buckets))
             return SnapshotOutcome(None, aborted_compactions=aborted_compactions, is_certain=False)
 
 

@@ -21,8 +21,9 @@ from types import MappingProxyType
 
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.identity import CommitIdentity
-from freshet.storage.commit.last_commits import COMMITS_PROPERTY, last_commits_to_text
+from freshet.storage.commit.last_commits import COMMITS_PROPERTY, LastCommits, last_commits_to_text
 from freshet.storage.commit.log_progress import next_log
+from freshet.storage.commit.round_change import RoundChange
 from freshet.storage.commit.table_view import TableView
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LOG_PROPERTY, LogIdentity, log_to_text
@@ -48,18 +49,21 @@ class CommitRequest:
 
     `base_id` is the latest snapshot from before the first try to commit these files, None when this is the first.
     `log` is given by the user who writes the table's log. `is_followed`: another commit follows at once, which leaves
-    the LATEST hint to that. `empties`: the change of each round takes away all that is live then (`emptied`), unless
-    the identity is committed.
+    the LATEST hint to that. `precedes`: the commit of this identity follows, so nothing is done where that is there.
+    `needs_change`: no snapshot is made where a round finds that nothing changes. `known_commits` are the last commits
+    of all users as the snapshot shall have them, where that is not what the latest one has (a rollback).
     """
 
-    change: SnapshotChange
+    change: RoundChange
     identity: CommitIdentity
     properties: Mapping[str, str]
     watermark: int | None
     log: LogIdentity | None
     base_id: int | None = None
     is_followed: bool = False
-    empties: bool = False
+    precedes: bool = False
+    needs_change: bool = False
+    known_commits: LastCommits | None = None
 
 
 def next_snapshot(
@@ -69,6 +73,7 @@ def next_snapshot(
     latest, commits, identity = view.latest, view.last_commits, request.identity
     time_ms = now_ms if latest is None else max(now_ms, latest.time_ms)
     last = commits.users.get(identity.commit_user)
+    commits = request.known_commits or commits
     if identity.is_traced:
         commits = commits.with_commit(
             identity.commit_user, identity.identifier, identity.query_id, time_ms, identity.digest, identity.carried

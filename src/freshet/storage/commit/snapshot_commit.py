@@ -4,7 +4,7 @@ One round:
 
 1. look at the table (`table_view`); if an earlier round ended without an answer, look whether its snapshot is there;
 2. check the identity of the commit against the last commits that this snapshot has (a replay may have won meanwhile);
-3. check that no snapshot since the base has added these files, that new rows are numbered above what others have
+3. compute what changes upon it (`round_change`); check that no snapshot since the base has added these files, that new rows are numbered above what others have
    committed since (else the caller renumbers them), and conflicts: a compaction is dropped bucket by bucket, anything
    else raises;
 4. write delta manifests, merge old manifests, write both manifest lists, build the snapshot;
@@ -30,11 +30,11 @@ from typing import Final
 from freshet.storage.catalogs.claims import ClaimOutcome, LockTimeoutError
 from freshet.storage.commit.assignment import outdated_error, outdated_partitions
 from freshet.storage.commit.change_fit import ChangeFit
+from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
 from freshet.storage.commit.commit_record import record_of
 from freshet.storage.commit.conflict import Conflict
-from freshet.storage.commit.emptied import emptying_change
 from freshet.storage.commit.identity import CommitIdentity, is_committed, snapshot_that_added
 from freshet.storage.commit.last_commits import FIRST_SNAPSHOT_ID
 from freshet.storage.commit.latest_hint import LatestHint
@@ -193,32 +193,32 @@ class SnapshotCommit:
         if won is not None:
             return SnapshotOutcome(won)
         # 2. Identity, against the last commits that the snapshot carries on which this round builds.
-        if (identity.is_traced or request.empties) and is_committed(view.last_commits, identity, table=store.location):
+        is_identified = identity.is_traced or request.precedes
+        if is_identified and is_committed(view.last_commits, identity, table=store.location):
             files.take_back()
             return SnapshotOutcome(None, already_committed=True)
-        # 3. Conflicts.
-        if request.empties:
-            request = replace(request, change=emptying_change(store, latest))
-            if request.change.is_empty:
-                files.take_back()
-                return SnapshotOutcome(None, view)
-        known = self._find_new_files(request, latest, rounds)
+        # 3. What changes, upon what this round sees, and conflicts.
+        change = request.change.upon(store, view)
+        if request.needs_change and change.is_empty:
+            files.take_back()
+            return SnapshotOutcome(None, view)
+        known = self._find_new_files(change, request.base_id, latest, rounds)
         if known is not None:
             return SnapshotOutcome(known)
-        self._refuse_outdated(request, rounds, latest)
-        outnumbered = outnumbered_buckets(store, request.change, latest)
-        if outnumbered and request.change.kind is not CommitKind.COMPACT:
+        self._refuse_outdated(change, rounds, latest)
+        outnumbered = outnumbered_buckets(store, change, latest)
+        if outnumbered and change.kind is not CommitKind.COMPACT:
             # Every claim without an answer is decided by now: the table has gone on past its snapshot.
             files.take_back()
             return SnapshotOutcome(None, view, is_certain=rounds.is_certain, outnumbered=outnumbered)
-        self._strict_mode.check(request.change, latest)
+        self._strict_mode.check(change, latest)
         manifests = [] if latest is None else data_manifests_at_once(store.manifests, latest)
-        fitting, aborted_compactions = self._fit.part(request.change, latest, manifests, outnumbered)
+        fitting, aborted_compactions = self._fit.part(change, latest, manifests, outnumbered)
         if aborted_compactions and fitting.is_empty:
             files.take_back()
             return SnapshotOutcome(None, aborted_compactions=aborted_compactions, is_certain=rounds.is_certain)
         # 4. Everything the snapshot names, then the snapshot.
-        if store.options.sequence_snapshot_ordering:
+        if store.options.sequence_snapshot_ordering and not fitting.keeps_numbers:
             fitting = numbered_by_snapshot(fitting, view.latest_id + 1)
         record = record_of(request, fitting, latest) if store.claims.rules.looks_for_others else None
         lists = files.write(fitting, manifests, self._fit.next_index(fitting, latest), record)
@@ -242,26 +242,27 @@ class SnapshotCommit:
             snapshot, following, aborted_compactions=aborted_compactions, is_certain=rounds.is_certain
         )
 
-    def _refuse_outdated(self, request: CommitRequest, rounds: _Rounds, latest: Snapshot | None) -> None:
+    def _refuse_outdated(self, change: SnapshotChange, rounds: _Rounds, latest: Snapshot | None) -> None:
         """Every claim without an answer is decided when this is asked."""
-        outdated = outdated_partitions(self._store, request.change, latest)
+        outdated = outdated_partitions(self._store, change, latest)
         if outdated:
             rounds.files.take_back()
             raise outdated_error(self._store, outdated, is_certain=rounds.is_certain)
 
-    def _find_new_files(self, request: CommitRequest, latest: Snapshot | None, rounds: _Rounds) -> Snapshot | None:
+    def _find_new_files(
+        self, change: SnapshotChange, base_id: int | None, latest: Snapshot | None, rounds: _Rounds
+    ) -> Snapshot | None:
         """The snapshot that has the files of this commit already, where an unanswered claim of ours made it.
 
         Last commits have an APPEND; a compaction whose snapshot has expired is recognised by its files alone. Raises
         `ConflictError` when the files were committed before, under another number.
         """
         latest_id = FIRST_SNAPSHOT_ID - 1 if latest is None else latest.id
-        checked_id = request.base_id if rounds.checked_id is None else rounds.checked_id
+        checked_id = base_id if rounds.checked_id is None else rounds.checked_id
         rounds.checked_id = latest_id
         if checked_id is None:
             return None  # the first look of the first try: these files were in no snapshot before
-        entries = request.change.entries
-        known = snapshot_that_added(self._store, self._index, entries, after_id=checked_id, latest=latest)
+        known = snapshot_that_added(self._store, self._index, change.entries, after_id=checked_id, latest=latest)
         if known is not None and not rounds.unanswered:
             raise ConflictError(
                 f"table {self._store.location}: files of this commit are in the table already, since snapshot "
