@@ -65,8 +65,10 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "compact",
         "write",
         "describe maintenance table_logs table_session",
+        "edits",
         "table_engine",
         "readable_table",
+        "editable_table",
         "table",
         "catalog",
     )

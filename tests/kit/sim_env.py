@@ -277,6 +277,12 @@ class SimFileIO:
         """A part of the bytes."""
         return pa.py_buffer(self.read_bytes(path)[wanted.offset : wanted.end])
 
+    def copy_all(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """One mutation per file, durable: a crash may come between."""
+        for source, target in pairs:
+            content = self.read_bytes(source)
+            self._mutate("copy", target, partial(self._create, target, content))
+
     def exists(self, path: str) -> bool:
         """True for files."""
         self.check_alive()

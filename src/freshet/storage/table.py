@@ -24,6 +24,7 @@ from freshet.storage.cleaning.expire import ExpireResult, expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.commit.committer import CommitResult
 from freshet.storage.commit.lost_commits import LostCommit, lost_commit_named, the_lost_commit
+from freshet.storage.editable_table import EditableTable, EditResult
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
@@ -43,7 +44,6 @@ from freshet.storage.maintenance.table_compaction import (
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import alter_table, open_store, open_table_store
 from freshet.storage.options.values import option_texts
-from freshet.storage.readable_table import ReadableTable
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.schema.change import (
     AddColumn,
@@ -69,6 +69,7 @@ __all__ = [
     "CompactionBudget",
     "CompactionResult",
     "DropColumn",
+    "EditResult",
     "Elsewhere",
     "LostCommit",
     "MoveColumn",
@@ -91,7 +92,7 @@ __all__ = [
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Table(ReadableTable):
+class Table(EditableTable):
     """One table of a warehouse; `Catalog.table` and `Catalog.create_table` give it."""
 
     def __repr__(self) -> str:

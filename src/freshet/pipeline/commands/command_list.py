@@ -72,6 +72,15 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
     },
     "Changes and care": {
         "alter": Listed("alter", "Change the schema or the options of a table."),
+        "truncate": Listed(
+            "edits",
+            "Take all rows of a table away, in one snapshot. Earlier snapshots keep them until they expire.",
+        ),
+        "drop-partition": Listed(
+            "edits",
+            "Take the rows of some partitions away, in one snapshot. Earlier snapshots keep them until they expire.",
+        ),
+        "rollback": Listed("edits", "Give a table the rows of an earlier snapshot, in a new snapshot."),
         "compact": Listed(
             "compact",
             "Compact a table, or a database, bucket by bucket. Streams that write to it meanwhile are not disturbed.",

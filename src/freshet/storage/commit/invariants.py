@@ -154,7 +154,10 @@ def recorded_files_are_there(
 
 
 def identifiers_grow(path: str, before: Snapshot | None, after: Snapshot) -> Iterator[Damage]:
-    """What a snapshot of ours knows of commits is what the one before knew, and a commit of a higher number."""
+    """What a snapshot of ours knows of commits is what the one before knew, and a commit of a higher number; a rollback
+    knows what was known at the snapshot that it goes back to."""
+    if after.is_rollback:
+        return
     texts = [(each.properties or {}).get(COMMITS_PROPERTY) for each in (before, after) if each is not None]
     if len(texts) < 2 or texts[0] is None or texts[1] is None:
         return

@@ -2,8 +2,8 @@
 
 | change | entries of a round |
 |---|---|
-| `GivenChange` | those of messages, whatever the snapshot: an append, a compaction, a delete that names its files |
-| `Replacement` | all live files of some partitions as deleted ones, and the files of messages: an overwrite, a truncate |
+| `GivenChange` | those of messages, whatever the snapshot: an append, a compaction, a delete |
+| `Replacement` | all that lives in some partitions as deleted, and the files of messages: an overwrite, a truncate |
 | `edits.restoration` | what lies between the snapshot and an earlier one: a rollback |
 
 A claim that is lost is made again upon what others have committed; a change that depends on what is live must follow

@@ -4,9 +4,9 @@ One round:
 
 1. look at the table (`table_view`); if an earlier round ended without an answer, look whether its snapshot is there;
 2. check the identity of the commit against the last commits that this snapshot has (a replay may have won meanwhile);
-3. compute what changes upon it (`round_change`); check that no snapshot since the base has added these files, that new rows are numbered above what others have
-   committed since (else the caller renumbers them), and conflicts: a compaction is dropped bucket by bucket, anything
-   else raises;
+3. compute what changes upon it (`round_change`); check that no snapshot since the base has added these files, that new
+   rows are numbered above what others have committed since (else the caller renumbers them), and conflicts: a
+   compaction is dropped bucket by bucket, anything else raises;
 4. write delta manifests, merge old manifests, write both manifest lists, build the snapshot;
 5. claim `snapshot-N`. Won: write the LATEST hint (`latest_hint`). Lost: remove what only this round named (not on an
    object store, where a request that was lost on its way may arrive yet), wait, again.

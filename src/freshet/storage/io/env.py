@@ -92,6 +92,12 @@ class CrashPoint(StrEnum):
     COMMIT_BEFORE_COMPACT = "commit-before-compact"
     """The APPEND snapshot is visible; the COMPACT snapshot of the same identifier is not there."""
 
+    CUT_HINTED = "cut-hinted"
+    """A rollback that removes snapshots has written the LATEST hint; all snapshots are there."""
+
+    CUT_SNAPSHOTS_REMOVED = "cut-snapshots-removed"
+    """The snapshots after the one that is rolled back to are gone; changelogs and tags of them are there."""
+
     EXPIRE_PLANNED = "expire-planned"
     """Nothing is deleted yet."""
 

@@ -151,6 +151,11 @@ class FileIO(Protocol):
     def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Replaces the file atomically, or creates it; without `sync` a crash may lose it (hints)."""
 
+    def copy_all(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Makes of each source a durable file of the same bytes under a name that is free; no bytes come here.
+
+        `NotFoundError` where a source is not there; what was copied before it stays."""
+
     def exists(self, path: str) -> bool:
         """True for a file."""
 

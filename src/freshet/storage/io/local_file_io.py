@@ -49,6 +49,7 @@ if _WRITE_BACK is not None:
     _WRITE_BACK.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
 _NOWHERE: Final = frozenset({errno.ENOENT, errno.ELOOP})
+_COPIED_BYTES: Final = 8 * 1024 * 1024
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 
 
@@ -214,6 +215,21 @@ class LocalFileIO:
                 os.unlink(temporary)
             raise storage_error(error, "replace", path) from error
 
+    def copy_all(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """A second name of each file (files of tables never change); a copy where the file system has none."""
+        folders = {os.path.dirname(target) for _, target in pairs}
+        for folder in folders:
+            make_folder(folder)
+        for source, target in pairs:
+            try:
+                os.link(source, target)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise storage_error(error, "copy", source) from error
+                self._copy_bytes(source, target)
+        for folder in folders:
+            fsync_folder(folder)
+
     def exists(self, path: str) -> bool:
         """True for a file."""
         return not _is_folder(path, otherwise=True)
@@ -281,6 +297,16 @@ class LocalFileIO:
         output = LocalOutputFile(temporary, sync_file=sync, sync_folder=False)
         write_all(output, data)
         return temporary
+
+    def _copy_bytes(self, source: str, target: str) -> None:
+        with self.open_input(source) as given:
+            output = self.open_output(target)
+            try:
+                while data := given.read(_COPIED_BYTES):
+                    output.write(data)
+                output.close()
+            finally:
+                output.abort()
 
     @staticmethod
     def _link(temporary: str, path: str) -> bool:

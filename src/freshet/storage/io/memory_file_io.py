@@ -87,6 +87,13 @@ class MemoryFileIO:
         with self._lock:
             self._put(path, data)
 
+    def copy_all(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """The same bytes under other names."""
+        for source, target in pairs:
+            content = self._file(source).content
+            with self._lock:
+                self._put(target, content)
+
     def exists(self, path: str) -> bool:
         """True for a file."""
         return path in self._files

@@ -132,6 +132,12 @@ class ObjectFileIO:
         """One put."""
         self._ask("write", path, lambda store, key: obstore.put(store, key, data, use_multipart=False))
 
+    def copy_all(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """One request each, which the store carries out; S3 copies up to 5 GB so. Both are in one bucket."""
+        for source, target in pairs:
+            _, to = self._stores.open(target)
+            self._ask("copy", source, partial(_copied, to=to))
+
     def exists(self, path: str) -> bool:
         """One request."""
         try:
@@ -394,3 +400,7 @@ def _parts_of_buckets(paths: Sequence[str], size: int) -> Iterator[Sequence[str]
 
 def _exists_already(path: str) -> AlreadyExistsError:
     return AlreadyExistsError(f"{path} exists already; data files are never overwritten")
+
+
+def _copied(store: ObjectStore, key: str, *, to: str) -> None:
+    obstore.copy(store, key, to)

@@ -63,6 +63,10 @@ class ConsumerStore:
         gone = [status for status in self._files() if status.modified_ms < before_ms]
         return [self._id_of(status) for status in gone if self._env.file_io.delete(status.path)]
 
+    def active_since(self, time_ms: int) -> list[str]:
+        """Ids of the consumers whose file was written at a time or after it."""
+        return [self._id_of(status) for status in self._files() if status.modified_ms >= time_ms]
+
     def _files(self) -> list[FileStatus]:
         statuses = self._env.file_io.entries(self._paths.consumer_folder)
         files = (status for status in statuses if status.name.startswith(CONSUMER_PREFIX) and not status.is_folder)

@@ -23,6 +23,11 @@ RESCALED_PROPERTY: Final = "freshet.rescaled"
 of what we write, do not change."""
 
 
+ROLLED_BACK_PROPERTY: Final = "freshet.rolled-back-to"
+"""In an OVERWRITE that gives a table the content of an earlier snapshot, and what that knew of commits: its id, 0 for
+the table before its first. Part of what we write, do not change."""
+
+
 class CommitKind(StrEnum):
     """What a commit did; the text is part of the format."""
 
@@ -64,6 +69,11 @@ class Snapshot:
     def is_rescale(self) -> bool:
         """True for an overwrite that only puts rows into other buckets: it changes no row."""
         return self.commit_kind is CommitKind.OVERWRITE and RESCALED_PROPERTY in (self.properties or {})
+
+    @property
+    def is_rollback(self) -> bool:
+        """True for an overwrite with the content of an earlier snapshot: commits since then count as never made."""
+        return self.commit_kind is CommitKind.OVERWRITE and ROLLED_BACK_PROPERTY in (self.properties or {})
 
     @property
     def manifest_lists(self) -> list[tuple[str, int | None]]:

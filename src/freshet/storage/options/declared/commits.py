@@ -60,6 +60,8 @@ class CommitOptions:
     commit_force_compact = Option("commit.force-compact", FLAG, False)
     """Each commit does all of the compaction that is due before it ends: no larger compactions run in the background,
     and `lookup-wait=false` does not count."""
+    dynamic_partition_overwrite = Option("dynamic-partition-overwrite", FLAG, True)
+    """An overwrite without a partition replaces the partitions that occur in its rows; `false`: the whole table."""
     commit_force_create_snapshot = Option("commit.force-create-snapshot", FLAG, False)
     """Makes a snapshot even of a commit without files. Freshet does so anyway; it counts before
     `snapshot.ignore-empty-commit`."""

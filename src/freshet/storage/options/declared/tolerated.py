@@ -25,7 +25,7 @@ FORMAT_KEYS: Final = frozenset(
     data-evolution.row-sidecar.max-selection-ratio data-file.external-paths.specific-fs
     data-file.external-paths.strategy data-file.external-paths.weights delete-file.thread-num
     delete.force-produce-changelog deletion-vector.index-file.target-size dynamic-bucket.assigner-parallelism
-    dynamic-partition-overwrite end-input.check-partition-expire
+    end-input.check-partition-expire
     file-operation.thread-num file-reader-async-threshold format-table.commit-hive-sync-url
     format-table.file.compression format-table.implementation format-table.partition-path-only-value
     format-table.scan.list-parallelism full-text-index.search-mode global-index.build.max-parallelism

@@ -1,0 +1,45 @@
+"""The commits of edits: under one user and the next number, whoever else edits the table at the same time.
+
+An edit is one call of a person, who sees whether it came to its end; nothing replays it. Its user is the same for all
+edits, since snapshots carry the last commit of every user for ever (`commit.last_commits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from freshet.storage.cleaning.expire import expire_later
+from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.exceptions import StorageError, UnknownOutcomeError
+from freshet.storage.metadata.table_store import TableStore
+
+EDIT_USER: Final = "freshet-edit"
+"""The commit user of edits; part of what we write, do not change."""
+
+
+def commit_edit(
+    store: TableStore, commit: Callable[[Committer, int], CommitResult], discard: Callable[[], None] = lambda: None
+) -> CommitResult:
+    """What `commit` makes of a committer and a number, made again with the next number where another edit of the table
+    has taken that one meanwhile.
+
+    `discard` removes the files of the edit where it is certain that no snapshot can name them: at a store, what was
+    sent may arrive yet.
+    """
+    committer = Committer(store, EDIT_USER, after_commit=expire_later)
+    while True:
+        last = committer.last_commit()
+        try:
+            result = commit(committer, 0 if last is None else last.identifier + 1)
+        except UnknownOutcomeError:
+            raise
+        except StorageError:
+            if not store.env.is_remote:
+                discard()
+            raise
+        if not result.already_committed:
+            committer.finish()
+            committer.check_last()
+            store.env.finish_later()
+            return result

@@ -1,0 +1,88 @@
+"""What an edit did to a table, or would do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from freshet.storage.commit.committer import CommitResult
+from freshet.storage.metadata.live_files import delta_entries
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
+from freshet.storage.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class EditResult:
+    """`snapshots` in order of their ids, none where nothing changed or the edit was only tried (`is_dry_run`).
+
+    The counts of files are those of data files; of rows they are exact, and None where the edit did not look at rows.
+    """
+
+    snapshots: tuple[Snapshot, ...] = ()
+    files_added: int = 0
+    files_removed: int = 0
+    partitions: int = 0
+    """Partitions whose files changed; a table without partitions is one."""
+    rows_deleted: int | None = None
+    rows_updated: int | None = None
+    rows_inserted: int | None = None
+    is_dry_run: bool = False
+    snapshots_removed: tuple[int, ...] = ()
+    """Ids of snapshots that are gone, or would be."""
+    hidden_buckets: tuple[BucketId, ...] = ()
+    """Buckets whose new rows readers do not see before the next compaction."""
+
+    def __repr__(self) -> str:
+        counts: dict[str, int | None] = {
+            "snapshots removed": len(self.snapshots_removed) or None,
+            "rows deleted": self.rows_deleted,
+            "rows updated": self.rows_updated,
+            "rows inserted": self.rows_inserted,
+            "files removed": self.files_removed or None,
+            "files added": self.files_added or None,
+        }
+        what = (
+            ", ".join(f"{count:,} {noun}" for noun, count in counts.items() if count is not None) or "nothing changed"
+        )
+        where = "not committed" if self.is_dry_run else ", ".join(f"snapshot {each.id}" for each in self.snapshots)
+        return f"EditResult({what}{f'; {where}' if where else ''})"
+
+
+def result_of(
+    store: TableStore,
+    committed: CommitResult,
+    *,
+    rows_deleted: int | None = None,
+    rows_updated: int | None = None,
+    rows_inserted: int | None = None,
+) -> EditResult:
+    """The result of a commit, with the files of its first snapshot: what follows compacts them."""
+    entries = delta_entries(store.manifests, committed.snapshots[0]) if committed.snapshots else []
+    added, removed, partitions = _counts(entries)
+    return EditResult(
+        committed.snapshots,
+        added,
+        removed,
+        partitions,
+        rows_deleted,
+        rows_updated,
+        rows_inserted,
+        hidden_buckets=committed.hidden_buckets,
+    )
+
+
+def preview_of(entries: Iterable[ManifestEntry]) -> EditResult:
+    """What a commit of these entries would do."""
+    added, removed, partitions = _counts(entries)
+    return EditResult((), added, removed, partitions, is_dry_run=True)
+
+
+def _counts(entries: Iterable[ManifestEntry]) -> tuple[int, int, int]:
+    kinds: Counter[EntryKind] = Counter()
+    partitions = set()
+    for entry in entries:
+        kinds[entry.kind] += 1
+        partitions.add(entry.partition)
+    return kinds[EntryKind.ADD], kinds[EntryKind.DELETE], len(partitions)

@@ -1,0 +1,96 @@
+"""Rolls a table back in the form of the format: the snapshots after one are removed, and their ids are used again.
+
+Steps, so that a crash leaves a table that can be read, and the call can be repeated:
+
+1. the LATEST hint names the snapshot that is to be the newest;
+2. snapshots after it go, the newest first; then changelogs that outlived theirs, then tags of later snapshots;
+3. a snapshot that had expired, and that a tag has kept, is written again from the tag.
+
+Files of the snapshots that are gone stay until orphan cleaning, schemas and consumers stay. Whoever has the table open
+may mix two histories: processes keep snapshots by id, a writer commits upon the one that it saw, a consumer may lie
+ahead of the newest snapshot. So the call is refused while streams of ours use the table. `rollback` has none of this.
+
+Source: FORMAT.md §12; Apache Paimon's RollbackHelper.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.commit.table_view import look
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.snapshot import Snapshot
+
+IN_USE_MS: Final = 3_600_000
+"""A stream that wrote or read within this time may go on."""
+
+
+def cut_history(store: TableStore, target: Snapshot, *, force: bool = False, dry_run: bool = False) -> tuple[int, ...]:
+    """Removes the snapshots after the target, and returns their ids; nothing where there are none. In a dry run they
+    stay.
+
+    Raises `InvalidRequestError` while a stream uses the table, unless `force` says that it was stopped.
+    """
+    store.check_writable()
+    if not force:
+        _refuse_in_use(store)
+    file_io, paths, snapshots = store.env.file_io, store.paths, store.snapshots
+    newer = [each for each in snapshots.list_ids() if each > target.id]
+    changelogs = [each for each in store.changelogs.list_ids() if each > target.id]
+    tags = sorted((tag.id, name) for name, tag in snapshots.tags.all().items() if tag.id > target.id)
+    is_there = snapshots.exists(target.id)
+    if dry_run or (not newer and is_there):
+        return tuple(newer)
+    snapshots.write_latest_hint(target.id)
+    store.env.reach(CrashPoint.CUT_HINTED)
+    _remove(store, [paths.snapshot(each) for each in reversed(newer)])
+    for snapshot_id in newer:
+        snapshots.forget(snapshot_id)
+    store.env.reach(CrashPoint.CUT_SNAPSHOTS_REMOVED)
+    if changelogs:
+        left = [each for each in store.changelogs.list_ids() if each <= target.id]
+        if left:
+            store.changelogs.write_latest_hint(left[-1])
+        else:
+            store.changelogs.remove_hints()
+        _remove(store, [paths.changelog(each) for each in reversed(changelogs)])
+    _remove(store, [paths.tag(name) for _, name in reversed(tags)])
+    if not is_there:
+        file_io.overwrite(paths.snapshot(target.id), encode_snapshot(target))
+        snapshots.write_earliest_hint(target.id)
+    return tuple(newer)
+
+
+def _remove(store: TableStore, files: list[str]) -> None:
+    gone = store.env.file_io.delete_all(files, in_turn=True)
+    if gone.failed_count:
+        raise InvalidRequestError(
+            f"table {store.name}: {files[gone.deleted_count]} cannot be removed; the snapshots before it are as they "
+            "were. See to the rights of the folder, and call again",
+            path=files[gone.deleted_count],
+        )
+
+
+def _refuse_in_use(store: TableStore) -> None:
+    since_ms = store.env.now_ms() - IN_USE_MS
+    users = {
+        user
+        for user, trace in look(store).last_commits.users.items()
+        if trace.query_id is not None and trace.time_ms >= since_ms
+    }
+    if users:
+        who = f"pipeline {min(users)!r} has written it"
+    else:
+        readers = store.consumers.active_since(since_ms)
+        if not readers:
+            return
+        who = f"the consumer {readers[0]!r} has read it"
+    raise InvalidRequestError(
+        f"table {store.name}: {who} within the last hour, and would go on with ids that mean other snapshots then. "
+        "Roll back without delete_newer, which needs nobody to be stopped; or stop every reader and writer of the "
+        "table, and force it",
+        table=store.name,
+    )

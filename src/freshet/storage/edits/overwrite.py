@@ -1,0 +1,99 @@
+"""Overwrites: rows in the place of all that some partitions hold, in one OVERWRITE snapshot.
+
+| call | partitions that are replaced |
+|---|---|
+| no partition, `dynamic` | those that occur in the rows; of a table without partitions everything |
+| no partition, not `dynamic` | all |
+| a partition | those that have its values; the rows must be of them |
+| no rows | as above: without `dynamic` the table or the partition is emptied |
+
+What replaces is written as into an empty table: numbers, levels and indexes begin anew. Rows that others commit to
+these partitions while it runs are replaced too. No changelog is written, as Paimon does; streams follow as
+`streaming-read-overwrite` says.
+
+Source: FORMAT.md §3.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from freshet.storage.commit.committer import discard_messages
+from freshet.storage.commit.round_change import live_in
+from freshet.storage.edits.edit_commit import EDIT_USER, commit_edit
+from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.maintenance.compaction_plan import PartitionChoice, partition_test
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.write.bucket_state import BucketStates
+from freshet.storage.write.postponed_bucket_writer import Staging
+from freshet.storage.write.task_writer import TaskWriter
+
+PARALLELISM: Final = 2
+"""Threads that write."""
+
+
+def overwrite(
+    store: TableStore, data: object, *, partition: PartitionChoice | None = None, dynamic: bool | None = None
+) -> EditResult:
+    """Replaces rows; `dynamic` None is what `dynamic-partition-overwrite` says. No snapshot where nothing changes.
+
+    Raises `InvalidRequestError` for rows that do not fit the table or lie outside of the partition.
+    """
+    is_dynamic = store.options.dynamic_partition_overwrite if dynamic is None else dynamic
+    is_chosen = partition_test(store, partition)
+    if partition is not None and dynamic:
+        raise InvalidRequestError(
+            "partition= names what is replaced, dynamic=True replaces what occurs in the rows; give one of them",
+            table=store.name,
+        )
+    is_whole = not store.schema.partition_keys or (partition is None and not is_dynamic)
+    if store.moves_rows and not is_whole:
+        raise InvalidRequestError(
+            f"table {store.name}: its rows move between partitions, so a key of the new rows may be in a partition "
+            "that stays; overwrite the whole table (dynamic=False), or upsert the rows and delete the others",
+            table=store.name,
+        )
+    messages = written_upon_nothing(store, data)
+    written = {message.partition for message in messages}
+    outside = sorted(each for each in written if not is_chosen(each))
+    if outside:
+        discard_messages(store, messages)
+        raise InvalidRequestError(
+            f"table {store.name}: the rows have some of partition {store.partition_path(outside[0])}, which is not "
+            "replaced; leave them out, or choose the partition that they are of",
+            table=store.name,
+        )
+    return replaced(store, is_chosen if partition is not None or is_whole else written.__contains__, messages)
+
+
+def replaced(
+    store: TableStore,
+    is_replaced: Callable[[bytes], bool],
+    messages: Sequence[CommitMessage] = (),
+    *,
+    dry_run: bool = False,
+) -> EditResult:
+    """Commits the replacement of some partitions; in a dry run nothing."""
+    if dry_run:
+        return preview_of(live_in(store, store.snapshots.latest(), is_replaced)[0])
+    committed = commit_edit(
+        store,
+        lambda committer, number: committer.replace(number, is_replaced, messages, force_empty=False),
+        lambda: discard_messages(store, messages),
+    )
+    return result_of(store, committed)
+
+
+def written_upon_nothing(store: TableStore, data: object) -> list[CommitMessage]:
+    """Files of the rows, as of a table that holds nothing."""
+    staging = Staging(EDIT_USER) if store.options.makes_commits_wait else None
+    writer = TaskWriter(store, base_snapshot=None, parallelism=PARALLELISM, states=BucketStates(), staging=staging)
+    with undone_on_failure(writer.abort):
+        writer.write(data)
+        messages = writer.prepare_commit()
+    writer.close()
+    return messages

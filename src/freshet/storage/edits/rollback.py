@@ -1,0 +1,131 @@
+"""Rolls a table back: a new OVERWRITE snapshot has the content of an earlier one (`restoration`).
+
+Ids go on, so that readers and consumers meet one history; what was committed in between stays in the snapshots before
+it. The table forgets with the rows that those were committed: the last commits of all users are those of the earlier
+snapshot again. A pipeline whose batches are gone is refused at its next one (`pipeline.identity.missing_batches`), and
+a loader that sends the same numbers again commits them again.
+
+The schema stays the newest one: rows of before have NULL in columns that were added since.
+
+Source: FORMAT.md §12.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+from freshet.storage.changes.change_range import TimeGiven
+from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.commit.last_commits import NO_COMMITS, LastCommits, last_commits_of
+from freshet.storage.edits.edit_commit import commit_edit
+from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
+from freshet.storage.edits.restoration import Restoration
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.snapshot import ROLLED_BACK_PROPERTY, Snapshot
+
+RollbackTarget = int | str | datetime.datetime
+"""A snapshot id (0 is the table before its first snapshot), the name of a tag, or a moment with a time zone."""
+
+
+def roll_back(store: TableStore, target: Snapshot | None, *, dry_run: bool = False) -> EditResult:
+    """Gives the table the content of the target; no snapshot where it has that already, and in a dry run.
+
+    Raises `NotFoundError` where the target expires meanwhile.
+    """
+    try:
+        restoration = Restoration(store, target)
+    except NotFoundError as error:
+        raise _expired(store, target) from error
+    if dry_run:
+        return preview_of(restoration.preview(store, store.snapshots.latest()))
+    properties = {ROLLED_BACK_PROPERTY: str(0 if target is None else target.id)}
+    known = _commits_at(store, target)
+
+    def commit(committer: Committer, number: int) -> CommitResult:
+        return committer.change(number, restoration, properties=properties, known_commits=known)
+
+    try:
+        return result_of(store, commit_edit(store, commit, restoration.copies.discard))
+    except NotFoundError as error:
+        store.check_is_there()
+        raise _expired(store, target) from error
+
+
+def find_target(store: TableStore, to: RollbackTarget) -> Snapshot | None:
+    """The snapshot to go back to; `NotFoundError` names what there is instead."""
+    store.check_is_there()
+    if isinstance(to, str):
+        return store.snapshots.tags.of(to)
+    if isinstance(to, datetime.datetime):
+        return _at(store, to)
+    if isinstance(to, bool) or not isinstance(to, int) or to < 0:
+        raise InvalidRequestError(
+            f"to= is a snapshot id, the name of a tag or a datetime with a time zone, not {to!r}", table=store.name
+        )
+    if to == 0:
+        return None
+    try:
+        return store.snapshots.fresh(to)
+    except NotFoundError:
+        for snapshot in store.snapshots.tags.all().values():
+            if snapshot.id == to:
+                return snapshot
+        raise
+
+
+def before_commit(store: TableStore, commit_user: str, identifier: int) -> Snapshot | None:
+    """The snapshot before the first one of a user's commit with this number, or a later one: what undoes it.
+
+    Raises `NotFoundError` where no snapshot there is of it, or the one before has expired.
+    """
+    store.check_is_there()
+    found: Snapshot | None = None
+    for snapshot in store.snapshots.newest_first(store.snapshots.latest()):
+        if snapshot.commit_user == commit_user and snapshot.commit_identifier >= identifier:
+            found = snapshot
+    if found is None:
+        users = sorted({snapshot.commit_user for snapshot in store.snapshots.all()})
+        raise NotFoundError(
+            f"table {store.name}: no snapshot is of commit {identifier} of {commit_user!r}, or of a later one; the "
+            f"snapshots there are were committed by {', '.join(map(repr, users)) or 'nobody'}",
+            table=store.name,
+        )
+    if found.id == 1:
+        return None
+    try:
+        return store.snapshots.fresh(found.id - 1)
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"table {store.name}: commit {found.commit_identifier} of {commit_user!r} is in snapshot {found.id}, and "
+            f"the snapshot before it has expired; go back to one that is there (to=), or to a tag",
+            table=store.name,
+        ) from error
+
+
+def _at(store: TableStore, moment: TimeGiven) -> Snapshot:
+    if isinstance(moment, datetime.datetime) and moment.tzinfo is None:
+        raise InvalidRequestError(
+            f"to={moment!r} has no time zone; give one, such as moment.astimezone()", table=store.name
+        )
+    time_ms = int(moment.timestamp() * 1000) if isinstance(moment, datetime.datetime) else moment
+    found = store.snapshots.at_or_before(time_ms)
+    if found is None:
+        raise NotFoundError(
+            f"table {store.name}: no snapshot that is there was committed at or before {moment}", table=store.name
+        )
+    return found
+
+
+def _commits_at(store: TableStore, target: Snapshot | None) -> LastCommits:
+    """The last commits as the target knew them."""
+    return NO_COMMITS if target is None else last_commits_of(store.snapshots.newest_first(target))
+
+
+def _expired(store: TableStore, target: Snapshot | None) -> NotFoundError:
+    number = 0 if target is None else target.id
+    return NotFoundError(
+        f"table {store.name}: snapshot {number} expired before the table was rolled back to it; nothing was committed. "
+        "Choose one that is there (freshet snapshots), and a tag for those that are to stay",
+        table=store.name,
+    )
