@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from freshet.storage.catalog import Catalog
     from freshet.storage.changes.changelog import Changelog
     from freshet.storage.changes.stream import ChangeStream
+    from freshet.storage.edits.edit_result import EditResult
+    from freshet.storage.edits.expression import Expression, expr
     from freshet.storage.exceptions import (
         AlreadyExistsError,
         ConflictError,
@@ -61,6 +63,8 @@ _MODULES = {
     "freshet.storage.catalog": ("Catalog",),
     "freshet.storage.changes.changelog": ("Changelog",),
     "freshet.storage.changes.stream": ("ChangeStream",),
+    "freshet.storage.edits.edit_result": ("EditResult",),
+    "freshet.storage.edits.expression": ("Expression", "expr"),
     "freshet.storage.exceptions": (
         "AlreadyExistsError",
         "ConflictError",
@@ -113,6 +117,8 @@ __all__ = [
     "ConflictError",
     "CorruptDataError",
     "DropColumn",
+    "EditResult",
+    "Expression",
     "InvalidRequestError",
     "MoveColumn",
     "NotFoundError",
@@ -133,6 +139,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "__version__",
     "col",
+    "expr",
     "register",
     "table_sink",
 ]

@@ -7,23 +7,81 @@ under numbers of their own, so that what is sent twice is in the table once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Literal
 
 from freshet.storage.edits.edit_result import EditResult
+from freshet.storage.edits.expression import expr
 from freshet.storage.edits.history_cut import cut_history
 from freshet.storage.edits.overwrite import overwrite, replaced
 from freshet.storage.edits.rollback import RollbackTarget, before_commit, find_target, roll_back
+from freshet.storage.edits.row_edits import add_rows, delete_rows, update_rows, upsert_given
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.filter_text import FilterGiven, to_predicate
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.maintenance.compaction_plan import partition_test
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.readable_table import ReadableTable
 from freshet.storage.table_logs import TableLogs
 
-__all__ = ["EditResult", "EditableTable"]
-"""The table, and what its methods give."""
+__all__ = ["EditResult", "EditableTable", "expr"]
+"""The table, and what its methods take and give."""
 
 
 class EditableTable(ReadableTable):
     """What changes the rows of a table, besides writers."""
+
+    def append(self, data: object) -> EditResult:
+        """Adds rows, in one commit; `data` is as for `TableSession.write`, such as a data frame or a list of dicts.
+
+        In a table with a primary key its merge engine decides about keys that are there. No snapshot without rows.
+        """
+        return add_rows(self._edited(), data)
+
+    def upsert(self, data: object, *, columns: Literal["all", "given"] = "all") -> EditResult:
+        """Adds rows of a keyed table, or replaces those of their keys, in one commit.
+
+        With `columns="given"` the columns that `data` has are updated and the others keep what is stored, whatever the
+        merge engine; `data` has every column of the key, and each key once.
+
+        Raises `InvalidRequestError` for a table without a primary key, and for columns whose stored value would be
+        merged with the new one.
+        """
+        if not self.schema.has_primary_key:
+            raise InvalidRequestError(
+                f"table {self.name} has no primary key, by which rows could be replaced; append them", table=self.name
+            )
+        if columns == "all":
+            return add_rows(self._edited(), data)
+        if columns != "given":
+            raise InvalidRequestError(f"columns= is 'all' or 'given', not {columns!r}", table=self.name)
+        return upsert_given(self._edited(), data)
+
+    def delete(self, filter: FilterGiven, *, dry_run: bool = False) -> EditResult:  # noqa: A002 - as in scan
+        """Deletes the rows for which a filter is true (`scan` says what it may be), in one commit.
+
+        Rows that others commit meanwhile count as later, but for those of the same keys: these are looked at again. A
+        changelog gets each row as a -D, as its producer has it. A dry run counts the rows.
+
+        Raises `InvalidRequestError` without a filter (`truncate` takes all rows away) and where the table cannot delete
+        rows, naming the reason, `RetryableError` where others change the same rows all the time.
+        """
+        return delete_rows(self._edited(), self._filter(filter, "deleted", "truncate() takes all rows away"), dry_run)
+
+    def update(
+        self,
+        values: Mapping[str, Any],
+        filter: FilterGiven,  # noqa: A002 - as in scan
+        *,
+        dry_run: bool = False,
+    ) -> EditResult:
+        """Gives columns new values in the rows for which a filter is true, in one commit: `{"city": "Ulm"}`, or with
+        SQL over the row `{"total": expr("total * 2")}`. `col("id") >= 0` and the like choose all rows.
+
+        The rest is as in `delete`. Raises `InvalidRequestError` besides for columns of the key and of partitions, and
+        where the merge engine would not take the new value as it is.
+        """
+        predicate = self._filter(filter, "updated", "write a filter that all rows pass, if all are meant")
+        return update_rows(self._edited(), values, predicate, dry_run)
 
     def overwrite(
         self, data: object, *, partition: Mapping[str, str] | None = None, dynamic: bool | None = None
@@ -93,6 +151,12 @@ class EditableTable(ReadableTable):
             )
         gone = cut_history(store, target, force=force, dry_run=dry_run)
         return EditResult(is_dry_run=dry_run, snapshots_removed=gone)
+
+    def _filter(self, given: FilterGiven, verb: str, otherwise: str) -> Predicate:
+        predicate = to_predicate(given)
+        if predicate is None:
+            raise InvalidRequestError(f"say which rows of {self.name} are {verb}: {otherwise}", table=self.name)
+        return predicate
 
     def _edited(self) -> TableStore:
         """The table at its newest schema, for a commit that is not logged."""

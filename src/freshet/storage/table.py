@@ -24,7 +24,7 @@ from freshet.storage.cleaning.expire import ExpireResult, expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.commit.committer import CommitResult
 from freshet.storage.commit.lost_commits import LostCommit, lost_commit_named, the_lost_commit
-from freshet.storage.editable_table import EditableTable, EditResult
+from freshet.storage.editable_table import EditableTable, EditResult, expr
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
@@ -85,6 +85,7 @@ __all__ = [
     "Table",
     "TableHandle",
     "TableScan",
+    "expr",
     "possible_loss",
 ]
 """The table, and what its methods take and give."""

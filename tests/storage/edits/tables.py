@@ -29,6 +29,10 @@ KINDS: Final[Mapping[str, tuple[dict[str, str], list[str], list[str]]]] = {
 }
 """Options, primary key and partition keys by the name of a kind."""
 
+MARKING: Final = ({"bucket": "-1", "deletion-vectors.enabled": "true"}, [], ["dt"])
+MARKING_BUCKETS: Final = ({"bucket": "2", "bucket-key": "id", "deletion-vectors.enabled": "true"}, [], ["dt"])
+"""Of append tables in which deletes mark rows."""
+
 MOVING: Final = ({"bucket": "-1", "dynamic-bucket.target-row-num": "20"}, ["id"], ["dt"])
 """Of a table whose rows move between partitions."""
 

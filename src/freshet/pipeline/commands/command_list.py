@@ -72,6 +72,18 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
     },
     "Changes and care": {
         "alter": Listed("alter", "Change the schema or the options of a table."),
+        "append": Listed("row_edits", "Add the rows of a file to a table, in one commit."),
+        "upsert": Listed(
+            "row_edits", "Add the rows of a file to a table, or replace those of their keys, in one commit."
+        ),
+        "delete": Listed(
+            "row_edits", "Delete rows of a table, in one commit. Earlier snapshots keep them until they expire."
+        ),
+        "update": Listed("row_edits", "Give columns new values in rows of a table, in one commit."),
+        "overwrite": Listed(
+            "row_edits",
+            "Put the rows of a file in the place of those of a table or of some partitions, in one snapshot.",
+        ),
         "truncate": Listed(
             "edits",
             "Take all rows of a table away, in one snapshot. Earlier snapshots keep them until they expire.",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from freshet.storage.cleaning.expire import expire_later
-from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.commit.committer import CommitResult, Committer, Renumber
 from freshet.storage.exceptions import StorageError, UnknownOutcomeError
 from freshet.storage.metadata.table_store import TableStore
 
@@ -19,15 +19,19 @@ EDIT_USER: Final = "freshet-edit"
 
 
 def commit_edit(
-    store: TableStore, commit: Callable[[Committer, int], CommitResult], discard: Callable[[], None] = lambda: None
+    store: TableStore,
+    commit: Callable[[Committer, int], CommitResult],
+    discard: Callable[[], None] = lambda: None,
+    *,
+    renumber: Renumber | None = None,
 ) -> CommitResult:
     """What `commit` makes of a committer and a number, made again with the next number where another edit of the table
     has taken that one meanwhile.
 
     `discard` removes the files of the edit where it is certain that no snapshot can name them: at a store, what was
-    sent may arrive yet.
+    sent may arrive yet. `renumber` is that of the committer.
     """
-    committer = Committer(store, EDIT_USER, after_commit=expire_later)
+    committer = Committer(store, EDIT_USER, renumber=renumber, after_commit=expire_later)
     while True:
         last = committer.last_commit()
         try:

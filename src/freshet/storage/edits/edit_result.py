@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from freshet.storage.commit.committer import CommitResult
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
+from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.snapshot import Snapshot
 
 
@@ -35,19 +39,17 @@ class EditResult:
     """Buckets whose new rows readers do not see before the next compaction."""
 
     def __repr__(self) -> str:
-        counts: dict[str, int | None] = {
-            "snapshots removed": len(self.snapshots_removed) or None,
-            "rows deleted": self.rows_deleted,
-            "rows updated": self.rows_updated,
-            "rows inserted": self.rows_inserted,
-            "files removed": self.files_removed or None,
-            "files added": self.files_added or None,
-        }
-        what = (
-            ", ".join(f"{count:,} {noun}" for noun, count in counts.items() if count is not None) or "nothing changed"
+        counts = (
+            ("snapshot", "removed", len(self.snapshots_removed)),
+            ("row", "deleted", self.rows_deleted),
+            ("row", "updated", self.rows_updated),
+            ("row", "inserted", self.rows_inserted),
+            ("file", "removed", self.files_removed),
+            ("file", "added", self.files_added),
         )
+        what = ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'} {verb}" for noun, verb, count in counts if count)
         where = "not committed" if self.is_dry_run else ", ".join(f"snapshot {each.id}" for each in self.snapshots)
-        return f"EditResult({what}{f'; {where}' if where else ''})"
+        return f"EditResult({what or 'nothing changed'}{f'; {where}' if where else ''})"
 
 
 def result_of(
@@ -77,6 +79,16 @@ def preview_of(entries: Iterable[ManifestEntry]) -> EditResult:
     """What a commit of these entries would do."""
     added, removed, partitions = _counts(entries)
     return EditResult((), added, removed, partitions, is_dry_run=True)
+
+
+def preview_of_rows(counts: Sequence[int] | npt.NDArray[np.int64]) -> EditResult:
+    """What a commit of so many rows, by the code of their kind, would do."""
+    return EditResult(
+        rows_deleted=int(counts[RowKind.DELETE]),
+        rows_updated=int(counts[RowKind.UPDATE_AFTER]),
+        rows_inserted=int(counts[RowKind.INSERT]),
+        is_dry_run=True,
+    )
 
 
 def _counts(entries: Iterable[ManifestEntry]) -> tuple[int, int, int]:

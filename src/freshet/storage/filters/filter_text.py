@@ -15,7 +15,7 @@ column without one and UTC for a column with one, as in a Spark session whose ti
 One thing differs: a NULL integer compared (< <= > >=) with a number beyond BIGINT is unknown here, as in SQL, while
 Spark 4.2 answers TRUE or FALSE for it.
 
-Anything else is refused naming the part. This module alone knows sqlglot.
+Anything else is refused naming the part.
 """
 
 from __future__ import annotations

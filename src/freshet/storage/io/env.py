@@ -92,6 +92,9 @@ class CrashPoint(StrEnum):
     COMMIT_BEFORE_COMPACT = "commit-before-compact"
     """The APPEND snapshot is visible; the COMPACT snapshot of the same identifier is not there."""
 
+    EDIT_WRITTEN = "edit-written"
+    """The files of a delete or an update are complete; neither they nor what they replace are in a manifest."""
+
     CUT_HINTED = "cut-hinted"
     """A rollback that removes snapshots has written the LATEST hint; all snapshots are there."""
 

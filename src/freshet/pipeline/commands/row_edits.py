@@ -1,0 +1,129 @@
+"""Commands that change rows of a table, each in one commit: append, upsert, overwrite with the rows of a file; delete
+and update of rows that a filter chooses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table
+from freshet.pipeline.commands.bars import working
+from freshet.pipeline.commands.compact import partitions_given
+from freshet.pipeline.commands.edits import DryRun, report_edit
+from freshet.pipeline.commands.row_files import file_rows
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.table import expr
+
+RowFile = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="Rows: .parquet, .arrow, .orc, .csv (with a header) or .jsonl."),
+]
+Where = Annotated[
+    str,
+    typer.Option("--where", metavar="FILTER", help="Which rows, as SQL: \"dt = '2026-11-22' AND total > 10\"."),
+]
+
+
+def append(
+    warehouse: Warehouse,
+    table: TableName,
+    file: RowFile,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the rows of a file to a table, in one commit."""
+    with working(f"appending to {table}"):
+        opened = open_table(warehouse, table, catalog_option)
+        result = opened.append(file_rows(file, opened.arrow_schema))
+    report_edit(result, table, as_json=as_json)
+
+
+def upsert(
+    warehouse: Warehouse,
+    table: TableName,
+    file: RowFile,
+    given: Annotated[
+        bool, typer.Option("--given", help="Columns that the file does not have keep what is stored.")
+    ] = False,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the rows of a file to a table, or replace those of their keys, in one commit."""
+    with working(f"upserting into {table}"):
+        opened = open_table(warehouse, table, catalog_option)
+        result = opened.upsert(file_rows(file, opened.arrow_schema), columns="given" if given else "all")
+    report_edit(result, table, as_json=as_json)
+
+
+def overwrite(
+    warehouse: Warehouse,
+    table: TableName,
+    file: RowFile,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(help="Replace this partition, written as its folder: dt=2026-11-22. The rows must be of it."),
+    ] = None,
+    dynamic: Annotated[
+        bool | None,
+        typer.Option(
+            "--dynamic/--whole",
+            help="Replace the partitions that occur in the rows, or the whole table. Default: as "
+            "dynamic-partition-overwrite says.",
+            show_default=False,
+        ),
+    ] = None,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put the rows of a file in the place of those of a table or of some partitions, in one snapshot."""
+    with working(f"overwriting {table}"):
+        opened = open_table(warehouse, table, catalog_option)
+        rows = file_rows(file, opened.arrow_schema)
+        result = opened.overwrite(rows, partition=partitions_given(partition), dynamic=dynamic)
+    report_edit(result, table, as_json=as_json)
+
+
+def delete(
+    warehouse: Warehouse,
+    table: TableName,
+    where: Where,
+    dry_run: DryRun = False,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete rows of a table, in one commit. Earlier snapshots keep them until they expire."""
+    with working(f"deleting rows of {table}"):
+        result = open_table(warehouse, table, catalog_option).delete(where, dry_run=dry_run)
+    report_edit(result, table, as_json=as_json)
+
+
+def update(
+    warehouse: Warehouse,
+    table: TableName,
+    set_to: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="'COLUMN = SQL'",
+            help='A column and its new value, as SQL over the row: "total = total * 2", "city = \'Ulm\'". May be '
+            "repeated.",
+        ),
+    ],
+    where: Where,
+    dry_run: DryRun = False,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give columns new values in rows of a table, in one commit."""
+    values = {}
+    for text in set_to:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name and equals and value):
+            raise InvalidRequestError(f"--set {text!r}: write a column and its value, such as \"city = 'Ulm'\"")
+        if name in values:
+            raise InvalidRequestError(f"--set gives {name} two values; give one")
+        values[name] = expr(value)
+    with working(f"updating rows of {table}"):
+        result = open_table(warehouse, table, catalog_option).update(values, where, dry_run=dry_run)
+    report_edit(result, table, as_json=as_json)

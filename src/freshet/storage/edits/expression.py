@@ -1,0 +1,86 @@
+"""Values that an update computes from the row: SQL text in Spark's dialect, such as `expr("total * 2")`.
+
+DuckDB evaluates it over Arrow, so its functions are those of DuckDB that the text has after translation; what comes out
+is converted to the column's type as any input is, without loss or with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.scan.table_scan import optional_library
+
+_DIALECT: Final = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """SQL over the columns of a row; `expr` makes it."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return f"expr({self.text!r})"
+
+
+def expr(text: str) -> Expression:
+    """A value that is computed from the row, as SQL: `table.update({"total": expr("total * 2")}, "id = 1")`.
+
+    Raises `InvalidRequestError` for text that is no SQL expression, or that asks for a query.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidRequestError(f"expr takes an SQL expression such as 'total * 2', not {text!r}")
+    translated(text)
+    return Expression(text)
+
+
+def translated(text: str) -> exp.Expr:
+    """The parsed expression; aggregates and queries are refused."""
+    try:
+        tree = sqlglot.parse_one(text, read=_DIALECT)
+    except SqlglotError as error:
+        raise InvalidRequestError(f"expr({text!r}) is no SQL expression: {error}") from error
+    for kind, what in ((exp.Query, "a query"), (exp.AggFunc, "an aggregate"), (exp.Window, "a window")):
+        if tree.find(kind) is not None:
+            raise InvalidRequestError(f"expr({text!r}) has {what}; it may use the columns of one row")
+    return tree
+
+
+def columns_of(expressions: Sequence[Expression]) -> set[str]:
+    """Names of the columns that they use, as they are written."""
+    return {column.name for each in expressions for column in translated(each.text).find_all(exp.Column)}
+
+
+def evaluate(rows: pa.Table, expressions: Mapping[str, Expression]) -> dict[str, pa.ChunkedArray]:
+    """A column for each expression, in the order of the rows; `rows` has the columns that are computed, too.
+
+    Decimals are rounded to the scale of their column, as SQL stores them.
+    """
+    if not expressions:
+        return {}
+    duckdb = optional_library("duckdb", "expr()")
+    selected = ", ".join(_selected(name, each, rows.schema.field(name).type) for name, each in expressions.items())
+    with duckdb.connect() as connection:
+        connection.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
+        connection.register("freshet_rows", rows)
+        try:
+            found: Any = connection.sql(f"SELECT {selected} FROM freshet_rows").to_arrow_table()
+        except duckdb.Error as error:
+            texts = ", ".join(f"{name} = {each!r}" for name, each in expressions.items())
+            raise InvalidRequestError(f"cannot compute {texts}: {error}") from error
+    return {name: found.column(name) for name in expressions}
+
+
+def _selected(name: str, expression: Expression, kind: pa.DataType) -> str:
+    computed = translated(expression.text).sql("duckdb")
+    if pa.types.is_decimal(kind):
+        computed = f"CAST({computed} AS DECIMAL({kind.precision}, {kind.scale}))"
+    return f"{computed} AS {exp.to_identifier(name, quoted=True).sql('duckdb')}"

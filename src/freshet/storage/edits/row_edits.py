@@ -1,0 +1,89 @@
+"""The edits of rows as a table offers them, for tables with a primary key and without: appends, upserts, deletes and
+updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from freshet.storage.edits.append_edit import delete_appended, update_appended
+from freshet.storage.edits.delete_rows import DeletePlan
+from freshet.storage.edits.edit_commit import EDIT_USER
+from freshet.storage.edits.edit_result import EditResult, result_of
+from freshet.storage.edits.expression import Expression, columns_of
+from freshet.storage.edits.given_columns import GivenColumnsPlan, given_rows
+from freshet.storage.edits.keyed_edit import edit_rows
+from freshet.storage.edits.row_rules import check_deletes, update_rules
+from freshet.storage.edits.update_rows import UpdatePlan
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.predicate import Predicate, field_of
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.table_session import TableSession
+
+
+def add_rows(store: TableStore, data: object) -> EditResult:
+    """Writes and commits rows."""
+    with TableSession(store, EDIT_USER, parallelism=2) as session:
+        count = session.write(data)
+        if not count:
+            session.abort()
+            return EditResult(rows_inserted=0)
+        return result_of(store, session.commit(), rows_inserted=count)
+
+
+def delete_rows(store: TableStore, predicate: Predicate, dry_run: bool) -> EditResult:
+    """Deletes the rows for which the filter is true."""
+    predicate.bind(arrow_schema(store.schema))
+    if not store.schema.has_primary_key:
+        return delete_appended(store, predicate, dry_run=dry_run)
+    check_deletes(store)
+    return edit_rows(store, DeletePlan(predicate), dry_run=dry_run)
+
+
+def update_rows(store: TableStore, values: Mapping[str, Any], predicate: Predicate, dry_run: bool) -> EditResult:
+    """Updates columns of the rows for which the filter is true."""
+    named = checked_values(store, values)
+    predicate.bind(arrow_schema(store.schema))
+    if not store.schema.has_primary_key:
+        return update_appended(store, named, predicate, dry_run=dry_run)
+    return edit_rows(store, UpdatePlan(predicate, named, update_rules(store, named)), dry_run=dry_run)
+
+
+def upsert_given(store: TableStore, data: object) -> EditResult:
+    """Updates the columns that the rows have, and adds those whose key is not there."""
+    rows = given_rows(store, data)
+    names = [name for name in rows.column_names if name not in store.schema.primary_keys]
+    return edit_rows(store, GivenColumnsPlan(rows, update_rules(store, names)))
+
+
+def checked_values(store: TableStore, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by the names of the columns; raises `InvalidRequestError` for those that cannot be updated."""
+    if not values:
+        raise InvalidRequestError(f'name the columns of {store.name} to update, such as {{"city": "Ulm"}}')
+    schema = arrow_schema(store.schema)
+    named: dict[str, Any] = {}
+    for given, value in values.items():
+        name = field_of(given, schema).name
+        for which, names in (
+            ("part of the primary key", store.schema.primary_keys),
+            ("a partition key", store.schema.partition_keys),
+            ("part of the bucket key", store.bucket_key),
+        ):
+            if name in names:
+                raise InvalidRequestError(
+                    f"column {name!r} of table {store.name} is {which}: its rows would be others; delete the rows and "
+                    "append them with the new value",
+                    table=store.name,
+                    column=name,
+                )
+        named[name] = value
+    known = {name.lower() for name in schema.names}
+    for name in sorted(columns_of([each for each in named.values() if isinstance(each, Expression)])):
+        if name.lower() not in known:
+            raise InvalidRequestError(
+                f"expr: table {store.name} has no column {name!r}; its columns are {', '.join(schema.names)}",
+                table=store.name,
+                column=name,
+            )
+    return named

@@ -1,0 +1,171 @@
+"""Whether a table takes deletes and updates of its rows by what its merge engine does with them; else why it does not.
+
+| merge engine | delete | update of a column |
+|---|---|---|
+| deduplicate | yes | yes |
+| partial-update | with `partial-update.remove-record-on-delete` | to a value, not where a function merges it |
+| aggregation | with `aggregation.remove-record-on-delete` | of `last_value`; of `last_non_null_value` to a value |
+| first-row | no | no |
+
+None with `ignore-delete`, `rowkind.field` or `bucket=-2`. Apache Paimon 2.0.0 commits a DELETE that such a table then
+passes over, and says nothing.
+
+A row that is written again must not be merged with itself: of partial-update and aggregation the columns that are not
+updated are left NULL, which keeps what is stored, and columns that order rows are written as they are, where an equal
+value counts as newer.
+
+Source: MERGING.md §2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.options.aggregate_function import AggregateFunction
+from freshet.storage.options.choices import MergeEngine
+from freshet.storage.options.engine import EngineOptions, engine_options
+
+_REPEATABLE: Final = frozenset({"max", "min", "bool_and", "bool_or", "first_value", "first_non_null_value"})
+"""Functions to which the stored value may be given again."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRules:
+    """How updated rows of a table are written.
+
+    `kept` are columns that are written as they were, `left_out` those that are left NULL, so that what is stored stays.
+    `not_null` are updated columns that cannot become NULL, `ordered_by` columns of which one at least must hold a value
+    in each row, else the update would be passed over.
+    """
+
+    kept: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    not_null: tuple[str, ...] = ()
+    ordered_by: tuple[tuple[str, ...], ...] = ()
+
+
+def check_deletes(store: TableStore) -> None:
+    """Raises `InvalidRequestError` where the rows of a keyed table cannot be deleted."""
+    options = store.options
+    _check_common(store, "deleted")
+    removes = engine_options(store.schema, options).remove_record_on_delete
+    match options.merge_engine:
+        case MergeEngine.PARTIAL_UPDATE if not removes:
+            raise _refused(store, "deleted", "a partial-update table removes a row where it has "
+                           "partial-update.remove-record-on-delete=true; a new table can have it")  # fmt: skip
+        case MergeEngine.AGGREGATE if not removes:
+            raise _refused(store, "deleted", "an aggregation removes a row where it has "
+                           "aggregation.remove-record-on-delete=true, else a -D takes its values back; a new table can "
+                           "have it")  # fmt: skip
+
+
+def update_rules(store: TableStore, updated: Collection[str]) -> UpdateRules:
+    """How updates of these columns are written; raises `InvalidRequestError` where they cannot be.
+
+    Columns of the primary key are refused by the caller.
+    """
+    _check_common(store, "updated")
+    schema, options = store.schema, store.options
+    others = [name for name in schema.column_names if name not in updated]
+    rules = engine_options(schema, options)
+    match options.merge_engine:
+        case MergeEngine.PARTIAL_UPDATE:
+            return _partial_update(store, rules, updated, others)
+        case MergeEngine.AGGREGATE:
+            return _aggregation(store, rules, updated, others)
+        case _:
+            return UpdateRules(tuple(others))
+
+
+def _partial_update(
+    store: TableStore, rules: EngineOptions, updated: Collection[str], others: list[str]
+) -> UpdateRules:
+    for name in updated:
+        if name in rules.functions and rules.functions[name].name is not AggregateFunction.LAST_NON_NULL_VALUE:
+            raise _merged(store, name, rules)
+    touched = [group for group in rules.groups if {*group.ordering, *group.protected} & set(updated)]
+    in_touched = {name for group in touched for name in (*group.ordering, *group.protected)}
+    kept, left_out = _split(store, rules, others, lambda name: name in in_touched and name not in rules.functions)
+    grouped = {name for group in rules.groups for name in group.protected}
+    return UpdateRules(
+        kept,
+        left_out,
+        tuple(name for name in updated if name not in grouped),
+        tuple(group.ordering for group in touched),
+    )
+
+
+def _aggregation(store: TableStore, rules: EngineOptions, updated: Collection[str], others: list[str]) -> UpdateRules:
+    not_null = []
+    for name in updated:
+        function = rules.functions[name].name
+        if function is AggregateFunction.LAST_NON_NULL_VALUE:
+            not_null.append(name)
+        elif function is not AggregateFunction.LAST_VALUE:
+            raise _merged(store, name, rules)
+    last = {name for name, each in rules.functions.items() if each.name is AggregateFunction.LAST_VALUE}
+    kept, left_out = _split(store, rules, others, last.__contains__)
+    return UpdateRules(kept, left_out, tuple(not_null))
+
+
+def _split(
+    store: TableStore, rules: EngineOptions, others: list[str], is_kept: Callable[[str], bool]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns that are written as they were, and those that are left NULL."""
+    written = {*store.schema.primary_keys, *(store.options.sequence_field or ())}
+    kept, left_out = [], []
+    for name in others:
+        field = store.schema.by_name[name]
+        if name in written or is_kept(name):
+            kept.append(name)
+        elif field.type.nullable and field.default_value is None:
+            left_out.append(name)
+        elif name in rules.functions and rules.functions[name].name.value not in _REPEATABLE:
+            raise _refused(
+                store,
+                "updated",
+                f"column {name!r} is NOT NULL or has a default value, so it cannot be left out, and would be merged "
+                f"with itself ({rules.functions[name].name.value}); make it nullable, without a default",
+            )
+        else:
+            kept.append(name)
+    return tuple(kept), tuple(left_out)
+
+
+def _check_common(store: TableStore, verb: str) -> None:
+    options = store.options
+    if options.has_postponed_buckets:
+        raise _refused(
+            store,
+            verb,
+            "with bucket=-2 rows wait for their buckets, unseen; give the table a number of buckets (rescale)",
+        )
+    if options.merge_engine is MergeEngine.FIRST_ROW:
+        raise _refused(
+            store, verb, "a first-row table keeps the first row of a key, whatever comes later; overwrite it"
+        )
+    if options.ignore_delete and verb == "deleted":
+        raise _refused(store, verb, "it has ignore-delete=true; reset that option (alter) if rows are to go")
+    if options.rowkind_field:
+        raise _refused(
+            store,
+            verb,
+            f"the column {options.rowkind_field!r} says of which kind a row is (rowkind.field); upsert rows",
+        )
+
+
+def _merged(store: TableStore, name: str, rules: EngineOptions) -> InvalidRequestError:
+    return _refused(
+        store,
+        "updated",
+        f"a new value of column {name!r} would be merged with the stored one ({rules.functions[name].name.value}); "
+        "upsert what is to be merged",
+    )
+
+
+def _refused(store: TableStore, verb: str, reason: str) -> InvalidRequestError:
+    return InvalidRequestError(f"rows of table {store.name} cannot be {verb}: {reason}", table=store.name)

@@ -1,0 +1,125 @@
+"""The commands that change rows and history: what they do, what they say, what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+
+from freshet import Catalog, Table
+from tests.pipeline.commands.kit import Freshet
+
+COLUMNS = {"id": "INT", "dt": "STRING", "total": "DECIMAL(10, 2)", "city": "STRING", "at": "TIMESTAMP(3)"}
+CSV = 'id,dt,total,city,at\n1,d1,5.50,Ulm,2026-11-22 10:00:00\n2,d1,,Rom,\n3,d2,7,"a,b",2026-11-22 10:00:00.5\n'
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = Catalog(tmp_path / "lake").create_table(
+        "shop.orders", schema=COLUMNS, primary_keys=["id", "dt"], partition_keys=["dt"], options={"bucket": "2"}
+    )
+    (tmp_path / "rows.csv").write_text(CSV)
+    return made
+
+
+def held(table: Table) -> list[tuple[object, ...]]:
+    rows = Table.open(table.location).scan(["id", "dt", "total", "city"]).to_arrow().sort_by("id").to_pylist()
+    return [(row["id"], row["dt"], None if row["total"] is None else float(row["total"]), row["city"]) for row in rows]
+
+
+FIRST = [(1, "d1", 5.5, "Ulm"), (2, "d1", None, "Rom"), (3, "d2", 7.0, "a,b")]
+
+
+def test_rows_of_a_file(freshet: Freshet, tmp_path: Path, table: Table) -> None:
+    lake = tmp_path / "lake"
+    said = freshet.good("append", lake, "shop.orders", tmp_path / "rows.csv").out
+    assert said == "3 rows inserted, 2 data files added in 2 partitions, in snapshot 1\n"
+    assert held(table) == FIRST
+    (tmp_path / "rows.jsonl").write_text('{"id": 2, "dt": "d1", "total": 9.25}\n{"id": 4, "dt": "d1", "total": 1}\n')
+    said = freshet.good("upsert", lake, "shop.orders", tmp_path / "rows.jsonl", "--given").out
+    assert said.startswith("1 row updated, 1 row inserted, ")
+    assert held(table) == [FIRST[0], (2, "d1", 9.25, "Rom"), FIRST[2], (4, "d1", 1.0, None)]
+    freshet.good("overwrite", lake, "shop.orders", tmp_path / "rows.csv", "--whole")
+    assert held(table) == FIRST
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "orc"])
+def test_formats(freshet: Freshet, tmp_path: Path, table: Table, suffix: str) -> None:
+    rows = pa.table({"id": pa.array([7], pa.int32()), "dt": ["d1"], "city": ["Köln"]})
+    path = tmp_path / f"rows.{suffix}"
+    {"parquet": pq.write_table, "arrow": feather.write_feather, "orc": orc.write_table}[suffix](rows, path)
+    freshet.good("append", tmp_path / "lake", "shop.orders", path)
+    assert held(table) == [(7, "d1", None, "Köln")]
+
+
+def test_rows_are_updated_and_deleted(freshet: Freshet, tmp_path: Path, table: Table) -> None:
+    lake = tmp_path / "lake"
+    freshet.good("append", lake, "shop.orders", tmp_path / "rows.csv")
+    sets = ("--set", "total = total * 1.333", "--set", "city = upper(city)")
+    said = freshet.good("update", lake, "shop.orders", *sets, "--where", "id <> 2", "--dry-run").out
+    assert said == "would be: 2 rows updated; nothing was committed\n"
+    assert held(table) == FIRST
+    freshet.good("update", lake, "shop.orders", *sets, "--where", "id <> 2")
+    assert held(table) == [(1, "d1", 7.33, "ULM"), FIRST[1], (3, "d2", 9.33, "A,B")]
+    facts = freshet.good("delete", lake, "shop.orders", "--where", "city = 'Rom'", "--json").facts
+    assert (facts["rows_deleted"], facts["snapshots"], facts["dry_run"]) == (1, [3], False)
+    assert freshet.good("delete", lake, "shop.orders", "--where", "id = 99").out == "nothing changed\n"
+    assert [row[0] for row in held(table)] == [1, 3]
+
+
+def test_partitions_are_dropped_and_history_goes_back(freshet: Freshet, tmp_path: Path, table: Table) -> None:
+    lake = tmp_path / "lake"
+    freshet.good("append", lake, "shop.orders", tmp_path / "rows.csv")
+    said = freshet.good("drop-partition", lake, "shop.orders", "--partition", "dt=d1", "--dry-run").out
+    assert said.startswith("would be: ")
+    assert "1 partition; nothing was committed" in said
+    freshet.good("drop-partition", lake, "shop.orders", "--partition", "dt=d1")
+    assert held(table) == FIRST[2:]
+    freshet.good("truncate", lake, "shop.orders")
+    assert freshet.good("truncate", lake, "shop.orders").out == "nothing changed\n"
+    facts = freshet.good("rollback", lake, "shop.orders", "--to-snapshot", "2", "--json").facts
+    assert facts["snapshots"] == [4]
+    assert held(table) == FIRST[2:]
+    freshet.good("rollback", lake, "shop.orders", "--undo", "freshet-edit", "1")
+    assert held(table) == FIRST
+    assert freshet.good("rollback", lake, "shop.orders", "--to-timestamp", "2099-01-01").out == "nothing changed\n"
+    said = freshet.good("rollback", lake, "shop.orders", "--to-snapshot", "1", "--delete-newer", "--dry-run").out
+    assert said == "would be: snapshots 2 to 5 removed; nothing was committed\n"
+    freshet.good("rollback", lake, "shop.orders", "--to-snapshot", "1", "--delete-newer")
+    assert [each.id for each in table.snapshots()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("delete", "--where", "length(city) > 3"), "a filter is made of comparisons"),
+        (("update", "--set", "total", "--where", "id = 1"), "write a column and its value"),
+        (("update", "--set", "id = 5", "--where", "id = 1"), "primary key"),
+        (("update", "--set", "total = nope", "--where", "id = 1"), "no column 'nope'"),
+        (("append", "rows.txt"), "its name does not say"),
+        (("append", "nope.csv"), "no file"),
+        (("overwrite", "rows.csv", "--partition", "dt=d1"), "dt=d2, which is not replaced"),
+        (("rollback",), "say where to go back to"),
+        (("rollback", "--to-snapshot", "1", "--to-tag", "eom"), "once"),
+        (("rollback", "--to-timestamp", "yesterday"), "no moment"),
+        (("drop-partition", "--partition", "d1"), "write a partition key"),
+    ],
+)
+def test_refused(
+    freshet: Freshet,
+    tmp_path: Path,
+    table: Table,
+    arguments: tuple[str, ...],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    freshet.good("append", tmp_path / "lake", "shop.orders", tmp_path / "rows.csv")
+    called = freshet(arguments[0], tmp_path / "lake", "shop.orders", *arguments[1:])
+    assert called.code == 2
+    assert words in called.err
+    assert held(table) == FIRST
