@@ -77,6 +77,12 @@ class CommitFiles:
         self._is_kept = True
         self._lists = []
 
+    def committed(self) -> None:
+        """A snapshot names them. Manifests that were merged are those of earlier snapshots alone."""
+        if self._merged is not None:
+            kept = {meta.file_name for meta in self._merged.outputs}
+            self._store.forget_entries([meta.file_name for meta in self._merged.inputs if meta.file_name not in kept])
+
     def take_back_round(self) -> None:
         """The round is lost: its lists are of no use to the next one."""
         self._delete(self._lists)

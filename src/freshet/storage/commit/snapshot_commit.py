@@ -231,6 +231,7 @@ class SnapshotCommit:
         if not self._take(snapshot, view, identity, rounds):
             self._lose(rounds)
             return None
+        files.committed()
         self._neighbours.committed(snapshot, has_rows=identity.is_traced)
         if identity.is_traced:
             self._turns.note_won()

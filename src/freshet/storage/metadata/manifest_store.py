@@ -50,8 +50,8 @@ from freshet.storage.model.manifest import (
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import INDEX_MANIFEST_PREFIX, MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePaths
 
-CACHED_ENTRIES: Final = SharedBound(200_000, 3_000)
-"""Entries kept in memory over all manifests; one takes about 1.5 kB."""
+CACHED_ENTRIES: Final = SharedBound(100_000, 1_000)
+"""Entries kept in memory over all manifests; one takes about 2.3 kB."""
 
 CACHED_METAS: Final = SharedBound(20_000, 600)
 """Manifests named by the manifest lists that are kept in memory; one takes about 0.5 kB."""
@@ -298,6 +298,12 @@ class ManifestStore:
         gone = list(names)
         self._lists.drop(gone)
         self._manifests.drop(gone)
+
+    def forget_entries(self, names: Iterable[str]) -> None:
+        """Drops the entries of manifests that later snapshots have others for. On a disk: at a store, reading them once
+        more for an expiry is a request."""
+        if not self._env.is_remote:
+            self._manifests.drop(names)
 
     def _write_manifest(self, name: str, entries: list[ManifestEntry], queue: FileQueue | None) -> ManifestFileMeta:
         if self._drops_stats:
