@@ -47,11 +47,13 @@ __all__ = [
     "WHY_NOT_SENT",
     "Catalog",
     "NamedCatalog",
+    "SystemTable",
     "TableSummary",
     "absolute_place",
     "check_no_secrets",
     "holds_secret",
     "is_catalog_option",
+    "is_system_name",
     "is_word",
     "known_catalogs",
     "options_for_others",
@@ -318,6 +320,11 @@ def known_catalogs() -> list[NamedCatalog]:
     return named_catalogs(process_environment())
 
 
+def is_system_name(identifier: str) -> bool:
+    """Whether an identifier names a system table, `database.table$noun`, known or not."""
+    return _system_tables.split_system_name(identifier) is not None
+
+
 def split_identifier(identifier: str) -> TableName:
     """`database.table` as its two names."""
     if not isinstance(identifier, str):
@@ -325,6 +332,13 @@ def split_identifier(identifier: str) -> TableName:
     database, dot, table = identifier.partition(".")
     if not dot or not database or not table:
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
+    if "$" in table and is_system_name(identifier):
+        of_table = identifier.rpartition("$")[0]
+        raise InvalidRequestError(
+            f"{identifier} is the name of a system table, which is there with its table and is only read; name "
+            f"{of_table}, or a table without $",
+            table=identifier,
+        )
     _check_name("database", database)
     _check_name("table", table)
     return TableName(database, table)

@@ -279,7 +279,7 @@ def _mapping(shape: Shape, row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def rows_of(noun: str, table: pa.Table) -> list[str]:
-    """Rows as texts; the order counts where there is one, that of keys in JSON never does (Java's is that of hashes)."""
+    """Rows as texts; their order counts where there is one, that of keys in JSON never (Java's is that of hashes)."""
     rows = table.to_pylist()
     if noun == "schemas":
         rows = sorted((row | {"options": json.loads(row["options"])} for row in rows), key=itemgetter("schema_id"))

@@ -4,7 +4,7 @@ Rows of one arity have their null bits and 8-byte slots at the same places, so a
 index arithmetic; a text lies in its slot or behind the slots, `binary_row` has the layout. Columns whose values are
 not fixed in this way (nested types, DECIMAL of more than 18 digits) are decoded row by row, where any row has a value.
 
-Statistics of 100,000 files, five columns: 0.1 s, where one row after the other takes 1.7 s.
+100,000 rows of five columns take 0.05 s, one row after the other 0.7 s.
 
 Source: FORMAT.md §5.
 """

@@ -68,12 +68,8 @@ class AuditLogRows:
         """Splits as a scan has them."""
         return plan_scan(self.store, self.snapshot, self._on_table(predicate))
 
-    def batches(
-        self, part: Split | None, columns: tuple[str, ...], predicate: Predicate | None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, part: Split, columns: tuple[str, ...], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
         """Rows of a split."""
-        if part is None:
-            return
         names = self.store.schema.column_names
         wanted = tuple(name for name in columns if name in names)
         reader = SplitReader(self.store, wanted or (names[0],), self._on_table(predicate))

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.model.sql_type import parse_sql_type
+
+WHOLE: Final = Split(0, EMPTY_ROW, 0, 0, (), raw_convertible=True)
+"""All of a table that is read in one part."""
 
 Columns = Mapping[str, Callable[[], "pa.Array[Any]"]]
 """What makes each column, by its name."""
@@ -34,13 +38,11 @@ class RowSource(Protocol):
         """Its columns."""
         ...
 
-    def plan(self, predicate: Predicate | None) -> Sequence[Split | None]:
-        """What can be read independently; None is all of it. Whatever is left out has no row that can match."""
+    def plan(self, predicate: Predicate | None) -> Sequence[Split]:
+        """What can be read independently; whatever is left out has no row that can match."""
         ...
 
-    def batches(
-        self, part: Split | None, columns: tuple[str, ...], predicate: Predicate | None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, part: Split, columns: tuple[str, ...], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
         """Rows of one part, in these columns; of those that do not match any may be there still."""
         ...
 
@@ -65,14 +67,12 @@ class MetadataRows:
     fields: tuple[DataField, ...]
     columns: Callable[[], Columns]
 
-    def plan(self, predicate: Predicate | None) -> Sequence[Split | None]:
+    def plan(self, predicate: Predicate | None) -> Sequence[Split]:
         """One part."""
         del predicate
-        return [None]
+        return [WHOLE]
 
-    def batches(
-        self, part: Split | None, columns: tuple[str, ...], predicate: Predicate | None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, part: Split, columns: tuple[str, ...], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
         """All rows."""
         del part, predicate
         made = self.columns()

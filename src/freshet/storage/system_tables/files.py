@@ -2,7 +2,8 @@
 
 Rows that wait in bucket -2 for their buckets are not among them: `$buckets` counts them.
 
-100,000 files of five columns in 100 partitions: MEASURED
+100,000 files of five columns in 100 partitions take 1.4 s of processor time, 0.1 s without statistics and keys, and
+2.9 s more where their manifests have to be read first.
 
 Source: MERGING.md §6.6; FORMAT.md §4.2.
 """

@@ -4,7 +4,8 @@ keys.
 What only a metastore knows of partitions (who made them, whether they are done) is NULL, and `done` false.
 `deleted_record_count` are the rows that deletion vectors mark.
 
-100,000 files in 10,000 partitions: MEASURED
+100,000 files in 10,000 partitions take 0.1 s of processor time, and 3 s more where their manifests have to be read
+first.
 
 Source: MERGING.md §6.6; FORMAT.md §10.
 """

@@ -43,12 +43,9 @@ class ReadOptimizedRows:
         highest = self.store.options.num_levels - 1
         return plan_scan(self.store, self.snapshot, scan_filter, keeps_level=lambda level: level == highest)
 
-    def batches(
-        self, part: Split | None, columns: tuple[str, ...], predicate: Predicate | None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, part: Split, columns: tuple[str, ...], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
         """Rows of a split."""
-        if part is not None:
-            yield from SplitReader(self.store, columns, ScanFilter.bind(self.store.schema, predicate)).read(part)
+        yield from SplitReader(self.store, columns, ScanFilter.bind(self.store.schema, predicate)).read(part)
 
 
 READ_OPTIMIZED: Final = SystemTableDefinition(

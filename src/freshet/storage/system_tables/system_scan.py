@@ -21,12 +21,12 @@ from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
+from freshet.storage.scan.frame_outputs import FrameOutputs
 from freshet.storage.scan.read_snapshot import explained
-from freshet.storage.scan.table_scan import optional_library
 from freshet.storage.system_tables.registry import definition_of
 
 
-class SystemScan:
+class SystemScan(FrameOutputs):
     """One read of a system table; `SystemTable.scan` gives it."""
 
     def __init__(
@@ -44,6 +44,7 @@ class SystemScan:
         self.snapshot = snapshot
         self._store = store
         self._noun = noun
+        self._place = f"{store.name}${noun}"
         self._limit = limit
         self._source = definition_of(noun, store.name).source(store, snapshot)
         of_table = arrow_schema(self._source.fields)
@@ -59,12 +60,12 @@ class SystemScan:
         by_name = {field.name: field for field in self._source.fields}
         return tuple(by_name[name] for name in self._columns)
 
-    def plan(self) -> Sequence[Split | None]:
-        """Parts that together hold every row; one, None, of all but `$audit_log` and `$ro`."""
+    def plan(self) -> list[Split]:
+        """Parts that together hold every row that can match; one of all but `$audit_log` and `$ro`."""
         with explained(self._store, self.snapshot):
-            return self._source.plan(self._filter)
+            return list(self._source.plan(self._filter))
 
-    def read_split(self, split: Split | None) -> Iterator[pa.RecordBatch]:
+    def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Rows of one part, in the calling thread; a limit counts within the part."""
         return limited(self._read(split), self._limit)
 
@@ -80,19 +81,6 @@ class SystemScan:
         """All rows."""
         return pa.Table.from_batches(self.to_batches(), self.schema)
 
-    def to_pandas(self) -> Any:
-        """All rows as a pandas DataFrame; `InvalidRequestError` without pandas."""
-        optional_library("pandas", "to_pandas()")
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """All rows as a polars DataFrame; `InvalidRequestError` without polars."""
-        return optional_library("polars", "to_polars()").from_arrow(self.to_arrow())
-
-    def to_duckdb(self, connection: Any = None) -> Any:
-        """All rows as a DuckDB relation, of a connection or of DuckDB's default one; needs duckdb."""
-        return (connection or optional_library("duckdb", "to_duckdb()")).from_arrow(self.to_arrow())
-
     def count(self) -> int:
         """The number of rows."""
         counted = SystemScan(
@@ -105,9 +93,9 @@ class SystemScan:
         return _reopened, (self._store, self._noun, snapshot, self._columns, self._filter, self._limit)
 
     def __repr__(self) -> str:
-        return f"SystemScan({self._store.name}${self._noun})"
+        return f"SystemScan({self._place})"
 
-    def _read(self, part: Split | None) -> Iterator[pa.RecordBatch]:
+    def _read(self, part: Split) -> Iterator[pa.RecordBatch]:
         looked_at = frozenset() if self._filter is None else self._filter.columns()
         needed = tuple(dict.fromkeys([*self._columns, *sorted(looked_at)]))
         with explained(self._store, self.snapshot):
@@ -120,7 +108,7 @@ class SystemScan:
         known = tuple(field.name for field in self._source.fields)
         if columns is None:
             return known
-        name = f"{self._store.name}${self._noun}"
+        name = self._place
         if isinstance(columns, str) or not isinstance(columns, Sequence):
             raise InvalidRequestError(f"columns is a list of column names such as [{known[0]!r}], not {columns!r}")
         missing = [column for column in columns if column not in known]
