@@ -81,9 +81,9 @@ def test_streams_are_refused(spark: SparkSession, table: Table, mode: dict[str, 
     register(spark)
     reader = spark.readStream.format("freshet").option("warehouse", str(Path(table.location).parents[1]))
     refused = r"shop\.orders\$files is a system table and is not streamed.*stream shop\.orders"
+    reader = reader.option("table", "shop.orders$files").options(**mode)
     with pytest.raises((AnalysisException, StreamingQueryException), match=refused):
-        frame = reader.option("table", "shop.orders$files").options(**mode).load()
-        frame.writeStream.format("noop").start().awaitTermination()
+        reader.load().writeStream.format("noop").start().awaitTermination()
 
 
 def test_errors_name_the_table(spark: SparkSession, table: Table) -> None:

@@ -1,4 +1,4 @@
-"""Rows for other libraries: a pandas or polars frame, a DuckDB relation. None of them is loaded before it is asked for."""
+"""Rows for other libraries: a pandas or polars frame, a DuckDB relation. Each is loaded when it is asked for."""
 
 from __future__ import annotations
 

@@ -27,13 +27,14 @@ from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLU
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import SplitReader
 from freshet.storage.system_tables.definition import SystemTableDefinition
 
 KIND_COLUMN: Final = "rowkind"
-SEQUENCE_OPTION: Final = "table-read.sequence-number.enabled"
+SEQUENCE_OPTION: Final = CoreOptions.audit_log_sequence_number.key
 
 _KIND_TEXTS: Final = np.array([kind.text for kind in sorted(RowKind)])
 """By the code of the kind."""
@@ -54,8 +55,7 @@ class AuditLogRows:
 
     @property
     def _has_numbers(self) -> bool:
-        options = {**self.store.schema.options, **self.store.dynamic_options}
-        is_asked = options.get(SEQUENCE_OPTION, "false").lower() == "true"
+        is_asked = self.store.options.audit_log_sequence_number
         if is_asked and not self.store.schema.has_primary_key:
             raise InvalidRequestError(
                 f"table {self.store.name} has {SEQUENCE_OPTION}=true, and no numbers of rows: it has no primary key",

@@ -38,4 +38,4 @@ def _changed_ms(store: TableStore, folder: FileStatus) -> int:
     return max((status.modified_ms for status in files), default=0)
 
 
-BRANCHES: Final = SystemTableDefinition("branches", "its branches", _source)
+BRANCHES: Final = SystemTableDefinition("branches", "its branches", _source, FIELDS)

@@ -47,4 +47,4 @@ def _columns(store: TableStore, snapshot: Snapshot | None) -> Columns:
     return {field.name: column(field.name) for field in FIELDS}
 
 
-BUCKETS: Final = SystemTableDefinition("buckets", "its buckets, with rows and bytes", _source, travels=True)
+BUCKETS: Final = SystemTableDefinition("buckets", "its buckets, with rows and bytes", _source, FIELDS, travels=True)

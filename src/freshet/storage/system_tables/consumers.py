@@ -18,4 +18,4 @@ def _source(store: TableStore, _snapshot: Snapshot | None) -> MetadataRows:
     return MetadataRows(FIELDS, lambda: columns_of(FIELDS, sorted(store.consumers.positions().items())))
 
 
-CONSUMERS: Final = SystemTableDefinition("consumers", "streaming readers that have a name", _source)
+CONSUMERS: Final = SystemTableDefinition("consumers", "streaming readers that have a name", _source, FIELDS)

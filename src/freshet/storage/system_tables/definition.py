@@ -56,6 +56,8 @@ class SystemTableDefinition:
     summary: str
     """Half a line for people."""
     source: Callable[[TableStore, Snapshot | None], RowSource]
+    fields: tuple[DataField, ...] = ()
+    """Its columns; none where they are those of the table, maybe with others."""
     travels: bool = False
     """True where it is one of a snapshot; the others say what there is now."""
 

@@ -97,4 +97,4 @@ def _written_by(entry: ManifestEntry) -> str | None:
     return None if source is None else source.name
 
 
-FILES: Final = SystemTableDefinition("files", "its data files, with keys and statistics", _source, travels=True)
+FILES: Final = SystemTableDefinition("files", "its data files, with keys and statistics", _source, FIELDS, travels=True)

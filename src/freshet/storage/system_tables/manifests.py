@@ -57,4 +57,4 @@ def _columns(store: TableStore, snapshot: Snapshot | None) -> Columns:
     }
 
 
-MANIFESTS: Final = SystemTableDefinition("manifests", "the manifests of its snapshot", _source, travels=True)
+MANIFESTS: Final = SystemTableDefinition("manifests", "the manifests of its snapshot", _source, FIELDS, travels=True)

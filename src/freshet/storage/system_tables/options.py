@@ -26,4 +26,4 @@ def _rows(store: TableStore) -> list[tuple[str, str]]:
     return sorted(shown_options(newest.options).items())
 
 
-OPTIONS: Final = SystemTableDefinition("options", "the options it has now", _source)
+OPTIONS: Final = SystemTableDefinition("options", "the options it has now", _source, FIELDS)

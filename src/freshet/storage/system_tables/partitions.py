@@ -91,4 +91,6 @@ def _marked_rows(store: TableStore, snapshot: Snapshot | None) -> Mapping[bytes,
     return counts
 
 
-PARTITIONS: Final = SystemTableDefinition("partitions", "its partitions, with rows and bytes", _source, travels=True)
+PARTITIONS: Final = SystemTableDefinition(
+    "partitions", "its partitions, with rows and bytes", _source, FIELDS, travels=True
+)

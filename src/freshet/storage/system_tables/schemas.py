@@ -51,4 +51,6 @@ def _json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-SCHEMAS: Final = SystemTableDefinition("schemas", "its schemas, with their options, since it was created", _source)
+SCHEMAS: Final = SystemTableDefinition(
+    "schemas", "its schemas, with their options, since it was created", _source, FIELDS
+)

@@ -61,4 +61,4 @@ def _source(store: TableStore, _snapshot: Snapshot | None) -> MetadataRows:
     )
 
 
-SNAPSHOTS: Final = SystemTableDefinition("snapshots", "the snapshots that are still there", _source)
+SNAPSHOTS: Final = SystemTableDefinition("snapshots", "the snapshots that are still there", _source, FIELDS)

@@ -92,4 +92,4 @@ def duration_text(seconds: Decimal) -> str:
     return "PT" + "".join(parts)
 
 
-TAGS: Final = SystemTableDefinition("tags", "its tags", _source)
+TAGS: Final = SystemTableDefinition("tags", "its tags", _source, FIELDS)
