@@ -13,7 +13,7 @@ import pytest
 from freshet import AddColumn, ChangeType, DropColumn, RenameColumn, SetComment, SetOption, Table
 from freshet.storage.system_tables.registry import SYSTEM_TABLES
 from tests.kit.paimon_changes import add_column, column_type, drop_column, rename_column, set_option
-from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_judge import PaimonError, PaimonJudge
 from tests.storage.system_tables.shapes import DAY, KV, Shape, by_freshet, by_paimon, numbered, rows_of
 from tests.storage.system_tables.test_system_tables_judge import compare
 
@@ -208,3 +208,36 @@ def test_the_wall_clock_is_that_of_the_process(tmp_path: Path, monkeypatch: pyte
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_rows_that_are_tracked(tmp_path: Path, paimon: PaimonJudge) -> None:
+    shape = Shape(
+        "tracked", {"a": "INT", "p": "INT"}, [[(1, 1), (2, 2)], [(3, 1)]], (), ("p",), {"row-tracking.enabled": "true"}
+    )
+    table = Table.open(by_paimon(shape, tmp_path, paimon).location)
+    compare(table, paimon)
+    assert sorted(table.system("files").scan(["first_row_id"]).to_arrow()["first_row_id"].to_pylist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("legacy", ["true", "false"])
+def test_partitions_by_times(tmp_path: Path, paimon: PaimonJudge, legacy: str) -> None:
+    columns = {"t": "TIME(3)", "s": "TIMESTAMP(3)", "v": "INT"}
+    moment = datetime.datetime(2024, 2, 29, 12, 30, 7, 120000)
+    rows = [
+        [(moment.time(), moment, 1), (datetime.time(0), moment.replace(second=0, microsecond=0), 2), (None, None, 3)]
+    ]
+    shape = Shape("times", columns, rows, (), ("t", "s"), {"partition.legacy-name": legacy})
+    table = by_freshet(shape, tmp_path)
+    compare(table, paimon, tuple(noun for noun in SYSTEM_TABLES if noun != "partitions"))
+    assert table.system("partitions").scan(["partition"]).to_arrow()["partition"].to_pylist() == [
+        "t=00:00:00.0/s=2024-02-29 12:30:00.000",
+        "t=12:30:07.12/s=2024-02-29 12:30:07.120",
+        "t=__DEFAULT_PARTITION__/s=__DEFAULT_PARTITION__",
+    ]
+    if legacy == "false":
+        compare(table, paimon, ("partitions",))
+        return
+    with pytest.raises(PaimonError, match="DateTimeParseException"):  # it reads its own folder names wrongly
+        paimon.table(table.location).system("partitions")
+    of_times = Shape("times of day", {"t": "TIME(3)", "v": "INT"}, [[row[::2] for row in rows[0]]], (), ("t",))
+    compare(by_freshet(of_times, tmp_path / "times"), paimon)

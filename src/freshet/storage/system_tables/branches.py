@@ -31,7 +31,7 @@ def _rows(store: TableStore) -> list[tuple[str, int]]:
 
 
 def _changed_ms(store: TableStore, folder: FileStatus) -> int:
-    if not store.env.is_remote:
+    if folder.modified_ms:
         return folder.modified_ms
     name = folder.name.removeprefix(BRANCH_PREFIX)
     files = store.env.file_io.entries(store.paths.branch(name).schema_folder)

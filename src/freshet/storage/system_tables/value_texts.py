@@ -87,7 +87,7 @@ class PartitionTexts:
         self._types = store.partition_types
         self._keys = store.schema.partition_keys
         self._options = store.options
-        self._zone = store.env.time_zone()
+        self._env = store.env
 
     def in_braces(self, partitions: Sequence[bytes]) -> pa.Array[Any]:
         """As `{2023-11-14, 7}`; `{}` without partition keys."""
@@ -103,8 +103,8 @@ class PartitionTexts:
         default = self._options.partition_default_name
         parts: list[pa.Array[Any] | str] = []
         for index, (key, texts) in enumerate(zip(self._keys, self._texts(distinct), strict=True)):
-            is_blank = pc.match_substring_regex(texts.fill_null(""), r"^\s*$")
-            parts += ["/" if index else "", f"{key}=", pc.if_else(is_blank, default, texts)]
+            named = [partition_text(text, _STRING, default) for text in texts.to_pylist()]  # blanks share the name
+            parts += ["/" if index else "", f"{key}=", pa.array(named, pa.string())]
         return joined(parts, len(distinct)).take(indices)
 
     def _texts(self, partitions: Sequence[bytes]) -> list[pa.Array[Any]]:
@@ -117,7 +117,7 @@ class PartitionTexts:
         """Moments on the wall clock of this process, as a cast to a text shows them."""
         if kind.root is not TypeRoot.TIMESTAMP_LTZ:
             return values
-        return pc.local_timestamp(values.cast(pa.timestamp(values.type.unit, self._zone)))
+        return pc.local_timestamp(values.cast(pa.timestamp(values.type.unit, self._env.time_zone())))
 
 
 def _distinct(rows: Sequence[bytes]) -> tuple[list[bytes], pa.Array[Any]]:
