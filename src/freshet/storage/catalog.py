@@ -204,8 +204,8 @@ class Catalog:
     def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:
         """Opens a table at its latest schema; `options` override its own for this object only.
 
-        `database.table$files` is a system table of it: `scan`, `arrow_schema` and `name` are those of a table, all
-        else is refused. Its own type is that of `system_table`.
+        `database.table$files` gives the system table `files` of a table: a `SystemTable`, which has `name`,
+        `arrow_schema` and `scan` as a table has them, and refuses all else. `system_table` gives the same, typed so.
 
         Raises `NotFoundError` when there is none, `MissingFileError` for one with snapshots and no schema.
         """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,10 @@ import pytest
 
 import freshet
 from freshet import Catalog, InvalidRequestError, NotFoundError, RetryableError, Table, UnsupportedFeatureError
+from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import CorruptDataError
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta, SimpleStats
 from freshet.storage.system_tables.registry import SYSTEM_TABLES
 from freshet.storage.system_tables.system_table import split_system_name
 from freshet.storage.system_tables.tags import duration_text, tag_times
@@ -298,3 +303,35 @@ def test_bytes_are_hexadecimal_digits(catalog: Catalog) -> None:
         writer.commit()
     row = table.system("files").scan(["min_key", "max_value_stats"]).to_arrow().to_pylist()[0]
     assert row == {"min_key": "[01ff]", "max_value_stats": "{k=61, n=2}"}
+
+
+def with_files(table: Table, change: Callable[[DataFileMeta], DataFileMeta]) -> Table:
+    """The table, whose files are named by entries that are changed so."""
+    entries = list(table.store.live.at(table.latest_snapshot()).entries())
+    changed = CommitMessage(b"\0" * 12, 0, 2, new_files=tuple(change(entry.file) for entry in entries))
+    table.store.env.checks_claims = False
+    Committer(table.store, "changed").commit(1, [changed])
+    return Table.open(table.location)
+
+
+def test_statistics_that_are_broken_are_damage(table: Table) -> None:
+    broken = SimpleStats(b"\0\0\0\2" + b"\0" * 5, b"\0\0\0\2" + b"\0" * 5, (0, 0))
+    damaged = with_files(table, lambda file: replace(file, file_name=f"b{file.file_name}", value_stats=broken))
+    with pytest.raises(CorruptDataError, match=r"orders hold keys or statistics .*compact the table"):
+        damaged.system("files").scan().to_arrow()
+    assert damaged.system("files").scan(["file_path", "null_value_counts"]).count() == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "counts", "bounds"),
+    [
+        ({"value_stats": EMPTY_STATS, "value_stats_cols": ()}, "{id=null, v=null}", "{id=null, v=null}"),
+        ({"value_stats": EMPTY_STATS, "value_stats_cols": None}, "{}", "{}"),
+        ({"value_stats_cols": ("id", "_ROW_ID")}, "{id=null, v=null}", "{id=null, v=null}"),
+    ],
+)
+def test_statistics_of_other_writers(table: Table, change: dict[str, Any], counts: str, bounds: str) -> None:
+    other = with_files(table, lambda file: replace(file, file_name=f"b{file.file_name}", **change))
+    columns = ["null_value_counts", "min_value_stats", "max_value_stats"]
+    rows = [row for row in other.system("files").scan().to_arrow().to_pylist() if "/bdata" in row["file_path"]]
+    assert [tuple(row[column] for column in columns) for row in rows] == [(counts, bounds, bounds)] * 3

@@ -10,6 +10,7 @@ Source: MERGING.md §6.3, §6.6.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -68,14 +69,16 @@ class AuditLogRows:
         """Splits as a scan has them."""
         return plan_scan(self.store, self.snapshot, self._on_table(predicate))
 
-    def batches(self, part: Split, columns: tuple[str, ...], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, part: Split, columns: tuple[str, ...], predicate: Predicate | None, executor: Executor | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Rows of a split."""
         names = self.store.schema.column_names
         wanted = tuple(name for name in columns if name in names)
         reader = SplitReader(self.store, wanted or (names[0],), self._on_table(predicate))
         if self.store.schema.has_primary_key:
             reader = replace(reader, system_columns=(VALUE_KIND_COLUMN, SEQUENCE_NUMBER_COLUMN))
-        for batch in reader.read(part):
+        for batch in reader.read(part, executor):
             yield _named(batch, columns)
 
     def _on_table(self, predicate: Predicate | None) -> ScanFilter | None:

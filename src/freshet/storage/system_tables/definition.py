@@ -9,6 +9,7 @@ Source: MERGING.md §6.6.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -42,8 +43,11 @@ class RowSource(Protocol):
         """What can be read independently; whatever is left out has no row that can match."""
         ...
 
-    def batches(self, part: Split, columns: tuple[str, ...], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
-        """Rows of one part, in these columns; of those that do not match any may be there still."""
+    def batches(
+        self, part: Split, columns: tuple[str, ...], predicate: Predicate | None, executor: Executor | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of one part, in these columns; of those that do not match any may be there still. An executor decodes
+        files ahead."""
         ...
 
 
@@ -74,9 +78,11 @@ class MetadataRows:
         del predicate
         return [WHOLE]
 
-    def batches(self, part: Split, columns: tuple[str, ...], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, part: Split, columns: tuple[str, ...], predicate: Predicate | None, executor: Executor | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """All rows."""
-        del part, predicate
+        del part, predicate, executor
         made = self.columns()
         fields = {field.name: field for field in self.fields}
         schema = pa.schema(

@@ -22,15 +22,15 @@ import pyarrow as pa
 
 from freshet.storage.casts.evolution import map_columns
 from freshet.storage.codec.decoded_rows import arity_of, decode_rows
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataField, DataType
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.system_tables.value_texts import java_texts, joined, key_texts
 
-_Key = tuple[int, tuple[str, ...] | None, tuple[str, ...] | None, int]
-"""Schema id, columns with statistics, columns written, arity of the statistics."""
+_Key = tuple[int, tuple[str, ...] | None, tuple[str, ...] | None, int, int]
+"""Schema id, columns with statistics, columns written, how many bounds there are, and how many counts."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class FileStatistics:
             schema = self._schema(files[0].schema_id)
             return key_texts(rows, schema.types_of(schema.trimmed_primary_keys))
 
-        return _by_group(self.files, lambda file: (file.schema_id, arity_of(key_of(file))), texts)
+        return self._by_group(lambda file: (file.schema_id, arity_of(key_of(file))), texts)
 
     def _of_groups(self, texts: Callable[[Sequence[DataFileMeta]], pa.Array[Any]]) -> pa.Array[Any]:
-        return _by_group(self.files, _group, texts)
+        return self._by_group(_group, texts)
 
     def _null_counts(self, files: Sequence[DataFileMeta]) -> pa.Array[Any]:
         covered = self._covered(files[0])
@@ -126,6 +126,8 @@ class FileStatistics:
         if file.value_stats_cols is None:
             return [(field.name, field.type) for field in written]
         types = {field.name: field.type for field in written}
+        if not types.keys() >= set(file.value_stats_cols):
+            return []  # of columns that are not of the table, such as numbers of rows
         return [(name, types[name]) for name in file.value_stats_cols]
 
     def _written(self, file: DataFileMeta) -> tuple[DataField, ...]:
@@ -137,22 +139,28 @@ class FileStatistics:
     def _schema(self, schema_id: int) -> TableSchema:
         return self.store.schema if schema_id == self.store.schema.id else self.store.schemas.schema(schema_id)
 
+    def _by_group(
+        self, key_of: Callable[[DataFileMeta], Any], texts: Callable[[Sequence[DataFileMeta]], pa.Array[Any]]
+    ) -> pa.Array[Any]:
+        """A text for each file, in their order; those that belong together are given at once."""
+        groups: dict[Any, list[int]] = {}
+        for index, file in enumerate(self.files):
+            groups.setdefault(key_of(file), []).append(index)
+        if not groups:
+            return pa.array([], pa.string())
+        try:
+            made = [texts([self.files[index] for index in indices]) for indices in groups.values()]
+        except InvalidRequestError as error:
+            raise CorruptDataError(
+                f"manifests of {self.store.name} hold keys or statistics of data files that cannot be read ({error}); "
+                "read the table without min_key, max_key and the columns of statistics, and compact the table, which "
+                "writes them anew",
+                path=self.store.paths.manifest_folder,
+            ) from error
+        places = np.argsort(np.concatenate([np.asarray(indices) for indices in groups.values()]))
+        return pa.concat_arrays(made).take(pa.array(places))
+
 
 def _group(file: DataFileMeta) -> _Key:
-    return file.schema_id, file.value_stats_cols, file.write_cols, arity_of(file.value_stats.min_values)
-
-
-def _by_group(
-    files: Sequence[DataFileMeta],
-    key_of: Callable[[DataFileMeta], Any],
-    texts: Callable[[Sequence[DataFileMeta]], pa.Array[Any]],
-) -> pa.Array[Any]:
-    """A text for each file, in their order; those that belong together are given at once."""
-    groups: dict[Any, list[int]] = {}
-    for index, file in enumerate(files):
-        groups.setdefault(key_of(file), []).append(index)
-    if not groups:
-        return pa.array([], pa.string())
-    made = [texts([files[index] for index in indices]) for indices in groups.values()]
-    places = np.argsort(np.concatenate([np.asarray(indices) for indices in groups.values()]))
-    return pa.concat_arrays(made).take(pa.array(places))
+    stats = file.value_stats
+    return file.schema_id, file.value_stats_cols, file.write_cols, arity_of(stats.min_values), len(stats.null_counts)

@@ -7,6 +7,7 @@ Source: MERGING.md §6.6.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,9 +44,12 @@ class ReadOptimizedRows:
         highest = self.store.options.num_levels - 1
         return plan_scan(self.store, self.snapshot, scan_filter, keeps_level=lambda level: level == highest)
 
-    def batches(self, part: Split, columns: tuple[str, ...], predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, part: Split, columns: tuple[str, ...], predicate: Predicate | None, executor: Executor | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Rows of a split."""
-        yield from SplitReader(self.store, columns, ScanFilter.bind(self.store.schema, predicate)).read(part)
+        reader = SplitReader(self.store, columns, ScanFilter.bind(self.store.schema, predicate))
+        yield from reader.read(part, executor)
 
 
 READ_OPTIMIZED: Final = SystemTableDefinition(

@@ -7,6 +7,7 @@ What is read is decided when rows are asked for: `$files` of the snapshot that w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from typing import Any, SupportsIndex
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.scan.frame_outputs import FrameOutputs
 from freshet.storage.scan.read_snapshot import explained
+from freshet.storage.scan.table_scan import decoders
 from freshet.storage.system_tables.registry import definition_of
 
 
@@ -71,7 +73,7 @@ class SystemScan(FrameOutputs):
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, part by part."""
-        return limited((batch for part in self.plan() for batch in self._read(part)), self._limit)
+        return limited((batch for part in self.plan() for batch in self._read(part, decoders())), self._limit)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows for a consumer that pulls."""
@@ -95,11 +97,11 @@ class SystemScan(FrameOutputs):
     def __repr__(self) -> str:
         return f"SystemScan({self._place})"
 
-    def _read(self, part: Split) -> Iterator[pa.RecordBatch]:
+    def _read(self, part: Split, executor: Executor | None = None) -> Iterator[pa.RecordBatch]:
         looked_at = frozenset() if self._filter is None else self._filter.columns()
         needed = tuple(dict.fromkeys([*self._columns, *sorted(looked_at)]))
         with explained(self._store, self.snapshot):
-            for batch in self._source.batches(part, needed, self._filter):
+            for batch in self._source.batches(part, needed, self._filter, executor):
                 kept = batch if self._filter is None else batch.filter(self._filter.to_arrow())
                 if kept.num_rows:
                     yield pa.RecordBatch.from_arrays([kept.column(name) for name in self._columns], schema=self.schema)
