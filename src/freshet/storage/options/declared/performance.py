@@ -104,5 +104,3 @@ class ReadOptions:
     """Scans with a filter ask the indexes of data files (bloom filters, bitmaps) which of them can be left out."""
     file_index_in_manifest_threshold_bytes = Option("file-index.in-manifest-threshold", SIZE, 500)
     """Indexes of a data file up to this size are in its manifest entry, larger ones in a file next to it."""
-    audit_log_sequence_number = Option("table-read.sequence-number.enabled", FLAG, False)
-    """The [system table](system-tables.md) `$audit_log` has the sequence number of each row, in `_SEQUENCE_NUMBER`."""
