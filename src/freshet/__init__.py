@@ -52,6 +52,8 @@ if TYPE_CHECKING:
         SetNullable,
         SetOption,
     )
+    from freshet.storage.system_tables.system_scan import SystemScan
+    from freshet.storage.system_tables.system_table import SystemTable
     from freshet.storage.table import Table
     from freshet.storage.table_session import TableSession
 
@@ -92,6 +94,8 @@ _MODULES = {
         "SetNullable",
         "SetOption",
     ),
+    "freshet.storage.system_tables.system_scan": ("SystemScan",),
+    "freshet.storage.system_tables.system_table": ("SystemTable",),
     "freshet.storage.table": ("Table",),
     "freshet.storage.table_session": ("TableSession",),
 }
@@ -132,6 +136,8 @@ __all__ = [
     "SetNullable",
     "SetOption",
     "StorageError",
+    "SystemScan",
+    "SystemTable",
     "Table",
     "TableScan",
     "TableSession",

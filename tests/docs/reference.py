@@ -16,7 +16,7 @@ import freshet
 from freshet.pipeline.commands import command_line
 from freshet.pipeline.commands.command_list import PANELS
 from tests.docs.page import ROOT
-from tests.kit import option_list, option_statuses
+from tests.kit import option_list, option_statuses, system_table_list
 
 FOLDER: Final = ROOT / "docs" / "reference"
 MADE: Final = "This page is made from the code (`make reference`); do not edit it."
@@ -147,6 +147,7 @@ PAGES: Final = {
     "python-api.md": python_page,
     "table-options.md": option_list.markdown,
     "paimon-options.md": option_statuses.markdown,
+    "system-tables.md": system_table_list.markdown,
 }
 
 

@@ -738,10 +738,11 @@ public class PaimonJudge {
         String name = text(request, "name", null);
         switch (request.get("what").asText()) {
             case "create_tag":
+                Duration retained = request.hasNonNull("retained_s") ? Duration.ofMillis(Math.round(request.get("retained_s").asDouble() * 1000)) : null;
                 if (request.hasNonNull("snapshot")) {
-                    table.createTag(name, request.get("snapshot").asLong());
+                    table.createTag(name, request.get("snapshot").asLong(), retained);
                 } else {
-                    table.createTag(name);
+                    table.createTag(name, retained);
                 }
                 return null;
             case "delete_tag": table.deleteTag(name); return null;

@@ -212,8 +212,8 @@ class PaimonTable:
 
     # ---------------------------------------------------------------------------------------------- maintenance
 
-    def create_tag(self, name: str, snapshot_id: int | None = None) -> None:
-        self._call("maintain", what="create_tag", name=name, snapshot=snapshot_id)
+    def create_tag(self, name: str, snapshot_id: int | None = None, *, retained_s: float | None = None) -> None:
+        self._call("maintain", what="create_tag", name=name, snapshot=snapshot_id, retained_s=retained_s)
 
     def delete_tag(self, name: str) -> None:
         self._call("maintain", what="delete_tag", name=name)

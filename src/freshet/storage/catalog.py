@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from freshet._lazy import LazyModule
 from freshet.storage.catalogs.coordination import ADOPT
@@ -32,23 +32,28 @@ if TYPE_CHECKING:
     from freshet.storage.schema import new_table as _new_tables
     from freshet.storage.schema import validation as _validation
     from freshet.storage.schema.new_table import ColumnTypes
+    from freshet.storage.system_tables import system_table as _system_tables
+    from freshet.storage.system_tables.system_table import SystemTable
     from freshet.storage.table import Table
 else:  # a list of tables needs neither what reads and writes them nor what checks new ones
     _tables = LazyModule("freshet.storage.table")
     _stores = LazyModule("freshet.storage.metadata.table_store")
     _new_tables = LazyModule("freshet.storage.schema.new_table")
     _validation = LazyModule("freshet.storage.schema.validation")
+    _system_tables = LazyModule("freshet.storage.system_tables.system_table")
 
 __all__ = [
     "ADOPT",
     "WHY_NOT_SENT",
     "Catalog",
     "NamedCatalog",
+    "SystemTable",
     "TableSummary",
     "absolute_place",
     "check_no_secrets",
     "holds_secret",
     "is_catalog_option",
+    "is_system_name",
     "is_word",
     "known_catalogs",
     "options_for_others",
@@ -199,8 +204,13 @@ class Catalog:
     def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:
         """Opens a table at its latest schema; `options` override its own for this object only.
 
+        `database.table$files` gives the system table `files` of a table: a `SystemTable`, which has `name`,
+        `arrow_schema` and `scan` as a table has them, and refuses all else. `system_table` gives the same, typed so.
+
         Raises `NotFoundError` when there is none, `MissingFileError` for one with snapshots and no schema.
         """
+        if _system_tables.split_system_name(identifier) is not None:
+            return cast("Table", self.system_table(identifier, options=options))
         name = split_identifier(identifier)
         found = self._metastore.find_table(name) or self._metastore.find_remains(name)
         if found is None:
@@ -215,6 +225,16 @@ class Catalog:
             claims=found.claims,
         )
         return _tables.Table(store)
+
+    def system_table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> SystemTable:
+        """The system table `database.table$noun`, as `Table.system` gives it; raises as that and `table` do."""
+        parts = _system_tables.split_system_name(identifier)
+        if parts is None:
+            raise InvalidRequestError(
+                f"a system table is named as database.table$noun, such as shop.orders$files; got {identifier!r}"
+            )
+        table, noun = parts
+        return self.table(table, options=options).system(noun)
 
     def summary(self, identifier: str) -> TableSummary:
         """What there is to say of a table without opening it; raises as `table` does."""
@@ -300,6 +320,11 @@ def known_catalogs() -> list[NamedCatalog]:
     return named_catalogs(process_environment())
 
 
+def is_system_name(identifier: str) -> bool:
+    """Whether an identifier names a system table, `database.table$noun`, known or not."""
+    return _system_tables.split_system_name(identifier) is not None
+
+
 def split_identifier(identifier: str) -> TableName:
     """`database.table` as its two names."""
     if not isinstance(identifier, str):
@@ -307,6 +332,13 @@ def split_identifier(identifier: str) -> TableName:
     database, dot, table = identifier.partition(".")
     if not dot or not database or not table:
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
+    if "$" in table and is_system_name(identifier):
+        of_table = identifier.rpartition("$")[0]
+        raise InvalidRequestError(
+            f"{identifier} is the name of a system table, which is there with its table and is only read; name "
+            f"{of_table}, or a table without $",
+            table=identifier,
+        )
     _check_name("database", database)
     _check_name("table", table)
     return TableName(database, table)

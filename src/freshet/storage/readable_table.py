@@ -32,6 +32,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.scan.read_snapshot import explained, find_in, find_snapshot
 from freshet.storage.scan.table_scan import TableScan
+from freshet.storage.system_tables.system_table import SystemTable
 
 
 class ReadableTable:
@@ -168,6 +169,15 @@ class ReadableTable:
         snapshot = find_in(self.store, snapshot_id=snapshot_id)
         with explained(self.store, snapshot):
             return find_stored_rows(self.store, snapshot, keys, columns, metrics)
+
+    def system(self, name: str) -> SystemTable:
+        """What the table says of itself, as a table: `snapshots`, `schemas`, `options`, `files`, `partitions`,
+        `buckets`, `tags`, `branches`, `consumers`, `manifests`, `audit_log` or `ro`, with the columns, types and values
+        that Apache Paimon gives. `Catalog.table("database.table$name")` gives the same.
+
+        Raises `NotFoundError` for another name.
+        """
+        return SystemTable(self.store, name.removeprefix("$"))
 
     def consumers(self) -> dict[str, int]:
         """Streaming readers that have a name, and the snapshot each wants next."""

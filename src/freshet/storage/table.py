@@ -58,6 +58,7 @@ from freshet.storage.schema.change import (
     SetNullable,
     SetOption,
 )
+from freshet.storage.system_tables.system_scan import SystemScan
 from freshet.storage.table_engine import TableEngine
 from freshet.storage.table_session import TableSession
 
@@ -82,6 +83,7 @@ __all__ = [
     "SetComment",
     "SetNullable",
     "SetOption",
+    "SystemScan",
     "Table",
     "TableHandle",
     "TableScan",

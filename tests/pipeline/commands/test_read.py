@@ -208,3 +208,32 @@ def test_nanoseconds_inside_maps_and_rows(freshet: Freshet, tmp_path: Path) -> N
         writer.commit(1)
     for output in ("table", "json", "csv"):
         assert "1970-01-01 00:00:01.000000001" in freshet.good("read", tmp_path / "w", "db.t", "--format", output).out
+
+
+def test_system_tables(freshet: Freshet, place: tuple[Path, str]) -> None:
+    warehouse, table = place
+    files = [
+        json.loads(line)
+        for line in freshet.good("read", warehouse, f"{table}$files", "--format", "json").out.splitlines()
+    ]
+    opened = Catalog(warehouse).table(table)
+    assert [file["record_count"] for file in files] == opened.system("files").scan().to_arrow()[
+        "record_count"
+    ].to_pylist()
+    some = ("--columns", "record_count", "--filter", "bucket = 0", "--snapshot", "1", "--format", "csv")
+    assert freshet.good("read", warehouse, f"{table}$files", *some).out == "record_count\n60\n".replace(
+        "record_count", '"record_count"'
+    )
+    header, *rest = freshet.good("read", warehouse, f"{table}$snapshots", "--limit", "1").out.splitlines()
+    assert header.split()[:2] == ["snapshot_id", "schema_id"]
+    assert len(rest) == 1
+    assert "$" not in freshet.good("tables", warehouse).out
+    for called, message in (
+        (freshet("read", warehouse, f"{table}$nothing"), f"{table}$nothing: there is no system table"),
+        (freshet("read", warehouse, f"{table}$tags", "--snapshot", "1"), f"{table}$tags says what there is now"),
+        (freshet("compact", warehouse, f"{table}$files"), f"{table}$files is a system table"),
+        (freshet("describe", warehouse, f"{table}$files"), f"do that with {table}"),
+        (freshet("tail", warehouse, f"{table}$files"), f"{table}$files is a system table"),
+    ):
+        assert called.code == 2
+        assert message in called.err

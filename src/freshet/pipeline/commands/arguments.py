@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from freshet.pipeline.config.table_arguments import arguments_text
-from freshet.storage.catalog import ADOPT, Catalog
+from freshet.storage.catalog import ADOPT, Catalog, is_system_name
 from freshet.storage.exceptions import InvalidRequestError
 
 if TYPE_CHECKING:
+    from freshet.storage.catalog import SystemTable
     from freshet.storage.table import Table
 
 HOUR_MS: Final = 3_600_000
@@ -54,6 +55,12 @@ def open_catalog(warehouse: str, catalog_option: Sequence[str] | None) -> Catalo
 def open_table(warehouse: str, table: str, catalog_option: Sequence[str] | None) -> Table:
     """The table; raises `InvalidRequestError` when there is none."""
     return open_catalog(warehouse, catalog_option).table(table)
+
+
+def open_readable(warehouse: str, table: str, catalog_option: Sequence[str] | None) -> Table | SystemTable:
+    """The table, or the system table of that name; raises `InvalidRequestError` when there is none."""
+    catalog = open_catalog(warehouse, catalog_option)
+    return catalog.system_table(table) if is_system_name(table) else catalog.table(table)
 
 
 def catalog_options(given: Sequence[str] | None) -> dict[str, str]:

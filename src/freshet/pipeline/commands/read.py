@@ -9,7 +9,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from freshet.pipeline.commands.arguments import CatalogOption, TableName, Warehouse, open_table
+from freshet.pipeline.commands.arguments import CatalogOption, Warehouse, open_readable
 from freshet.pipeline.commands.bars import counted
 from freshet.pipeline.commands.rows import (
     Columns,
@@ -21,12 +21,16 @@ from freshet.pipeline.commands.rows import (
     rows_wanted,
     write_rows,
 )
-from freshet.storage.table import TableScan
+from freshet.storage.table import SystemScan, TableScan
+
+ReadableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Table as database.table, or a system table such as 'shop.orders$files'.")
+]
 
 
 def read(
     warehouse: Warehouse,
-    table: TableName,
+    table: ReadableName,
     filter_text: FilterText = None,
     columns: Columns = None,
     limit: Limit = None,
@@ -34,15 +38,20 @@ def read(
     output: RowFormat = "table",
     catalog_option: CatalogOption = None,
 ) -> None:
-    """Print the rows of a table, merged, as of one snapshot."""
+    """Print the rows of a table, merged, as of one snapshot.
+
+    TABLE may be a system table: `shop.orders$files` prints what `shop.orders` says of its data files. There are
+    $snapshots, $schemas, $options, $files, $partitions, $buckets, $tags, $branches, $consumers, $manifests, $audit_log
+    and $ro; quote the name, so that the shell leaves the $ alone.
+    """
     check_output(output)
     wanted = rows_wanted(output, limit)
-    opened = open_table(warehouse, table, catalog_option)
+    opened = open_readable(warehouse, table, catalog_option)
     scan = opened.scan(column_names(columns), filter=filter_text, snapshot_id=snapshot_id, limit=wanted)
     write_rows(scan.schema, _batches(scan, wanted), output, wanted)
 
 
-def _batches(scan: TableScan, limit: int | None) -> Iterator[pa.RecordBatch]:
+def _batches(scan: TableScan | SystemScan, limit: int | None) -> Iterator[pa.RecordBatch]:
     """The rows; a whole table with a bar over its splits, unless the rows themselves go to the terminal."""
     if limit is not None or sys.stdout.isatty():
         yield from scan.to_batches()

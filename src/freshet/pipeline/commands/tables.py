@@ -19,7 +19,10 @@ def tables(
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tables of a warehouse."""
+    """List the tables of a warehouse.
+
+    System tables, such as `shop.orders$files`, are not listed: every table has them, and `freshet read` prints them.
+    """
     catalog = open_catalog(warehouse, catalog_option)
     databases = catalog.list_databases() if database is None else [database]
     if not databases:

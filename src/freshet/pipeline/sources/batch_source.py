@@ -4,7 +4,7 @@ With the option `scan.mode` it is a stream: `stream_source`.
 
 | option | meaning |
 |---|---|
-| `warehouse`, `table` | where the table is; `table` is `database.name` |
+| `warehouse`, `table` | where the table is; `table` is `database.name`, or a system table: `database.name$files` |
 | `filter` | SQL text (`filters/filter_text`): rows for which it is true; files that cannot hold any are not read |
 | `s3.endpoint`, … | options of the catalog and its store, also as `catalog.KEY`; a secret as `env:NAME` |
 | `columns` | comma list of the columns to read; Spark does not let a Python source know which columns a query needs |
@@ -54,9 +54,9 @@ from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sources.stream_source import ChangeStreamReader, check_stream_schema, stream_struct
 from freshet.pipeline.spark.arrow_bridge import spark_struct
-from freshet.storage.catalog import Catalog, check_no_secrets, is_catalog_option
+from freshet.storage.catalog import Catalog, check_no_secrets, is_catalog_option, is_system_name
 from freshet.storage.model.data_type import DataField, with_nullable
-from freshet.storage.table import Table, TableScan
+from freshet.storage.table import SystemScan, Table, TableScan
 from freshet.storage.table_engine import Split
 
 FORMAT: Final = "freshet"
@@ -88,6 +88,7 @@ class FreshetDataSource(DataSource):
         """The columns that a read gives when no schema is given."""
         options = stream_options(self.options)
         if options is not None:
+            self._check_is_streamed()
             return stream_struct(options.stream(self._table()))
         return spark_struct(self._scan(column_list(self.options)).fields)
 
@@ -101,6 +102,7 @@ class FreshetDataSource(DataSource):
 
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of the changes."""
+        self._check_is_streamed()
         options = stream_options(self.options)
         if options is None:
             raise InvalidRequestError(
@@ -111,12 +113,24 @@ class FreshetDataSource(DataSource):
         check_stream_schema(stream, schema)
         return ChangeStreamReader(stream, options.limit)
 
-    def _table(self) -> Table:
-        catalog = Catalog(self.options["warehouse"], options=catalog_options_of(self.options, _KNOWN))
-        return table_for(catalog.table(self.options["table"]), self.options)
+    def _check_is_streamed(self) -> None:
+        name = self.options["table"]
+        if is_system_name(name):
+            raise InvalidRequestError(
+                f"{name} is a system table and is not streamed: read it with spark.read and without {MODE_OPTION}, or "
+                f"stream {name.rpartition('$')[0]}"
+            )
 
-    def _scan(self, columns: Sequence[str] | None) -> TableScan:
-        return self._table().scan(
+    def _catalog(self) -> Catalog:
+        return Catalog(self.options["warehouse"], options=catalog_options_of(self.options, _KNOWN))
+
+    def _table(self) -> Table:
+        return table_for(self._catalog().table(self.options["table"]), self.options)
+
+    def _scan(self, columns: Sequence[str] | None) -> TableScan | SystemScan:
+        name = self.options["table"]
+        opened = self._catalog().system_table(name) if is_system_name(name) else self._table()
+        return opened.scan(
             columns,
             self.options.get(FILTER_OPTION),
             snapshot_id=whole_number(self.options, SNAPSHOT_OPTION),
@@ -135,7 +149,7 @@ class SplitPartition(InputPartition):
 class FreshetReader(DataSourceReader):
     """Plans one query of one snapshot and reads its splits. Spark pickles it, and the scan with it."""
 
-    def __init__(self, scan: TableScan, schema: spark.StructType) -> None:
+    def __init__(self, scan: TableScan | SystemScan, schema: spark.StructType) -> None:
         self._scan = scan
         self._fields = _fields_as_given(scan, schema)
 
@@ -177,7 +191,7 @@ def _is_known(option: str) -> bool:
     return option in _KNOWN or option.startswith(prefixes) or is_catalog_option(option)
 
 
-def _fields_as_given(scan: TableScan, schema: spark.StructType) -> tuple[DataField, ...]:
+def _fields_as_given(scan: TableScan | SystemScan, schema: spark.StructType) -> tuple[DataField, ...]:
     for given, field, own in zip(schema, scan.fields, spark_struct(scan.fields), strict=True):
         if given.dataType != own.dataType:
             raise InvalidRequestError(

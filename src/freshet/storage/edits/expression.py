@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.scan.table_scan import optional_library
+from freshet.storage.scan.frame_outputs import optional_library
 
 _DIALECT: Final = "spark"
 

@@ -183,8 +183,11 @@ class Env:
 
     def creation_time_ms(self) -> int:
         """The local wall clock as if it were UTC: what `_CREATION_TIME` of a file entry holds (FORMAT.md §4.2)."""
-        now_ms = self.now_ms()
-        return now_ms + time.localtime(now_ms / 1000).tm_gmtoff * 1000
+        return self.wall_clock_ms(self.now_ms())
+
+    def wall_clock_ms(self, time_ms: int) -> int:
+        """A moment as the local wall clock shows it, as if that were UTC."""
+        return time_ms + time.localtime(time_ms / 1000).tm_gmtoff * 1000
 
     def time_zone(self) -> str:
         """Name of the machine's time zone, as a JVM that runs here takes it."""

@@ -41,6 +41,7 @@ from pyarrow.types import is_decimal, is_primitive
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import data_files_ahead, read_data_file
+from freshet.storage.files.file_fields import SYSTEM_FIELDS
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
@@ -84,12 +85,15 @@ class SplitReader:
     scan_filter: ScanFilter | None = None
     memory_bytes: int = MEMORY_BYTES
     merge_metrics: MergeMetrics = field(default_factory=MergeMetrics)
+    system_columns: tuple[str, ...] = ()
+    """Of a keyed table: system columns that come out too, first. Then rows of all kinds do, also deletes that are
+    still stored, with the kinds and numbers that they are stored with."""
 
     @cached_property
     def schema(self) -> pa.Schema:
         """Of the batches that come out."""
-        table = arrow_schema(self.store.schema)
-        return pa.schema([table.field(name) for name in self.columns])
+        table = arrow_schema((*SYSTEM_FIELDS, *self.store.schema.fields))
+        return pa.schema([table.field(name) for name in (*self.system_columns, *self.columns)])
 
     def with_fewest_columns(self) -> SplitReader:
         """A reader of the same rows in one column, of those that are read anyway if there are any."""
@@ -125,7 +129,8 @@ class SplitReader:
 
     def read(self, split: Split, executor: Executor | None = None) -> Iterator[pa.RecordBatch]:
         """Rows of the split, section by section (append tables: as written). An executor decodes files ahead."""
-        rows = self._raw(split, executor) if split.raw_convertible else self._sections(split, executor)
+        is_raw = split.raw_convertible and not self.system_columns
+        rows = self._raw(split, executor) if is_raw else self._sections(split, executor)
         with self.ahead([split]):
             for batch in rows:
                 finished = self._finished(batch)
@@ -175,8 +180,8 @@ class SplitReader:
             sources,
             self._order,
             self._function,
-            drop_delete=True,
-            columns=self._needed,
+            drop_delete=not self.system_columns,
+            columns=(*self.system_columns, *self._needed),
             fill_rows=round_rows,
             executor=executor if pa.cpu_count() >= GATHERING_CPUS_MIN else None,
         )
@@ -210,7 +215,7 @@ class SplitReader:
                 self._merged,
                 pushed,
                 system_columns=True,
-                known=_known(file, is_by_run=is_by_run),
+                known={} if self.system_columns else _known(file, is_by_run=is_by_run),
                 batch_rows=batch_rows,
                 deleted_rows=self.store.vectors.read(split.index_files, file.file_name),
             )
@@ -235,7 +240,7 @@ class SplitReader:
         """The exact filter, and the columns wanted."""
         if self.scan_filter is not None:
             batch = batch.filter(self.scan_filter.predicate.to_arrow())
-        return pa.RecordBatch.from_arrays([batch.column(name) for name in self.columns], schema=self.schema)
+        return pa.RecordBatch.from_arrays([batch.column(name) for name in self.schema.names], schema=self.schema)
 
 
 def _known(file: DataFileMeta, *, is_by_run: bool) -> dict[str, int]:

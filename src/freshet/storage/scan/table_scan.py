@@ -22,7 +22,6 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cached_property, lru_cache
-from importlib import import_module
 from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
@@ -36,6 +35,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
+from freshet.storage.scan.frame_outputs import FrameOutputs
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.pruning import PartitionPruning, ScanFilter
 from freshet.storage.scan.read_snapshot import explained, find_in
@@ -48,7 +48,7 @@ STORE_THREADS: Final = 8
 """The same at a store where requests take their time: threads wait there for bytes."""
 
 
-class TableScan:
+class TableScan(FrameOutputs):
     """One read of a table; nothing is read before rows are requested."""
 
     def __init__(
@@ -76,6 +76,7 @@ class TableScan:
             store, snapshot_id=snapshot_id, tag=tag, timestamp_ms=timestamp_ms
         )
         self._store = _at_schema_of(store, self.snapshot) if travels else store
+        self._place = store.location
         self._limit = limit
         self._threads = threads
         self._filter = ScanFilter.bind(self._store.schema, from_lists(filter))
@@ -118,27 +119,6 @@ class TableScan:
         with self._reader.ahead(self._splits), ThreadPoolExecutor(self._decoding_threads, "freshet-scan") as executor:
             parts = executor.map(lambda split: list(self._read(split, None)), self._splits)
             return pa.Table.from_batches([batch for part in parts for batch in part], self.schema)
-
-    def to_pandas(self) -> Any:
-        """All rows as a pandas DataFrame; `InvalidRequestError` without pandas, and for values that it cannot hold."""
-        optional_library("pandas", "to_pandas()")
-        rows = self.to_arrow()
-        try:
-            return rows.to_pandas()
-        except (ValueError, OverflowError) as error:
-            raise InvalidRequestError(
-                f"rows of {self._store.location} cannot be a pandas DataFrame: {error} (its dates are of the years 1 "
-                "to 9999); leave the column out, filter the rows, or take to_polars() or to_arrow()",
-                table=self._store.location,
-            ) from error
-
-    def to_polars(self) -> Any:
-        """All rows as a polars DataFrame; `InvalidRequestError` without polars."""
-        return optional_library("polars", "to_polars()").from_arrow(self.to_arrow())
-
-    def to_duckdb(self, connection: Any = None) -> Any:
-        """All rows as a DuckDB relation, of a connection or of DuckDB's default one; needs duckdb."""
-        return (connection or optional_library("duckdb", "to_duckdb()")).from_arrow(self.to_arrow())
 
     def count(self) -> int:
         """The number of rows. Files are read only where they have to be merged or filtered, and few columns of them."""
@@ -231,13 +211,3 @@ def _at_schema_of(store: TableStore, snapshot: Snapshot | None) -> TableStore:
     if snapshot is None or snapshot.schema_id == store.schema.id:
         return store
     return store.at_schema(snapshot.schema_id)
-
-
-def optional_library(name: str, asked_by: str) -> Any:
-    """The module; `InvalidRequestError` says what to install when it is not there."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise InvalidRequestError(
-            f"{asked_by} needs {name}, which cannot be imported ({error}); install it with: pip install {name}"
-        ) from error

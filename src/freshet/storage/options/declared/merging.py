@@ -99,6 +99,8 @@ class MergeOptions:
     pass over it."""
     streaming_read_append_overwrite = Option("streaming-read-append-overwrite", FLAG, False)
     """Readers of an append table's changes see the rows that an overwrite added. Otherwise they pass over it."""
+    audit_log_sequence_number = Option("table-read.sequence-number.enabled", FLAG, False)
+    """The [system table](system-tables.md) `$audit_log` has the sequence number of each row, in `_SEQUENCE_NUMBER`."""
     full_compaction_delta_commits_given = Option("full-compaction.delta-commits", INT, None, above=0)
     """Compacts in full, at every n-th commit, all buckets of the table that were written since the last time. 1 with
     `changelog-producer=full-compaction` if nothing else is said. Higher values write less and emit changes later."""

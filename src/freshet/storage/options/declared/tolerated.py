@@ -54,7 +54,7 @@ FORMAT_KEYS: Final = frozenset(
     sink.clustering.by-columns sink.clustering.strategy sink.process-time-zone sink.watermark-time-zone
     snapshot.expire.execution-mode snapshot.watermark-idle-timeout sort-compaction.local-sample.magnification
     sort-compaction.range-strategy sort-engine sort-spill-buffer-size sort-spill-threshold spill-compression
-    spill-compression.zstd-level stream-scan-mode table-read.sequence-number.enabled tag.automatic-completion
+    spill-compression.zstd-level stream-scan-mode tag.automatic-completion
     tag.batch.customized-name tag.create-success-file tag.creation-delay tag.creation-period
     tag.creation-period-duration tag.default-time-retained tag.num-retained-max tag.period-formatter
     tag.time-expire-enabled variant.inferShreddingSchema variant.shredding.adaptive.maxInferBufferRow

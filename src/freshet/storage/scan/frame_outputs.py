@@ -1,0 +1,53 @@
+"""Rows for other libraries: a pandas or polars frame, a DuckDB relation. Each is loaded when it is asked for."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from freshet.storage.exceptions import InvalidRequestError
+
+
+class FrameOutputs:
+    """What gives rows to other libraries, of anything that gives them as Arrow data."""
+
+    _place: str
+    """Whose rows they are, for errors."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """All rows."""
+
+    def to_pandas(self) -> Any:
+        """All rows as a pandas DataFrame; `InvalidRequestError` without pandas, and for values that it cannot hold."""
+        optional_library("pandas", "to_pandas()")
+        rows = self.to_arrow()
+        try:
+            return rows.to_pandas()
+        except (ValueError, OverflowError) as error:
+            raise InvalidRequestError(
+                f"rows of {self._place} cannot be a pandas DataFrame: {error} (its dates are of the years 1 "
+                "to 9999); leave the column out, filter the rows, or take to_polars() or to_arrow()",
+                table=self._place,
+            ) from error
+
+    def to_polars(self) -> Any:
+        """All rows as a polars DataFrame; `InvalidRequestError` without polars."""
+        return optional_library("polars", "to_polars()").from_arrow(self.to_arrow())
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """All rows as a DuckDB relation, of a connection or of DuckDB's default one; needs duckdb."""
+        return (connection or optional_library("duckdb", "to_duckdb()")).from_arrow(self.to_arrow())
+
+
+def optional_library(name: str, asked_by: str) -> Any:
+    """The module; `InvalidRequestError` says what to install when it is not there."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InvalidRequestError(
+            f"{asked_by} needs {name}, which cannot be imported ({error}); install it with: pip install {name}"
+        ) from error
