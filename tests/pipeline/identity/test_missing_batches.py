@@ -36,6 +36,13 @@ def test_batches_that_follow_each_other(last: int | None, batch: int) -> None:
     refuse_missing_batches(last, batch, table="db.t", pipeline="p")
 
 
+@pytest.mark.parametrize(("last", "batch"), [(None, 1), (4, 6), (3, 8)])
+def test_accepted(last: int | None, batch: int) -> None:
+    refuse_missing_batches(last, batch, table="db.t", pipeline="p", accepted=(0, 7))
+    with pytest.raises(PipelineFailedError):
+        refuse_missing_batches(last, batch, table="db.t", pipeline="p", accepted=(batch, 99))
+
+
 @pytest.mark.parametrize(
     ("last", "batch", "missing"),
     [
@@ -66,6 +73,27 @@ def test_a_table_that_was_restored_from_a_backup(spark: SparkSession, tmp_path: 
     _restore(tmp_path, "checkpoint")
     _run(spark, tmp_path, 4)
     assert _ids(tmp_path) == [1, 2, 3, 4]
+
+
+@pytest.mark.spark
+def test_a_table_that_was_rolled_back(spark: SparkSession, tmp_path: Path) -> None:
+    """The pipeline stops at its next batch, and goes on where it is told that the batches may be missing."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "p.yaml").write_text(PIPELINE.format(folder=tmp_path))
+    for number in (1, 2, 3):
+        _run(spark, tmp_path, number)
+    Catalog(tmp_path / "warehouse").table("db.t").rollback(undo=("p", 1))
+    assert _ids(tmp_path) == [1]
+    with pytest.raises(PipelineFailedError, match="--accept-loss-of 1..2"):
+        _run(spark, tmp_path, 4)
+    config = load_pipeline(tmp_path / "p.yaml")
+    for wrong in ((1, 1), (2, 2)):
+        with pytest.raises(PipelineFailedError, match="does not hold batches 1 to 2"):
+            Runner(spark, [config.accepting_loss(*wrong)], on_progress=lambda progress: None).run()
+    Runner(spark, [config.accepting_loss(1, 2)], on_progress=lambda progress: None).run()
+    assert _ids(tmp_path) == [1, 4]
+    _run(spark, tmp_path, 5)
+    assert _ids(tmp_path) == [1, 4, 5]
 
 
 def _run(spark: SparkSession, folder: Path, number: int) -> None:

@@ -20,6 +20,7 @@ from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.decode.outcomes import DATA_PREFIX
+from freshet.pipeline.identity.missing_batches import AcceptedLoss
 from freshet.pipeline.spark.arrow_map import schema_text
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.table import Table, TableHandle
@@ -41,6 +42,7 @@ def one_table_run(
     writes_all_batches: bool = False,
     follows_polls: bool = False,
     direct: DirectReads | None = None,
+    accepted_loss: AcceptedLoss | None = None,
 ) -> QueryRun:
     """A query whose rows all go into `table`; arguments as those of `TableCommit`, `OneTableJob` and `QueryRun`."""
     commit = TableCommit(table, commit_user, decoded=decoded, options=options, compaction=compaction)
@@ -55,6 +57,7 @@ def one_table_run(
         writes_all_batches=writes_all_batches,
         follows_polls=follows_polls,
         direct=direct,
+        accepted_loss=accepted_loss,
     )
 
 

@@ -49,7 +49,7 @@ from freshet.pipeline.batch.truncates import Truncates, last_truncates, refuse_u
 from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
-from freshet.pipeline.identity.missing_batches import refuse_missing_batches
+from freshet.pipeline.identity.missing_batches import AcceptedLoss, refuse_missing_batches
 from freshet.pipeline.identity.open_checkpoint import open_checkpoint
 from freshet.pipeline.identity.read_digest import ReadDigests
 from freshet.pipeline.spark.active_query import ActiveQuery
@@ -103,18 +103,21 @@ class QueryRun:
         follows_polls: bool = False,
         direct: DirectReads | None = None,
         many: ManyTables | None = None,
+        accepted_loss: AcceptedLoss | None = None,
     ) -> None:
         """`pipeline` is the name that dead letters carry, by default the commit user. `writes_all_batches` says that
         every batch of the query comes here, so that one which the table does not hold is an error; only a table that
         is alone holds all. `follows_polls` says that the polls of its Kafka sources follow the sizes of their records.
         `direct` reads the records of its Kafka sources for Spark, batch by batch, where it takes them. With `many`, the
-        tables are those of each round, and `tables` is its ledger alone.
+        tables are those of each round, and `tables` is its ledger alone. `accepted_loss` are batches that the table
+        may lack.
         """
         if writes_all_batches and len(tables) > 1:
             raise ValueError("a batch is committed to the tables that it has rows for: no table of several holds all")
         self._tables = tuple(tables)
         self._commit_user = commit_user
         self._writes_all_batches = writes_all_batches
+        self._accepted_loss = accepted_loss
         self._many = many
         self._job = QueryJob(
             job, self.table_name, direct=direct, is_of_many=many is not None, follows_polls=follows_polls
@@ -210,7 +213,13 @@ class QueryRun:
         """Raises where batches before this one are missing, a table is not the one they went to, or files are gone."""
         if self._writes_all_batches:
             number = None if last is None else last.identifier
-            refuse_missing_batches(number, micro_batch_id, table=self.table_name, pipeline=self._commit_user)
+            refuse_missing_batches(
+                number,
+                micro_batch_id,
+                table=self.table_name,
+                pipeline=self._commit_user,
+                accepted=self._accepted_loss,
+            )
         if run is not None:
             for table in () if self._writes_all_batches else self._tables:
                 run.written.refuse_recreated(table.table, micro_batch_id)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -52,6 +53,14 @@ def run(
             help="Let the other pipelines go on when one fails for good. Default: it ends all.",
         ),
     ] = False,
+    accept_loss_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N..M",
+            help="Go on although the table does not hold the batches N to M of the pipeline, which were rolled back "
+            "on purpose. One pipeline file.",
+        ),
+    ] = None,
     adopt: Adopt = False,
 ) -> None:
     """Run pipelines in one Spark session until they end or are asked to stop.
@@ -60,6 +69,8 @@ def run(
     """
     wait_s = _seconds("--wait-for-topics", wait_for_topics)
     configs = [adopting(config) if adopt else config for config in load_pipelines(files)]
+    if accept_loss_of is not None:
+        configs = _accepting_loss(configs, accept_loss_of)
     for config in configs:
         _warn(config, warnings_before_start(config))
     refuse_to_start(configs)
@@ -68,6 +79,20 @@ def run(
         if not _kafka_is_there(configs, wait_s, stop):
             return
     spark_part("running").run_pipelines(configs, progress=progress, restarts=restart, keep_going=keep_going)
+
+
+def _accepting_loss(configs: Sequence[PipelineConfig], text: str) -> list[PipelineConfig]:
+    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text.strip())
+    first, last = (0, -1) if found is None else (int(found[1]), int(found[2] or found[1]))
+    if last < first:
+        raise InvalidRequestError(f"--accept-loss-of {text!r}: write the first and the last batch, such as 17..19")
+    if len(configs) != 1:
+        raise InvalidRequestError("--accept-loss-of is about the batches of one pipeline; run its file alone")
+    if isinstance(configs[0], SyncPipelineConfig):
+        raise InvalidRequestError(
+            "--accept-loss-of is for pipelines of one table; a table of a sync: pipeline is read anew by freshet resync"
+        )
+    return [configs[0].accepting_loss(first, last)]
 
 
 def check(

@@ -378,6 +378,7 @@ class PipelineConfig(_Model):
     """Options of the catalog and its store, such as `s3.endpoint`; a secret only as `env:NAME`."""
 
     _origin: Origin = PrivateAttr(default_factory=Origin)
+    _accepted_loss: tuple[int, int] | None = PrivateAttr(default=None)
 
     @property
     def origin(self) -> Origin:
@@ -387,6 +388,17 @@ class PipelineConfig(_Model):
     def read_from(self, origin: Origin) -> None:
         """Sets the file that this was read from; its reader calls it."""
         self._origin = origin
+
+    @property
+    def accepted_loss(self) -> tuple[int, int] | None:
+        """The first and the last batch that the table may lack, where whoever starts the pipeline says so."""
+        return self._accepted_loss
+
+    def accepting_loss(self, first: int, last: int) -> PipelineConfig:
+        """The same pipeline, which goes on where its table lacks these batches."""
+        copy = self.model_copy()
+        copy._accepted_loss = (first, last)
+        return copy
 
     @property
     def follows_tables(self) -> bool:

@@ -148,6 +148,7 @@ class RunningPipeline:
                 writes_all_batches=True,
                 follows_polls=not any(sets_poll_records(source) for source in config.sources),
                 direct=None if config.follows_tables else taken_directly(config),
+                accepted_loss=config.accepted_loss,
             )
         for unread in self._unread:
             writer.arrow.saw(unread.sizes)
