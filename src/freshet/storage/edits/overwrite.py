@@ -17,6 +17,7 @@ Source: FORMAT.md §3.6.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from freshet.storage.commit.committer import discard_messages
@@ -24,6 +25,7 @@ from freshet.storage.commit.round_change import live_in
 from freshet.storage.edits.edit_commit import EDIT_USER, commit_edit
 from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.maintenance.compaction_plan import PartitionChoice, partition_test
 from freshet.storage.metadata.table_store import TableStore
@@ -94,6 +96,29 @@ def written_upon_nothing(store: TableStore, data: object) -> list[CommitMessage]
     writer = TaskWriter(store, base_snapshot=None, parallelism=PARALLELISM, states=BucketStates(), staging=staging)
     with undone_on_failure(writer.abort):
         writer.write(data)
-        messages = writer.prepare_commit()
+        messages = [as_one_change(store, message) for message in writer.prepare_commit()]
     writer.close()
     return messages
+
+
+def as_one_change(store: TableStore, message: CommitMessage) -> CommitMessage:
+    """The message with the outcome of its compactions in the place of what they compacted.
+
+    So one snapshot has all of it: where level 0 is hidden, a crash before a second one would leave nothing to see.
+    """
+    before = {(file.file_name, file.level) for file in message.compact_before}
+    made = [*message.new_files, *message.compact_after]
+    kept = tuple(file for file in made if (file.file_name, file.level) not in before)
+    names = {file.file_name for file in kept}
+    for file in message.new_files:
+        if file.file_name not in names:
+            delete_data_file(store, message.partition, message.bucket, file)
+    return replace(
+        message,
+        new_files=kept,
+        new_index_files=(*message.new_index_files, *message.compact_new_index_files),
+        compact_before=(),
+        compact_after=(),
+        compact_new_index_files=(),
+        compact_deleted_index_files=(),
+    )
