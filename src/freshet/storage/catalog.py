@@ -10,6 +10,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final
 
 from freshet._lazy import LazyModule
+from freshet.storage.catalogs.branch_names import BRANCH, split_branch
 from freshet.storage.catalogs.coordination import ADOPT
 from freshet.storage.catalogs.given import absolute_place, given_catalog, options_for_others, taken_options
 from freshet.storage.catalogs.metastore import TableName
@@ -54,6 +55,7 @@ __all__ = [
     "options_for_others",
     "place_options",
     "shown_settings",
+    "split_branch",
     "split_identifier",
     "taken_options",
     "warehouse_location",
@@ -162,6 +164,13 @@ class Catalog:
         table is returned as it is, whatever its schema. Raises `InvalidRequestError`, `UnsupportedFeatureError` or
         `AlreadyExistsError`.
         """
+        if split_branch(identifier)[1] is not None:
+            if if_not_exists:
+                return self.table(identifier)
+            raise InvalidRequestError(
+                f"{identifier} names a branch: create it with Catalog.table(…).branches.create or freshet branch",
+                table=identifier,
+            )
         name = split_identifier(identifier)
         _check_column_list("primary_keys", primary_keys)
         _check_column_list("partition_keys", partition_keys)
@@ -199,8 +208,10 @@ class Catalog:
     def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:
         """Opens a table at its latest schema; `options` override its own for this object only.
 
-        Raises `NotFoundError` when there is none, `MissingFileError` for one with snapshots and no schema.
+        `database.table$branch_<name>`, or the option `branch`, opens a branch of it (`Table.branches`). Raises
+        `NotFoundError` when there is none, `MissingFileError` for one with snapshots and no schema.
         """
+        identifier, branch = split_branch(identifier)
         name = split_identifier(identifier)
         found = self._metastore.find_table(name) or self._metastore.find_remains(name)
         if found is None:
@@ -210,27 +221,35 @@ class Catalog:
             self._env,
             found.location,
             options=dynamic or None,
-            schema_id=found.schema_id,
+            schema_id=found.schema_id if branch is None and BRANCH not in dynamic else None,
             name=identifier,
             claims=found.claims,
+            branch=branch,
         )
         return _tables.Table(store)
 
     def summary(self, identifier: str) -> TableSummary:
         """What there is to say of a table without opening it; raises as `table` does."""
-        found = self._metastore.find_table(split_identifier(identifier))
+        base, branch = split_branch(identifier)
+        found = self._metastore.find_table(split_identifier(base))
         if found is None:
-            raise NotFoundError(self._missing(identifier))
-        schemas = SchemaStore(self._env, TablePaths(found.location))
-        schema = schemas.latest() if found.schema_id is None else schemas.schema(found.schema_id)
+            raise NotFoundError(self._missing(base))
+        paths = TablePaths(found.location).branch(branch)
+        schemas = SchemaStore(self._env, paths)
+        is_known = found.schema_id is not None and branch is None
+        schema = schemas.schema(found.schema_id or 0) if is_known else schemas.latest()
         if schema is None:
             raise NotFoundError(self._missing(identifier))
-        paths = TablePaths(found.location, readable_options(schema, found.location).data_file_path_directory)
-        return TableSummary(found.location, schema.primary_keys, SnapshotStore(self._env, paths).latest())
+        readable_options(schema, paths.home)
+        return TableSummary(paths.home, schema.primary_keys, SnapshotStore(self._env, paths).latest())
 
     def has_table(self, identifier: str) -> bool:
-        """True when the table exists."""
-        return self._metastore.find_table(split_identifier(identifier)) is not None
+        """True when the table exists, or the branch."""
+        base, branch = split_branch(identifier)
+        found = self._metastore.find_table(split_identifier(base))
+        if found is None or branch is None:
+            return found is not None
+        return SchemaStore(self._env, TablePaths(found.location).branch(branch)).latest() is not None
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted."""

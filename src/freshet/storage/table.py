@@ -40,6 +40,7 @@ from freshet.storage.maintenance.table_compaction import (
     compact_table,
     repair_levels,
 )
+from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import alter_table, open_store, open_table_store
 from freshet.storage.options.values import option_texts
@@ -63,6 +64,7 @@ from freshet.storage.table_session import TableSession
 
 __all__ = [
     "AddColumn",
+    "Branches",
     "ChangeStream",
     "ChangeType",
     "Changelog",
@@ -136,6 +138,12 @@ class Table(ReadableTable):
     def of(cls, handle: TableHandle) -> Table:
         """The table of a handle, in any process; raises where it was dropped or created again meanwhile."""
         return cls(open_store(handle))
+
+    @property
+    def branches(self) -> Branches:
+        """The branches of the table: `list`, `create`, `drop`. One is opened as `database.table$branch_<name>`, and is
+        a table of its own: what is written to it, altered and expired is not the table's."""
+        return Branches(self.store)
 
     @property
     def engine(self) -> TableEngine:
@@ -429,6 +437,4 @@ class Table(ReadableTable):
 
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with options overridden for this object only."""
-        texts = option_texts(options)
-        store = self.store
-        return Table(open_table_store(store.env, store.location, options=texts, name=store.name, claims=store.claims))
+        return Table(self.store.with_options(option_texts(options), at_latest=True))

@@ -120,7 +120,7 @@ def _candidates(store: TableStore) -> Iterator[FileStatus]:
 def _metadata_candidates(store: TableStore, paths: TablePaths) -> Iterator[FileStatus]:
     yield from _files(store, paths.snapshot_folder, lambda name: name not in (LATEST_HINT, EARLIEST_HINT))
     yield from _files(store, paths.changelog_folder, lambda name: not _is_numbered_or_hint(name, CHANGELOG_PREFIX))
-    for folder in (paths.schema_folder, paths.tag_folder, paths.consumer_folder, paths.location):
+    for folder in (paths.schema_folder, paths.tag_folder, paths.consumer_folder, paths.home):
         yield from _files(store, folder, _is_temporary)
 
 
@@ -212,7 +212,7 @@ class _UsedNames:
             raise CorruptDataError(
                 f"snapshot {snapshot.id} names a file that is missing ({error}); no orphan was removed, "
                 "find out what took the file away first",
-                path=self._store.paths.location,
+                path=self._store.location,
             ) from error
         self._names |= names
         return True

@@ -92,6 +92,18 @@ class CrashPoint(StrEnum):
     COMMIT_BEFORE_COMPACT = "commit-before-compact"
     """The APPEND snapshot is visible; the COMPACT snapshot of the same identifier is not there."""
 
+    BRANCH_MARKED = "branch-marked"
+    """The folder of a branch has a marker, and nothing else yet."""
+
+    BRANCH_COPIED = "branch-copied"
+    """A branch is complete but for its marker, which is still there."""
+
+    BRANCH_DROP_MARKED = "branch-drop-marked"
+    """A branch that is dropped is still complete, and has a marker."""
+
+    BRANCH_SCHEMAS_REMOVED = "branch-schemas-removed"
+    """Of a branch that is dropped the schemas are gone, its snapshots are still there."""
+
     EXPIRE_PLANNED = "expire-planned"
     """Nothing is deleted yet."""
 
