@@ -10,6 +10,7 @@ Source: FORMAT.md §1, §12.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from freshet.storage.catalogs.branch_names import BRANCH, named_branch
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
@@ -19,6 +20,9 @@ from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import TablePaths
+
+WHOLE: Final = b"whole"
+"""What a marker holds that may be removed: a disk can lose its removal, and not this."""
 
 
 def asked_branch(options: Mapping[str, str], branch: str | None, name: str) -> tuple[dict[str, str], str | None]:
@@ -39,13 +43,21 @@ def asked_branch(options: Mapping[str, str], branch: str | None, name: str) -> t
 
 def check_whole(env: Env, paths: TablePaths, name: str) -> None:
     """Raises `InvalidRequestError` for a branch that is half made, or half dropped (`branch_store`); one call."""
-    if env.file_io.exists(paths.branch_marker):
+    if is_marked(env, paths):
         raise InvalidRequestError(
             f"branch {name} is not whole: it is being made or dropped at this moment, or that was interrupted. Wait, "
             "or drop it (branches.drop, freshet branch … drop) and create it again",
             table=name,
             path=paths.home,
         )
+
+
+def is_marked(env: Env, paths: TablePaths) -> bool:
+    """True where a marker says that the branch is not whole."""
+    try:
+        return env.file_io.read_bytes(paths.branch_marker) != WHOLE
+    except NotFoundError:
+        return False
 
 
 def own_options(schema: TableSchema, branch: str | None) -> dict[str, str]:

@@ -4,13 +4,13 @@
                         /.being-made                                         not whole: it is being made or dropped
 
 Other programs take the folder for the branch, and write it without an order that a crash would leave whole. Here a
-branch is whole when it has a schema and no marker:
+branch is whole when it has a schema and no marker that says otherwise:
 
 | step of making one           | a crash after it leaves                                               |
 |------------------------------|-----------------------------------------------------------------------|
 | 1 the marker, exclusively    | a marker: of two who make a branch of one name the other is refused   |
 | 2 tag, snapshot, schemas     | a half branch, which is neither opened nor listed                     |
-| 3 the marker goes            | the branch                                                            |
+| 3 the marker says so, goes   | the branch                                                            |
 
 Dropping writes the marker first, then removes the schemas, then the rest: what is left of it is no branch and can be
 dropped again. A half branch keeps the files that it names from expiry, as a whole one does. What only the branch named
@@ -21,6 +21,7 @@ Source: FORMAT.md §12.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, Never
 
 from freshet.storage.catalogs.branch_names import checked_branch, with_branch
@@ -30,11 +31,13 @@ from freshet.storage.exceptions import (
     ConflictError,
     InvalidRequestError,
     NotFoundError,
+    StorageError,
     UnsupportedFeatureError,
 )
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.file_io import create_or_ask, numbered_files
 from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.metadata.branch_opening import WHOLE, is_marked
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
@@ -55,13 +58,13 @@ class Branches:
     def __init__(self, store: TableStore) -> None:
         self._store = store
 
-    def list(self) -> list[str]:
-        """Names of the branches that are whole, sorted."""
-        return [name for name in self._store.snapshots.branches() if self._is_whole(self._paths(name))]
-
     def half_made(self) -> list[str]:
         """Names of those that are being made or dropped, or that an interrupted call has left; sorted."""
         return [name for name in self._store.snapshots.branches() if not self._is_whole(self._paths(name))]
+
+    def list(self) -> list[str]:
+        """Names of the branches that are whole, sorted."""
+        return [name for name in self._store.snapshots.branches() if self._is_whole(self._paths(name))]
 
     def create(self, name: str, *, from_tag: str | None = None) -> None:
         """Makes a branch: of the rows that a tag has, or an empty one with the schemas of the table.
@@ -85,6 +88,8 @@ class Branches:
                 store.env.file_io.overwrite(path, data)
             store.env.reach(CrashPoint.BRANCH_COPIED)
             self._check_tag_is_there(from_tag, copies, paths)
+            store.env.file_io.overwrite(paths.branch_marker, WHOLE)
+        with suppress(StorageError):
             store.env.file_io.delete(paths.branch_marker)
 
     def drop(self, name: str) -> None:
@@ -134,7 +139,7 @@ class Branches:
         return bool(numbered_files(self._store.env.file_io, paths.schema_folder, SCHEMA_PREFIX))
 
     def _is_whole(self, paths: TablePaths) -> bool:
-        return not self._store.env.file_io.exists(paths.branch_marker) and self._is_branch(paths)
+        return not is_marked(self._store.env, paths) and self._is_branch(paths)
 
     def _check_free(self, name: str, paths: TablePaths) -> None:
         if not any(self._store.env.file_io.entries(paths.home)):
@@ -197,7 +202,7 @@ class Branches:
             )
 
     def _undo(self, paths: TablePaths) -> None:
-        if self._store.env.file_io.exists(paths.branch_marker):
+        if is_marked(self._store.env, paths):
             self._store.env.file_io.delete_prefix(paths.schema_folder)
             self._store.env.file_io.delete_prefix(paths.home)
 

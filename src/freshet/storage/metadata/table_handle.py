@@ -37,9 +37,9 @@ class TableHandle:
     name: str
     schema_id: int
     schema_time_ms: int | None
-    branch: str | None = None
     options: tuple[tuple[str, str], ...] = ()
     settings: EnvSettings = EnvSettings()  # noqa: RUF009 - a frozen value
+    branch: str | None = None
     version: int = TABLE_HANDLE_VERSION
 
     @property

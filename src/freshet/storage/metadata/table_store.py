@@ -115,9 +115,9 @@ class TableStore:
             self.name,
             self.schema.id,
             self.schema.time_ms,
-            self.paths.branch_name,
             tuple(sorted(self.dynamic_options.items())),
             settings,
+            self.paths.branch_name,
         )
 
     @property
