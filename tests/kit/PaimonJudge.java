@@ -226,7 +226,7 @@ public class PaimonJudge {
     }
 
     static Object alterTable(JsonNode request) throws Exception {
-        return tree(new SchemaManager(fileIO(request), path(request)).commitChanges(schemaChanges(request)));
+        return tree(new SchemaManager(fileIO(request), path(request), text(request, "branch", "main")).commitChanges(schemaChanges(request)));
     }
 
     static List<SchemaChange> schemaChanges(JsonNode request) {
