@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final
 
 from freshet._lazy import LazyModule
-from freshet.storage.catalogs.branch_names import BRANCH, split_branch
+from freshet.storage.catalogs.branch_names import BRANCH, split_branch, with_branch
 from freshet.storage.catalogs.coordination import ADOPT
 from freshet.storage.catalogs.given import absolute_place, given_catalog, options_for_others, taken_options
 from freshet.storage.catalogs.metastore import TableName
@@ -59,6 +59,7 @@ __all__ = [
     "split_identifier",
     "taken_options",
     "warehouse_location",
+    "with_branch",
 ]
 """The catalog, and what those who are given its options ask about them."""
 

@@ -95,6 +95,8 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "register",
             "Make tables of a catalog in a database of files that lie where tables of these names would.",
         ),
+        "branches": Listed("branches", "List the branches of a table, each with its latest snapshot."),
+        "branch": Listed("branches", "Create or drop a branch of a table: rows beside it that share its files."),
         "consumers": Listed(
             "changelog",
             "List the streaming readers that have a name and the snapshot each wants next; or reset or delete one.",

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
+from shlex import quote
 
 from freshet.storage.catalogs.branch_names import split_branch
 from freshet.storage.commit.commit_record import COMMIT_RECORD, CommitRecord, commit_record
@@ -212,7 +213,7 @@ def place_text(store: TableStore) -> str:
     """Warehouse and table as a command takes them."""
     database, _, table = split_branch(store.name)[0].partition(".")
     end, location = f"/{database}.db/{table}", store.paths.location
-    return f"{location.removesuffix(end)} {store.name}" if location.endswith(end) else "WAREHOUSE TABLE"
+    return f"{location.removesuffix(end)} {quote(store.name)}" if location.endswith(end) else "WAREHOUSE TABLE"
 
 
 def _named_lists(store: TableStore) -> set[str]:
