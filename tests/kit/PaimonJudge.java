@@ -764,6 +764,7 @@ public class PaimonJudge {
                 config.snapshotTimeRetain(Duration.ofMillis(request.hasNonNull("time_retained_ms") ? request.get("time_retained_ms").asLong() : 0));
                 config.snapshotMaxDeletes(Integer.MAX_VALUE);
                 return table.newExpireSnapshots().config(config.build()).expire();
+            case "expire_partitions": return table.store().newPartitionExpire("judge-expire", table).expire(Long.MAX_VALUE);
             default: throw new IllegalArgumentException("unknown maintenance " + request.get("what"));
         }
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from os import PathLike, fspath
 from typing import Final, overload
 
@@ -22,6 +23,7 @@ from freshet.storage.changes.stream import ChangeStream, LogStream
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.cleaning.expire import ExpireResult, expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
+from freshet.storage.cleaning.partition_expiry import PartitionExpiry, expire_partitions
 from freshet.storage.commit.committer import CommitResult
 from freshet.storage.commit.lost_commits import LostCommit, lost_commit_named, the_lost_commit
 from freshet.storage.exceptions import InvalidRequestError
@@ -74,6 +76,7 @@ __all__ = [
     "Elsewhere",
     "LostCommit",
     "MoveColumn",
+    "PartitionExpiry",
     "RenameColumn",
     "RescaleProgress",
     "RescaleResult",
@@ -411,6 +414,28 @@ class Table(ReadableTable):
         return expire_snapshots(
             self.store, retain_max=retain_max, retain_min=retain_min, time_retained_ms=older_than_ms
         )
+
+    def expire_partitions(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        max_num: int | None = None,
+        dry_run: bool = False,
+    ) -> PartitionExpiry:
+        """Deletes all rows of partitions that are older than an age, as overwrites; what is not given comes from the
+        table's options (`partition.expiration-time`, `partition.expiration-max-num`).
+
+        How old a partition is, the options say too: `partition.expiration-strategy`, `partition.timestamp-pattern` and
+        `partition.timestamp-formatter`, which `with_options` gives for one call. Rows that others commit to such a
+        partition meanwhile go as well, but for `update-time`, by which it is not old then. `dry_run` only says which
+        partitions would go. Raises `InvalidRequestError` for a table without partitions, and without an age.
+        """
+        age_ms = None if older_than is None else older_than // timedelta(milliseconds=1)
+        store = self.store.at_latest_schema()
+        with store.naming_dropped_table():
+            expiry = expire_partitions(store, older_than_ms=age_ms, max_num=max_num, dry_run=dry_run)
+        store.env.finish_later()
+        return expiry
 
     def remove_orphan_files(self, *, older_than_ms: int = DEFAULT_AGE_MS, dry_run: bool = False) -> OrphanResult:
         """Removes files that nothing names and that are older than the age given (a crash leaves such files).

@@ -58,6 +58,7 @@ from freshet.storage.cleaning.named_files import (
     not_deleted,
 )
 from freshet.storage.cleaning.named_index import named_index_of
+from freshet.storage.cleaning.partition_expiry import expire_partitions_after_commit
 from freshet.storage.cleaning.retention import Retention, check_whole, expire_end
 from freshet.storage.exceptions import NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint
@@ -140,15 +141,16 @@ def expire_after_commit(store: TableStore, latest: Snapshot) -> ExpireResult:
 
 
 def expire_later(store: TableStore, latest: Snapshot) -> None:
-    """`expire_after_commit` in the background, not where the table is write-only, and with `bucket=-2` only after
-    compactions. Failures are logged: the commit is there."""
+    """Expires partitions, then snapshots, in the background, not where the table is write-only, and with `bucket=-2`
+    only after compactions. Failures are logged: the commit is there."""
     is_compaction = latest.commit_kind is CommitKind.COMPACT
     if store.options.write_only or (store.options.has_postponed_buckets and not is_compaction):
         return
 
     def expire() -> None:
+        last = expire_partitions_after_commit(store, latest)
         try:
-            expire_after_commit(store, latest)
+            expire_after_commit(store, last)
         except StorageError as error:
             _LOG.warning("table %s: snapshots were not expired: %s", store.location, error)
 

@@ -104,6 +104,9 @@ class CrashPoint(StrEnum):
     BRANCH_SCHEMAS_REMOVED = "branch-schemas-removed"
     """Of a branch that is dropped the schemas are gone, its snapshots are still there."""
 
+    EXPIRE_PARTITIONS_REMOVED = "expire-partitions-removed"
+    """The snapshot that takes a batch of expired partitions away is visible; those of later batches are not there."""
+
     EXPIRE_PLANNED = "expire-planned"
     """Nothing is deleted yet."""
 
