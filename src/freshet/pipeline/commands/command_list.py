@@ -84,6 +84,10 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "maintenance",
             "Remove old snapshots and the files that only they use. What is not given comes from the table's options.",
         ),
+        "expire-partitions": Listed(
+            "expire_partitions",
+            "Delete the rows of partitions older than an age. What is not given comes from the table's options.",
+        ),
         "orphans": Listed("maintenance", "List or remove files that no snapshot uses, as crashes leave them."),
         "check-table": Listed("maintenance", "Look for damage in a table: lost files and metadata that does not fit."),
         "repair": Listed(

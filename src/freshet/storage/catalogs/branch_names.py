@@ -12,8 +12,9 @@ from typing import Final
 
 from freshet.storage.catalogs.metastore import TableName
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.options.core import CoreOptions
 
-BRANCH: Final = "branch"
+BRANCH: Final = CoreOptions.branch.key
 """The option that opens a branch."""
 MAIN_BRANCH: Final = "main"
 """What the table itself is called among its branches."""
