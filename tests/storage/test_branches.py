@@ -80,6 +80,10 @@ def test_a_branch_is_named_wherever_it_goes(tmp_path: Path) -> None:
     assert catalog.has_table("db.t$branch_b")
     assert not catalog.has_table("db.t$branch_c")
     assert not catalog.has_table("db.u$branch_b")
+    with pytest.raises(NotFoundError, match=r"no branch db\.t\$branch_c"):
+        catalog.summary("db.t$branch_c")
+    with pytest.raises(InvalidRequestError, match="names a branch"):
+        catalog.drop_table("db.t$branch_b")
     assert catalog.list_tables("db") == ["t"]
     with pytest.raises(InvalidRequestError, match="branch/branch-b"):
         branch.scan(columns=["x"]).to_arrow()

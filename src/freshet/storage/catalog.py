@@ -165,13 +165,8 @@ class Catalog:
         table is returned as it is, whatever its schema. Raises `InvalidRequestError`, `UnsupportedFeatureError` or
         `AlreadyExistsError`.
         """
-        if split_branch(identifier)[1] is not None:
-            if if_not_exists:
-                return self.table(identifier)
-            raise InvalidRequestError(
-                f"{identifier} names a branch: create it with Catalog.table(…).branches.create or freshet branch",
-                table=identifier,
-            )
+        if if_not_exists and split_branch(identifier)[1] is not None:
+            return self.table(identifier)
         name = split_identifier(identifier)
         _check_column_list("primary_keys", primary_keys)
         _check_column_list("partition_keys", partition_keys)
@@ -240,7 +235,10 @@ class Catalog:
         is_known = found.schema_id is not None and branch is None
         schema = schemas.schema(found.schema_id or 0) if is_known else schemas.latest()
         if schema is None:
-            raise NotFoundError(self._missing(identifier))
+            missing = (
+                self._missing(base) if branch is None else f"there is no branch {identifier}: see freshet branches"
+            )
+            raise NotFoundError(missing, table=identifier)
         readable_options(schema, paths.home)
         return TableSummary(paths.home, schema.primary_keys, SnapshotStore(self._env, paths).latest())
 
@@ -324,6 +322,12 @@ def split_identifier(identifier: str) -> TableName:
     """`database.table` as its two names."""
     if not isinstance(identifier, str):
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
+    if split_branch(identifier)[0] != identifier:
+        raise InvalidRequestError(
+            f"{identifier} names a branch: it is created and dropped with Catalog.table(…).branches or freshet branch, "
+            "and keeps its name",
+            table=identifier,
+        )
     database, dot, table = identifier.partition(".")
     if not dot or not database or not table:
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")

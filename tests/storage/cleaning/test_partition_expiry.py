@@ -102,7 +102,7 @@ def test_batches_are_commits_of_their_own() -> None:
 def test_a_crash_between_batches_leaves_the_rest_to_the_next_look(visit: int) -> None:
     disk = SimDisk()
     table(disk, BATCHES, 2015, 2016, 2017, 2018, 2019, 2023)
-    fault = Fault(point=CrashPoint.EXPIRE_PARTITIONS_REMOVED, visit=visit)
+    fault = Fault(point=CrashPoint.PARTITIONS_REMOVED, visit=visit)
     with pytest.raises(Crash):
         expire_partitions(open_table_store(disk.boot(fault), LOCATION))
     store = open_table_store(disk.boot(), LOCATION)

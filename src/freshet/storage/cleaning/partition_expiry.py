@@ -198,7 +198,7 @@ def _take_away(store: TableStore, found: _Found) -> tuple[Snapshot, ...]:
     for identifier, batch in enumerate(batches(found.choice.expired, store.options.partition_expiration_batch_size)):
         change = Expiration(frozenset(each.row for each in batch), found.rule, found.before_ms)
         made += committer.change(identifier, change, is_traced=False).snapshots
-        store.env.reach(CrashPoint.EXPIRE_PARTITIONS_REMOVED)
+        store.env.reach(CrashPoint.PARTITIONS_REMOVED)
     committer.finish()
     if made:
         _LOG.info("table %s: %d partitions expired", store.name, len(found.choice.expired))

@@ -104,7 +104,7 @@ class CrashPoint(StrEnum):
     BRANCH_SCHEMAS_REMOVED = "branch-schemas-removed"
     """Of a branch that is dropped the schemas are gone, its snapshots are still there."""
 
-    EXPIRE_PARTITIONS_REMOVED = "expire-partitions-removed"
+    PARTITIONS_REMOVED = "partitions-removed"
     """The snapshot that takes a batch of expired partitions away is visible; those of later batches are not there."""
 
     EXPIRE_PLANNED = "expire-planned"
