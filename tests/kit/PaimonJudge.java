@@ -226,7 +226,7 @@ public class PaimonJudge {
     }
 
     static Object alterTable(JsonNode request) throws Exception {
-        return tree(new SchemaManager(fileIO(request), path(request)).commitChanges(schemaChanges(request)));
+        return tree(new SchemaManager(fileIO(request), path(request), text(request, "branch", "main")).commitChanges(schemaChanges(request)));
     }
 
     static List<SchemaChange> schemaChanges(JsonNode request) {
@@ -765,6 +765,7 @@ public class PaimonJudge {
                 config.snapshotTimeRetain(Duration.ofMillis(request.hasNonNull("time_retained_ms") ? request.get("time_retained_ms").asLong() : 0));
                 config.snapshotMaxDeletes(Integer.MAX_VALUE);
                 return table.newExpireSnapshots().config(config.build()).expire();
+            case "expire_partitions": return table.store().newPartitionExpire("judge-expire", table).expire(Long.MAX_VALUE);
             default: throw new IllegalArgumentException("unknown maintenance " + request.get("what"));
         }
     }

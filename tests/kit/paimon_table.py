@@ -239,6 +239,11 @@ class PaimonTable:
             "maintain", what="expire", retain_max=retain_max, retain_min=retain_min, time_retained_ms=time_retained_ms
         )
 
+    def expire_partitions(self) -> list[dict[str, str]]:
+        """Deletes the partitions that have expired by the options; their values as texts. Needs
+        `partition.expiration-check-interval` 0, or `end-input.check-partition-expire`."""
+        return self._call("maintain", what="expire_partitions") or []
+
     # ---------------------------------------------------------------------------------------------- private
 
     def _call(self, op: str, **arguments: Any) -> Any:

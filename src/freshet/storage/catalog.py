@@ -10,6 +10,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final, cast
 
 from freshet._lazy import LazyModule
+from freshet.storage.catalogs.branch_names import BRANCH, split_branch, with_branch
 from freshet.storage.catalogs.coordination import ADOPT
 from freshet.storage.catalogs.given import absolute_place, given_catalog, options_for_others, taken_options
 from freshet.storage.catalogs.metastore import TableName
@@ -59,9 +60,11 @@ __all__ = [
     "options_for_others",
     "place_options",
     "shown_settings",
+    "split_branch",
     "split_identifier",
     "taken_options",
     "warehouse_location",
+    "with_branch",
 ]
 """The catalog, and what those who are given its options ask about them."""
 
@@ -167,6 +170,8 @@ class Catalog:
         table is returned as it is, whatever its schema. Raises `InvalidRequestError`, `UnsupportedFeatureError` or
         `AlreadyExistsError`.
         """
+        if if_not_exists and split_branch(identifier)[1] is not None:
+            return self.table(identifier)
         name = split_identifier(identifier)
         _check_column_list("primary_keys", primary_keys)
         _check_column_list("partition_keys", partition_keys)
@@ -206,11 +211,13 @@ class Catalog:
 
         `database.table$files` gives the system table `files` of a table: a `SystemTable`, which has `name`,
         `arrow_schema` and `scan` as a table has them, and refuses all else. `system_table` gives the same, typed so.
+        `database.table$branch_<name>`, or the option `branch`, opens a branch of it (`Table.branches`).
 
         Raises `NotFoundError` when there is none, `MissingFileError` for one with snapshots and no schema.
         """
         if _system_tables.split_system_name(identifier) is not None:
             return cast("Table", self.system_table(identifier, options=options))
+        identifier, branch = split_branch(identifier)
         name = split_identifier(identifier)
         found = self._metastore.find_table(name) or self._metastore.find_remains(name)
         if found is None:
@@ -220,9 +227,10 @@ class Catalog:
             self._env,
             found.location,
             options=dynamic or None,
-            schema_id=found.schema_id,
+            schema_id=found.schema_id if branch is None and BRANCH not in dynamic else None,
             name=identifier,
             claims=found.claims,
+            branch=branch,
         )
         return _tables.Table(store)
 
@@ -238,19 +246,29 @@ class Catalog:
 
     def summary(self, identifier: str) -> TableSummary:
         """What there is to say of a table without opening it; raises as `table` does."""
-        found = self._metastore.find_table(split_identifier(identifier))
+        base, branch = split_branch(identifier)
+        found = self._metastore.find_table(split_identifier(base))
         if found is None:
-            raise NotFoundError(self._missing(identifier))
-        schemas = SchemaStore(self._env, TablePaths(found.location))
-        schema = schemas.latest() if found.schema_id is None else schemas.schema(found.schema_id)
+            raise NotFoundError(self._missing(base))
+        paths = TablePaths(found.location).branch(branch)
+        schemas = SchemaStore(self._env, paths)
+        is_known = found.schema_id is not None and branch is None
+        schema = schemas.schema(found.schema_id or 0) if is_known else schemas.latest()
         if schema is None:
-            raise NotFoundError(self._missing(identifier))
-        paths = TablePaths(found.location, readable_options(schema, found.location).data_file_path_directory)
-        return TableSummary(found.location, schema.primary_keys, SnapshotStore(self._env, paths).latest())
+            missing = (
+                self._missing(base) if branch is None else f"there is no branch {identifier}: see freshet branches"
+            )
+            raise NotFoundError(missing, table=identifier)
+        readable_options(schema, paths.home)
+        return TableSummary(paths.home, schema.primary_keys, SnapshotStore(self._env, paths).latest())
 
     def has_table(self, identifier: str) -> bool:
-        """True when the table exists."""
-        return self._metastore.find_table(split_identifier(identifier)) is not None
+        """True when the table exists, or the branch."""
+        base, branch = split_branch(identifier)
+        found = self._metastore.find_table(split_identifier(base))
+        if found is None or branch is None:
+            return found is not None
+        return SchemaStore(self._env, TablePaths(found.location).branch(branch)).latest() is not None
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted."""
@@ -329,6 +347,12 @@ def split_identifier(identifier: str) -> TableName:
     """`database.table` as its two names."""
     if not isinstance(identifier, str):
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
+    if split_branch(identifier)[0] != identifier:
+        raise InvalidRequestError(
+            f"{identifier} names a branch: it is created and dropped with Catalog.table(…).branches or freshet branch, "
+            "and keeps its name",
+            table=identifier,
+        )
     database, dot, table = identifier.partition(".")
     if not dot or not database or not table:
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")

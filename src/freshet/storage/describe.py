@@ -71,7 +71,7 @@ def _facts(store: TableStore, name: str, snapshot: Snapshot | None) -> dict[str,
     schema = store.schema
     return {
         "table": name,
-        "location": shown_text(store.paths.location),
+        "location": shown_text(store.location),
         "schema_id": schema.id,
         "comment": schema.comment,
         "columns": [
@@ -113,7 +113,7 @@ def partition_label(store: TableStore, partition: bytes) -> str:
 def _header(store: TableStore, name: str) -> list[str]:
     schema = store.schema
     kind = f"primary key ({', '.join(schema.primary_keys)})" if schema.has_primary_key else "append-only"
-    lines = [*_wrapped(f"{name}: {kind}", 2), printable(f"at {store.paths.location}"), f"schema {schema.id}:"]
+    lines = [*_wrapped(f"{name}: {kind}", 2), printable(f"at {store.location}"), f"schema {schema.id}:"]
     width = max(len(printable(column.name)) for column in schema.fields)
     for column in schema.fields:
         lines += _wrapped(f"  {printable(column.name):<{width}}  {column.type}", 4)

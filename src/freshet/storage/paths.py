@@ -3,7 +3,7 @@
     <location>/schema/schema-<N>            snapshot/snapshot-<N> LATEST EARLIEST      changelog/changelog-<N>
               /manifest/manifest-<uuid>-<n> manifest-list-<uuid>-<n> index-manifest-<uuid>-<n>
               /index/…  statistics/…  tag/tag-<name>  consumer/consumer-<id>
-              /branch/branch-<name>/{schema,snapshot,tag,changelog,consumer}
+              /branch/branch-<name>/{schema,snapshot,tag,changelog,consumer}    the rest is that of the table
               /[<data-file.path-directory>/]<key>=<value>/…/bucket-<b>/<data file>
 
 The format of a data file is its extension: the last part after a dot, or the part before where the last is a
@@ -32,6 +32,7 @@ INDEX_MANIFEST_PREFIX: Final = "index-manifest-"
 INDEX_FILE_PREFIX: Final = "index-"
 TAG_PREFIX: Final = "tag-"
 BRANCH_PREFIX: Final = "branch-"
+BRANCH_MARKER: Final = ".being-made"
 CONSUMER_PREFIX: Final = "consumer-"
 BUCKET_PREFIX: Final = "bucket-"
 LATEST_HINT: Final = "LATEST"
@@ -60,15 +61,22 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 
 @dataclass(frozen=True, slots=True)
 class TablePaths:
-    """Names below one table folder. `data_directory` is `data-file.path-directory`, where it is set."""
+    """Names below one table folder, of the table itself or of one of its branches. `data_directory` is
+    `data-file.path-directory`, where it is set."""
 
     location: str
     data_directory: str | None = None
+    branch_name: str | None = None
+
+    @property
+    def home(self) -> str:
+        """Folder above the schemas and snapshots: the table's, or that of the branch. Messages name it."""
+        return self.location if self.branch_name is None else f"{self.branch_folder}/{BRANCH_PREFIX}{self.branch_name}"
 
     @property
     def schema_folder(self) -> str:
         """Folder of the schema files."""
-        return f"{self.location}/schema"
+        return f"{self.home}/schema"
 
     def schema(self, schema_id: int) -> str:
         """One schema file."""
@@ -77,7 +85,7 @@ class TablePaths:
     @property
     def snapshot_folder(self) -> str:
         """Folder of snapshots and their hints."""
-        return f"{self.location}/snapshot"
+        return f"{self.home}/snapshot"
 
     def snapshot(self, snapshot_id: int) -> str:
         """One snapshot file."""
@@ -96,7 +104,7 @@ class TablePaths:
     @property
     def changelog_folder(self) -> str:
         """Folder of changelogs kept longer than their snapshots."""
-        return f"{self.location}/changelog"
+        return f"{self.home}/changelog"
 
     def changelog(self, snapshot_id: int) -> str:
         """Snapshot file kept for its changelog."""
@@ -142,7 +150,7 @@ class TablePaths:
     @property
     def tag_folder(self) -> str:
         """Folder of tags."""
-        return f"{self.location}/tag"
+        return f"{self.home}/tag"
 
     def tag(self, name: str) -> str:
         """One tag: a snapshot file under a name; the name is used as it is."""
@@ -150,17 +158,23 @@ class TablePaths:
 
     @property
     def branch_folder(self) -> str:
-        """Folder of branches."""
+        """Folder of the branches of the table, also where these are the names of one of them."""
         return f"{self.location}/branch"
 
-    def branch(self, name: str) -> TablePaths:
-        """Schema, snapshot, tag and consumer folders of a branch; manifests and data stay those of the table."""
-        return TablePaths(f"{self.branch_folder}/{BRANCH_PREFIX}{name}", self.data_directory)
+    @property
+    def branch_marker(self) -> str:
+        """File of a branch that is being made; it goes when the branch is whole."""
+        return f"{self.home}/{BRANCH_MARKER}"
+
+    def branch(self, name: str | None) -> TablePaths:
+        """The same table on a branch, None for the table itself: its schemas, snapshots, changelogs, tags and consumers
+        are its own; manifests, index files, statistics and data lie with those of the table."""
+        return TablePaths(self.location, self.data_directory, name)
 
     @property
     def consumer_folder(self) -> str:
         """Folder of streaming readers' positions."""
-        return f"{self.location}/consumer"
+        return f"{self.home}/consumer"
 
     def consumer(self, consumer_id: str) -> str:
         """Position of one streaming reader."""

@@ -53,8 +53,8 @@ class ReadableTable:
 
     @property
     def location(self) -> str:
-        """Folder of the table."""
-        return self.store.paths.location
+        """Folder of the table; of a branch that of its schemas and snapshots."""
+        return self.store.location
 
     @property
     def schema(self) -> TableSchema:

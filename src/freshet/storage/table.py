@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from os import PathLike, fspath
 from typing import Final, overload
 
@@ -22,6 +23,7 @@ from freshet.storage.changes.stream import ChangeStream, LogStream
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.cleaning.expire import ExpireResult, expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
+from freshet.storage.cleaning.partition_expiry import PartitionExpiry, expire_partitions
 from freshet.storage.commit.committer import CommitResult
 from freshet.storage.commit.lost_commits import LostCommit, lost_commit_named, the_lost_commit
 from freshet.storage.editable_table import EditableTable, EditResult, expr
@@ -41,6 +43,7 @@ from freshet.storage.maintenance.table_compaction import (
     compact_table,
     repair_levels,
 )
+from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import alter_table, open_store, open_table_store
 from freshet.storage.options.values import option_texts
@@ -64,6 +67,7 @@ from freshet.storage.table_session import TableSession
 
 __all__ = [
     "AddColumn",
+    "Branches",
     "ChangeStream",
     "ChangeType",
     "Changelog",
@@ -74,6 +78,7 @@ __all__ = [
     "Elsewhere",
     "LostCommit",
     "MoveColumn",
+    "PartitionExpiry",
     "RenameColumn",
     "RescaleProgress",
     "RescaleResult",
@@ -140,6 +145,12 @@ class Table(EditableTable):
     def of(cls, handle: TableHandle) -> Table:
         """The table of a handle, in any process; raises where it was dropped or created again meanwhile."""
         return cls(open_store(handle))
+
+    @property
+    def branches(self) -> Branches:
+        """The branches of the table: `list`, `create`, `drop`. One is opened as `database.table$branch_<name>`, and is
+        a table of its own: what is written to it, altered and expired is not the table's."""
+        return Branches(self.store)
 
     @property
     def engine(self) -> TableEngine:
@@ -408,6 +419,28 @@ class Table(EditableTable):
             self.store, retain_max=retain_max, retain_min=retain_min, time_retained_ms=older_than_ms
         )
 
+    def expire_partitions(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        max_num: int | None = None,
+        dry_run: bool = False,
+    ) -> PartitionExpiry:
+        """Deletes all rows of partitions that are older than an age, as overwrites; what is not given comes from the
+        table's options (`partition.expiration-time`, `partition.expiration-max-num`).
+
+        How old a partition is, the options say too: `partition.expiration-strategy`, `partition.timestamp-pattern` and
+        `partition.timestamp-formatter`, which `with_options` gives for one call. Rows that others commit to such a
+        partition meanwhile go as well, but for `update-time`, by which it is not old then. `dry_run` only says which
+        partitions would go. Raises `InvalidRequestError` for a table without partitions, and without an age.
+        """
+        age_ms = None if older_than is None else older_than // timedelta(milliseconds=1)
+        store = self.store.at_latest_schema()
+        with store.naming_dropped_table():
+            expiry = expire_partitions(store, older_than_ms=age_ms, max_num=max_num, dry_run=dry_run)
+        store.env.finish_later()
+        return expiry
+
     def remove_orphan_files(self, *, older_than_ms: int = DEFAULT_AGE_MS, dry_run: bool = False) -> OrphanResult:
         """Removes files that nothing names and that are older than the age given (a crash leaves such files).
 
@@ -433,6 +466,4 @@ class Table(EditableTable):
 
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with options overridden for this object only."""
-        texts = option_texts(options)
-        store = self.store
-        return Table(open_table_store(store.env, store.location, options=texts, name=store.name, claims=store.claims))
+        return Table(self.store.with_options(option_texts(options), at_latest=True))

@@ -33,6 +33,7 @@ from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.changes.stream_position import StreamPosition
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.cleaning.expire import expire_later
+from freshet.storage.cleaning.partition_expiry import expire_partitions_at_end
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
 from freshet.storage.commit.last_commits import CommitTrace
@@ -263,7 +264,9 @@ class TableEngine:
         default in this process; a table with a log has no default."""
         self.log.check_logs(log is not None)
         renumber = renumber or (None if log else self._renumbered_here)
-        return Committer(self._store, commit_user, query_id, log, renumber, expire_later)
+        return Committer(
+            self._store, commit_user, query_id, log, renumber, expire_later, at_end=expire_partitions_at_end
+        )
 
     def _renumbered_here(
         self, identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int

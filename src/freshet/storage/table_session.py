@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Final
 
 from freshet.storage.cleaning.expire import expire_later
+from freshet.storage.cleaning.partition_expiry import expire_partitions_at_end
 from freshet.storage.commit.committer import CommitResult, Committer, discard_messages
 from freshet.storage.commit.identity import check_identifier
 from freshet.storage.commit.replays import replay_text
@@ -372,7 +373,14 @@ class TableSession:
 
     def _open_committer(self, store: TableStore) -> Committer:
         log = None if self._log is None else self._log.identity
-        return Committer(store, self._commit_user, log=log, renumber=self._renumber, after_commit=expire_later)
+        return Committer(
+            store,
+            self._commit_user,
+            log=log,
+            renumber=self._renumber,
+            after_commit=expire_later,
+            at_end=expire_partitions_at_end,
+        )
 
     def _renumber(
         self, identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int

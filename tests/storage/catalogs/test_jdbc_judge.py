@@ -218,6 +218,18 @@ def test_a_commit_of_the_jvm_waits_for_our_lock_and_ours_for_its(judge: PaimonJu
     assert ids(table) == [0, 1]
 
 
+def test_a_branch_is_opened_here_and_in_no_jdbc_catalog_of_the_jvm(judge: PaimonJudge, place: Place) -> None:
+    """There its files are read by their folder."""
+    table = place.ours().create_table("shop.orders", schema=COLUMNS, primary_keys=["id"], options=OPTIONS)
+    table.branches.create("b")
+    append(table, 0)
+    append(place.ours().table("shop.orders$branch_b"), 1)
+    with pytest.raises(PaimonError, match="does not support table branches"):
+        place.theirs(judge).table("shop.orders$branch_b")
+    assert place.theirs(judge).table("shop.orders").read_rows(["id"]) == [(0,)]
+    assert judge.table(table.location, branch="b").read_rows(["id"]) == [(1,)]
+
+
 def test_a_lock_of_a_jvm_that_was_killed_is_taken_over_when_its_time_is_over(
     new_place: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:

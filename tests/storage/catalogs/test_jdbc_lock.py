@@ -83,6 +83,24 @@ def test_a_lock_is_a_row_while_it_is_held(path: Path) -> None:
         assert not held.is_table
 
 
+def test_a_branch_has_a_lock_of_its_own_under_the_name_that_the_jvm_gives_it(path: Path, table: Table) -> None:
+    table.branches.create("b")
+    uri = sqlite_uri(path)
+    options = {"lock.enabled": "true", "lock-acquire-timeout": "1 s", "lock-check-max-sleep": "200 ms"}
+    branch = Catalog(uri, warehouse=Path(table.location).parents[1], options=options).table("shop.items$branch_b")
+    statement = f"INSERT INTO {LOCKS} VALUES (:id, datetime('now'), 480)"
+    run(path, statement, id="jdbc.shop.items$branch_b")
+    with table.writer("w") as writer:
+        writer.write([{"id": 1}])
+        writer.commit()
+    with pytest.raises(LockTimeoutError, match=r"lock jdbc\.shop\.items\$branch_b could not be had"):
+        branch.store.claims.claim_snapshot(bare_snapshot(1))
+    run(path, f"DELETE FROM {LOCKS}")
+    run(path, statement, id="jdbc.shop.items")
+    assert branch.store.claims.claim_snapshot(bare_snapshot(1)) == WON
+    assert holders(path) == ["jdbc.shop.items"]
+
+
 def test_of_programs_and_threads_one_at_a_time_holds_it(path: Path) -> None:
     inside, most, total = [0], [0], [0]
 

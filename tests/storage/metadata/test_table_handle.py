@@ -111,7 +111,7 @@ def test_references_are_looked_up_where_the_world_is_made() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (HANDLE.to_json().replace(b'"version":1', b'"version":2'), "has version 2 where 1 is expected"),
+        (HANDLE.to_json().replace(b'"version":2', b'"version":1'), "has version 1 where 2 is expected"),
         (b"{}", "cannot be read"),
         (b"\xff", "cannot be read"),
         (HANDLE.to_json().replace(b'"schema_id":3', b'"schema_id":"3"'), "cannot be read"),

@@ -176,10 +176,12 @@ class TableCommit:
             committer.check_last()
 
     def close(self) -> None:
-        """Ends what runs in the background."""
+        """Ends what runs in the background, and the commits (`end-input.check-partition-expire`)."""
         for each in (self._rounds, self._log, self._publisher):
             if each is not None:
                 each.close()
+        for committer in self._committers.values():
+            committer.finish()
 
     def _committer(self, query_id: str | None) -> Committer:
         """Kept from batch to batch: a committer knows the live files and reads only what is new."""

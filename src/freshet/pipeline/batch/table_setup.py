@@ -17,6 +17,7 @@ from freshet.pipeline.config.model import PipelineConfig, TableConfig, revealed
 from freshet.pipeline.config.rules import decides_meaning
 from freshet.pipeline.config.table_arguments import arguments_text
 from freshet.pipeline.exceptions import ConfigurationError
+from freshet.storage.catalog import split_branch
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import CoreOptions, is_secret, present_value
 from freshet.storage.table import Table
@@ -51,10 +52,10 @@ def refuse_other_table(config: PipelineConfig) -> None:
 def check_table(config: PipelineConfig) -> list[str]:
     """How an existing table differs from the file; nothing is created.
 
-    Raises the storage's own error when there is none and it could not be created so.
+    Raises the storage's own error when there is none and it could not be created so, as no branch is.
     """
     catalog, wanted = target_catalog(config), config.table
-    if not catalog.has_table(wanted.name):
+    if not catalog.has_table(wanted.name) and split_branch(wanted.name)[1] is None:
         catalog.check_new_table(wanted.table_schema)
         return []
     return list(_differences(catalog.table(wanted.name).schema, wanted.table_schema, config))

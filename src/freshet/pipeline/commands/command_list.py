@@ -105,6 +105,10 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "maintenance",
             "Remove old snapshots and the files that only they use. What is not given comes from the table's options.",
         ),
+        "expire-partitions": Listed(
+            "expire_partitions",
+            "Delete the rows of partitions older than an age. What is not given comes from the table's options.",
+        ),
         "orphans": Listed("maintenance", "List or remove files that no snapshot uses, as crashes leave them."),
         "check-table": Listed("maintenance", "Look for damage in a table: lost files and metadata that does not fit."),
         "repair": Listed(
@@ -116,6 +120,8 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "register",
             "Make tables of a catalog in a database of files that lie where tables of these names would.",
         ),
+        "branches": Listed("branches", "List the branches of a table, each with its latest snapshot."),
+        "branch": Listed("branches", "Create or drop a branch of a table: rows beside it that share its files."),
         "consumers": Listed(
             "changelog",
             "List the streaming readers that have a name and the snapshot each wants next; or reset or delete one.",

@@ -17,7 +17,7 @@ from freshet.pipeline.config.catalogs import target_location
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.identity.checkpoint_folder import local_folder
-from freshet.storage.catalog import warehouse_location
+from freshet.storage.catalog import split_branch, warehouse_location
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.display import printable, shortened
 from freshet.storage.table import Table
@@ -134,7 +134,7 @@ def _dead_letter_table(warehouse: str, name: str, catalog_option: CatalogOption)
     opened = open_table(warehouse, name, catalog_option)
     if set(NEEDED) <= set(opened.schema.column_names):
         return opened
-    default = f"{name}_dead_letters"
+    default = f"{split_branch(name)[0]}_dead_letters"
     try:
         return open_table(warehouse, default, catalog_option)
     except InvalidRequestError as error:

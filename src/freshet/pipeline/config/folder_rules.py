@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlparse
 from freshet.pipeline.config.catalogs import target_location
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.exceptions import Problem
+from freshet.storage.catalog import split_branch
 
 ARCHIVE_OPTION: Final = "sourceArchiveDir"
 _RECURSIVE: Final = "recursiveFileLookup"
@@ -30,7 +31,7 @@ _SAME: Final = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 def entangled_folders(config: PipelineConfig) -> Iterator[Problem]:
     """The folders that do not lie apart, with their keys in the file."""
     checkpoint, warehouse = _folder(config.checkpoint), _folder(target_location(config))
-    database, _, name = config.table.name.partition(".")
+    database, _, name = split_branch(config.table.name)[0].partition(".")
     table = None if warehouse is None else warehouse / f"{database}.db" / name
     if _touch(checkpoint, table):
         yield Problem(

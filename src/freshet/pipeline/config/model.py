@@ -41,7 +41,7 @@ from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.exceptions import KeyPath
-from freshet.storage.catalog import split_identifier
+from freshet.storage.catalog import split_branch, split_identifier
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
@@ -118,9 +118,9 @@ def _number_text(value: Any) -> Any:
 
 
 def _table_name(text: str) -> str:
-    """Any name that the catalog takes."""
+    """Any name that the catalog takes, also of a branch of a table."""
     try:
-        split_identifier(text)
+        split_identifier(split_branch(text)[0])
     except InvalidRequestError as error:
         raise ValueError(str(error)) from error
     return text
@@ -408,7 +408,7 @@ class PipelineConfig(_Model):
     @property
     def dead_letter_table(self) -> str:
         """The dead-letter table, its default filled in."""
-        return self.dead_letters or f"{self.table.name}_dead_letters"
+        return self.dead_letters or f"{split_branch(self.table.name)[0]}_dead_letters"
 
     def without_secrets(self, text: str) -> str:
         """`text` with every secret of this file replaced, for messages that others wrote."""

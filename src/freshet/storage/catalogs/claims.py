@@ -79,6 +79,9 @@ class TableClaims(Protocol):
     def by(self, rules: CommitRules) -> TableClaims:
         """The same by other rules."""
 
+    def on_branch(self, branch: str) -> TableClaims:
+        """Claims ids of a branch of the table by the same rules."""
+
     def check_writable(self) -> None:
         """Raises `InvalidRequestError` where nothing may be written to the table with these claims; no call."""
 
@@ -116,6 +119,10 @@ class FileClaims:
         """The same by other rules."""
         return FileClaims(self._file_io, self._paths, rules)
 
+    def on_branch(self, branch: str) -> FileClaims:
+        """Creates in the folders of the branch."""
+        return FileClaims(self._file_io, self._paths.branch(branch), self._rules)
+
     def check_writable(self) -> None:
         """Refused on a store whose writers nothing coordinates."""
         check_coordinated(self._rules, self._paths.location)
@@ -128,7 +135,7 @@ class FileClaims:
             return False
         if schema.id > 0 and not self._file_io.exists(self._paths.schema(schema.id - 1)):
             self._file_io.delete(path)
-            location = self._paths.location
+            location = self._paths.home
             raise NotFoundError(
                 f"the table at {location} was dropped or renamed while it was open; nothing was changed",
                 table=location,
@@ -187,9 +194,11 @@ class LockedClaims:
     snapshot that is visible.
     """
 
-    def __init__(self, claims: TableClaims, lock: Lock) -> None:
+    def __init__(self, claims: TableClaims, lock: Lock, branch_lock: Callable[[str], Lock] | None = None) -> None:
+        """`branch_lock` gives the lock of a branch, where that has one of its own."""
         self._claims = claims
         self._lock = lock
+        self._branch_lock = branch_lock
 
     @property
     def rules(self) -> CommitRules:
@@ -204,7 +213,12 @@ class LockedClaims:
 
     def by(self, rules: CommitRules) -> LockedClaims:
         """The same by other rules; the lock is held all the same."""
-        return LockedClaims(self._claims.by(rules), self._lock)
+        return LockedClaims(self._claims.by(rules), self._lock, self._branch_lock)
+
+    def on_branch(self, branch: str) -> LockedClaims:
+        """The claims of the branch, with its lock."""
+        lock = self._lock if self._branch_lock is None else self._branch_lock(branch)
+        return LockedClaims(self._claims.on_branch(branch), lock)
 
     def check_writable(self) -> None:
         """The lock coordinates."""
@@ -253,6 +267,10 @@ class RefusedClaims:
 
     def by(self, rules: CommitRules) -> RefusedClaims:
         """No rules allow a claim."""
+        return self
+
+    def on_branch(self, branch: str) -> RefusedClaims:
+        """Nor is there one on a branch."""
         return self
 
     def check_writable(self) -> None:

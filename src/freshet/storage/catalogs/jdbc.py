@@ -246,9 +246,9 @@ class JdbcMetastore:
             yield
 
     @contextmanager
-    def _locked_table(self, name: TableName) -> Iterator[None]:
-        """Holds the lock of a table that the catalog has."""
-        with self._lock().held(name) as held:
+    def _locked_table(self, name: TableName, branch: str | None = None) -> Iterator[None]:
+        """Holds the lock of a table that the catalog has, or of a branch of it."""
+        with self._lock().held(name, branch) as held:
             if not held.is_table:
                 raise NotFoundError(
                     f"table {name} was dropped or renamed while it was open: its catalog does not have it any more",
@@ -264,7 +264,11 @@ class JdbcMetastore:
         paths = self._paths(name)
         claims: TableClaims = FileClaims(self._env.file_io, paths, self._options.rules)
         if self._options.lock is not None:
-            claims = LockedClaims(claims, lambda: self._locked_table(name))
+            claims = LockedClaims(
+                claims,
+                lambda: self._locked_table(name),
+                lambda branch: lambda: self._locked_table(name, branch),
+            )
         return FoundTable(paths.location, JdbcClaims(claims, self._rows, name))
 
     def _has_schema(self, name: TableName) -> bool:

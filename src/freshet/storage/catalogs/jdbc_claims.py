@@ -39,6 +39,10 @@ class JdbcClaims:
         """The same by other rules."""
         return JdbcClaims(self._claims.by(rules), self._rows, self._name)
 
+    def on_branch(self, branch: str) -> TableClaims:
+        """Of a branch there are no rows."""
+        return self._claims.on_branch(branch)
+
     def check_writable(self) -> None:
         """As the claims do."""
         self._claims.check_writable()

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from freshet.storage.catalogs.branch_names import branch_name
 from freshet.storage.catalogs.claims import LockExpiredError, LockTimeoutError
 from freshet.storage.catalogs.jdbc_database import Pool
 from freshet.storage.catalogs.jdbc_sql import INSERT_LOCK, LOCK_HOLDER, LOCKS, READ_LOCK, RELEASE_LOCK, SWEEP_LOCK
@@ -70,9 +71,10 @@ class JdbcLock:
         self._kind = pool.address.kind
 
     @contextmanager
-    def held(self, name: TableName) -> Iterator[Held]:
-        """Holds the lock of a table; threads of this process wait in line, then one of them asks the database."""
-        lock_id = self._id(name)
+    def held(self, name: TableName, branch: str | None = None) -> Iterator[Held]:
+        """Holds the lock of a table, or of a branch of it, which has its own; threads of this process wait in line,
+        then one of them asks the database."""
+        lock_id = self._id(name if branch is None else branch_name(name, branch))
         deadline_ms = self._env.now_ms() + self._options.acquire_timeout_ms
         mutex = self._pool.mutex(lock_id)
         if not mutex.acquire(timeout=self._options.acquire_timeout_ms / 1000):

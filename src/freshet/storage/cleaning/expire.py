@@ -12,14 +12,15 @@ Each folder is one request. A round after a commit costs a process that has made
 kept, one for the hint, and the deletions.
 
 So a snapshot that can be seen can be read, and a crash leaves nothing but orphans. Kept is whatever is named by the
-first snapshot that stays, by the latest, by any tag, by any snapshot or tag of any branch, by a changelog that was
-kept apart from its snapshot, or was added again by a later overwrite (a rollback). If a snapshot of the main line or
-a tag cannot be read, nothing is deleted at all; of branches and changelogs, which other programs do not keep whole,
-what can be read is kept. The DELETEs of the first expired snapshot belong to history that expired earlier.
+first snapshot that stays, by the latest, by any tag, by any snapshot, tag or changelog of another line (of a table its
+branches, of a branch the table and its other branches), by a changelog that was kept apart from its snapshot, or was
+added again by a later overwrite (a rollback). If a snapshot of the line that expires or a tag of it cannot be read,
+nothing is deleted at all; of other lines and changelogs, which other programs do not keep whole, what can be read is
+kept. The DELETEs of the first expired snapshot belong to history that expired earlier.
 
 The deltas show for the most part which files are still named, without opening the manifests of 500 tags: a file that
 was deleted by snapshot d is live in no later snapshot unless a later delta adds it again, and a file that was added by
-snapshot a is live in no earlier one. So only tags of [a, d) are asked, and everything of the branches.
+snapshot a is live in no earlier one. So only tags of [a, d) are asked, and everything of the other lines.
 
 **Changelogs that outlive their snapshots** (`changelog.num-retained.*`, `changelog.time-retained`): before a snapshot
 file goes its copy is written to changelog/, and what its changes need stays: changelog files with their manifests; of a
@@ -57,6 +58,7 @@ from freshet.storage.cleaning.named_files import (
     not_deleted,
 )
 from freshet.storage.cleaning.named_index import named_index_of
+from freshet.storage.cleaning.partition_expiry import expire_partitions_after_commit
 from freshet.storage.cleaning.retention import Retention, check_whole, expire_end
 from freshet.storage.exceptions import NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint
@@ -139,15 +141,16 @@ def expire_after_commit(store: TableStore, latest: Snapshot) -> ExpireResult:
 
 
 def expire_later(store: TableStore, latest: Snapshot) -> None:
-    """`expire_after_commit` in the background, not where the table is write-only, and with `bucket=-2` only after
-    compactions. Failures are logged: the commit is there."""
+    """Expires partitions, then snapshots, in the background, not where the table is write-only, and with `bucket=-2`
+    only after compactions. Failures are logged: the commit is there."""
     is_compaction = latest.commit_kind is CommitKind.COMPACT
     if store.options.write_only or (store.options.has_postponed_buckets and not is_compaction):
         return
 
     def expire() -> None:
+        last = expire_partitions_after_commit(store, latest)
         try:
-            expire_after_commit(store, latest)
+            expire_after_commit(store, last)
         except StorageError as error:
             _LOG.warning("table %s: snapshots were not expired: %s", store.location, error)
 
@@ -309,7 +312,7 @@ class _Expiry:
         return entries
 
     def _without_named(self, doomed: list[_Doomed], outside: list[KeptSnapshot]) -> list[ManifestEntry]:
-        """The doomed files that no tag, branch or kept changelog names."""
+        """The doomed files that no tag, other line or kept changelog names."""
         named: set[str] = set()
         for snapshots, entries in _grouped(doomed, outside):
             named |= self._index.live_among(snapshots, entries)
@@ -386,9 +389,9 @@ class _Doomed:
 def _grouped(
     doomed: Iterable[_Doomed], outside: list[KeptSnapshot]
 ) -> Iterator[tuple[list[KeptSnapshot], list[ManifestEntry]]]:
-    """Doomed files, with the snapshots outside of the main line that may still name them; none that none may name.
+    """Doomed files, with the snapshots outside of the line that may still name them; none that none may name.
 
-    Tags are read with the store of the main line and lie on its history. The ids of branches are their own.
+    Tags are read with the store of the line and lie on its history. The ids of other lines are their own.
     """
     groups: dict[tuple[int, ...], list[ManifestEntry]] = {}
     for item in doomed:

@@ -8,9 +8,10 @@
 
 Names are unique within a table (each holds a random id), so a set of names is enough, whatever the folder.
 
-Snapshots of the main line and its tags are kept whole by everybody. Those of branches are not (other programs expire
-the main line without looking at them), nor are the snapshot files kept for their changelog (their other lists go): what
-they name is protected as far as it is there, `ReadableManifests` reads the rest as empty.
+Snapshots of the line that expires (the table, or one of its branches) and its tags are kept whole by everybody. Those
+of the other lines are not (other programs expire a line without looking at the others, `other_lines`), nor are the
+snapshot files kept for their changelog (their other lists go): what they name is protected as far as it is there,
+`ReadableManifests` reads the rest as empty.
 
 Source: FORMAT.md §3.1, §12.
 """
@@ -21,6 +22,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from freshet.storage.cleaning.other_lines import other_lines
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.io.file_io import Deleted
 from freshet.storage.metadata.manifest_store import ManifestStore
@@ -98,19 +100,16 @@ def metadata_names(source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
 
 
 def kept_outside_main(store: TableStore) -> list[KeptSnapshot]:
-    """All tags, all snapshots and tags of all branches, and the snapshots kept for their changelog."""
+    """All tags, what the other lines of the table name, and the own snapshots kept for their changelog."""
     partial = ReadableManifests(store.manifests)
     return [*kept_refs(store), *((partial, snapshot) for snapshot in store.changelogs.all().values())]
 
 
 def kept_refs(store: TableStore) -> list[KeptSnapshot]:
-    """All tags, and all snapshots and tags of all branches."""
+    """All tags, and what the other lines of the table name: of a table its branches, of a branch the table, too."""
     partial = ReadableManifests(store.manifests)
-    found: list[KeptSnapshot] = [(store.manifests, snapshot) for snapshot in store.snapshots.tags.all().values()]
-    for branch in map(store.snapshots.branch, store.snapshots.branches()):
-        found += [(partial, snapshot) for snapshot in branch.tags.all().values()]
-        found += [(partial, branch.snapshot(snapshot_id)) for snapshot_id in branch.list_ids()]
-    return found
+    own = ((store.manifests, snapshot) for snapshot in store.snapshots.tags.all().values())
+    return [*own, *((partial, snapshot) for snapshot in other_lines(store))]
 
 
 def data_paths(store: TableStore, entries: Iterable[ManifestEntry]) -> tuple[tuple[str, ...], ...]:

@@ -31,6 +31,7 @@ from freshet.storage.cleaning.named_files import ManifestSource, ReadableManifes
 from freshet.storage.commit.manifest_merge import cancel_pairs
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
+from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.live_files import base_manifests, changelog_entries, delta_entries, entries_of
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
@@ -112,15 +113,14 @@ def _candidates(store: TableStore) -> Iterator[FileStatus]:
         yield from _files(store, folder, lambda name: True)
     for bucket_folder in _bucket_folders(store, paths.data_root, len(store.schema.partition_keys)):
         yield from _files(store, bucket_folder, lambda name: True)
-    branches = [paths.branch(name) for name in store.snapshots.branches()]
-    for branch_paths in (paths, *branches):
-        yield from _metadata_candidates(store, branch_paths)
+    for line_paths in (paths, *store.snapshots.other_lines()):
+        yield from _metadata_candidates(store, line_paths)
 
 
 def _metadata_candidates(store: TableStore, paths: TablePaths) -> Iterator[FileStatus]:
     yield from _files(store, paths.snapshot_folder, lambda name: name not in (LATEST_HINT, EARLIEST_HINT))
     yield from _files(store, paths.changelog_folder, lambda name: not _is_numbered_or_hint(name, CHANGELOG_PREFIX))
-    for folder in (paths.schema_folder, paths.tag_folder, paths.consumer_folder, paths.location):
+    for folder in (paths.schema_folder, paths.tag_folder, paths.consumer_folder, paths.home):
         yield from _files(store, folder, _is_temporary)
 
 
@@ -166,16 +166,19 @@ class _UsedNames:
 
     def collect(self) -> set[str]:
         """All names in use."""
-        main, paths = self._store.snapshots, self._store.paths
+        main, paths = self._store.snapshots.branch(None), self._store.paths.branch(None)
         partial = ReadableManifests(self._store.manifests)
-        for branch in map(main.branch, main.branches()):
+        for line_paths in main.other_lines():
+            branch = SnapshotStore(self._store.env, line_paths)
             for snapshot in (*branch.tags.all().values(), *map(branch.snapshot, branch.list_ids())):
                 self._names |= _names_of(partial, snapshot, is_full=True)
+            for copy in ChangelogStore(self._store.env, line_paths).all().values():
+                self._names |= _names_of_copy(partial, copy)
         self._collect_tags(main, paths)
         seen = self._collect_chain(main, paths)
         while (latest := main.latest()) is not None and latest.id not in seen:
             seen |= self._collect_chain(main, paths)
-        for snapshot in self._store.changelogs.all().values():
+        for snapshot in ChangelogStore(self._store.env, paths).all().values():
             self._names |= _names_of_copy(partial, snapshot)
         return self._names
 
@@ -212,7 +215,7 @@ class _UsedNames:
             raise CorruptDataError(
                 f"snapshot {snapshot.id} names a file that is missing ({error}); no orphan was removed, "
                 "find out what took the file away first",
-                path=self._store.paths.location,
+                path=self._store.location,
             ) from error
         self._names |= names
         return True

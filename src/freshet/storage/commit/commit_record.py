@@ -50,6 +50,8 @@ class CommitRecord:
     """Its rows are numbered above those of the snapshot before it."""
     is_logged: bool = False
     """Its rows are in the log of the table."""
+    branch: str | None = None
+    """The branch it was to be a snapshot of, None for the table itself: their manifest lists lie in one folder."""
     version: int = _VERSION
 
     @property
@@ -63,7 +65,9 @@ class CommitRecord:
         return _ENCODER.encode(self).decode()
 
 
-def record_of(request: CommitRequest, change: SnapshotChange, latest: Snapshot | None) -> CommitRecord | None:
+def record_of(
+    request: CommitRequest, change: SnapshotChange, latest: Snapshot | None, branch: str | None
+) -> CommitRecord | None:
     """The record of a commit upon the latest snapshot; None for a compaction."""
     identity = request.identity
     if not identity.is_traced:
@@ -80,6 +84,7 @@ def record_of(request: CommitRequest, change: SnapshotChange, latest: Snapshot |
         index_entries=change.index_entries,
         is_numbered=bool(change.numbered_at),
         is_logged=request.log is not None or bool(change.log.won),
+        branch=branch,
     )
 
 

@@ -113,11 +113,12 @@ class Committer:
         renumber: Renumber | None = None,
         after_commit: AfterCommit | None = None,
         *,
+        at_end: AfterCommit | None = None,
         checks_others: bool = True,
     ) -> None:
         """`log` is given by the one user who writes the log of the table. Without `renumber`, a commit whose rows
-        others have overtaken with theirs is refused; without `after_commit`, no snapshots expire. A repair does not
-        check whether other programs write the table."""
+        others have overtaken with theirs is refused; without `after_commit`, no snapshots expire; `at_end` follows the
+        last of a series of commits. A repair does not check whether other programs write the table."""
         if not commit_user.strip():
             raise InvalidRequestError("the commit user must not be blank; give the writer or the pipeline a name")
         store.check_writable()
@@ -127,6 +128,9 @@ class Committer:
         self._log = log
         self._renumber = renumber
         self._after_commit = after_commit
+        self._at_end = at_end
+        self._last: Snapshot | None = None
+        """The last one committed, which `at_end` is called with."""
         self._snapshot_commit = SnapshotCommit(store, commit_user, checks_others=checks_others)
         self._seen: TableView | None = None
         """The table as `has_committed` saw it last, for the commit that follows."""
@@ -254,12 +258,14 @@ class Committer:
         *,
         properties: Mapping[str, str] | None = None,
         known_commits: LastCommits | None = None,
+        is_traced: bool = True,
     ) -> CommitResult:
         """Makes one snapshot of what `change` finds to be changed, none where that is nothing. `known_commits` are the
-        last commits of all users as the table shall know them from then on."""
+        last commits of all users as the table shall know them from then on. One that is not traced may be made again
+        under its identifier."""
         request = CommitRequest(
             change,
-            CommitIdentity(self._commit_user, identifier, self._query_id),
+            CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=is_traced),
             properties or {},
             None,
             self._log,
@@ -299,8 +305,7 @@ class Committer:
             if aborted_compactions and outcome.is_certain:
                 lost = {conflict.bucket_id for conflict in aborted_compactions}
                 discard_messages(self._store, [each.compaction for each in messages if each.bucket_id in lost])
-        if snapshots and self._after_commit is not None:
-            self._after_commit(self._store, snapshots[-1])
+        self._follow_up(snapshots)
         return CommitResult(
             tuple(snapshots),
             aborted_compactions=aborted_compactions,
@@ -321,13 +326,21 @@ class Committer:
         return self._ended([] if outcome.snapshot is None else [outcome.snapshot], outcome)
 
     def _ended(self, snapshots: Sequence[Snapshot], outcome: SnapshotOutcome) -> CommitResult:
-        if snapshots and self._after_commit is not None:
-            self._after_commit(self._store, snapshots[-1])
+        self._follow_up(snapshots)
         return CommitResult(tuple(snapshots), already_committed=outcome.already_committed)
+
+    def _follow_up(self, snapshots: Sequence[Snapshot]) -> None:
+        if snapshots:
+            self._last = snapshots[-1]
+            if self._after_commit is not None:
+                self._after_commit(self._store, snapshots[-1])
 
     def finish(self) -> None:
         """Ends a series of commits: gives the LATEST hint, which commits to a store leave out, to the background."""
         self._snapshot_commit.hint.finish()
+        last, self._last = self._last, None
+        if last is not None and self._at_end is not None:
+            self._at_end(self._store, last)
 
     def _take_seen(self) -> TableView | None:
         """What `has_committed` has just seen of the table, where looking again costs a request to a store.

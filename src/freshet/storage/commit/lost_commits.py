@@ -24,11 +24,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
+from shlex import quote
 
+from freshet.storage.catalogs.branch_names import split_branch
 from freshet.storage.commit.commit_record import COMMIT_RECORD, CommitRecord, commit_record
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, LastCommits
 from freshet.storage.commit.table_view import look
 from freshet.storage.exceptions import InvalidRequestError, LostCommitError, NotFoundError
+from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.live_files import data_manifests, delta_manifests, entries_of
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
@@ -127,7 +130,7 @@ def find_lost_commits(store: TableStore) -> list[LostCommit]:
     found: dict[tuple[str, str | None, int], LostCommit] = {}
     for name, text in zip(unnamed, texts, strict=True):
         record = None if text is None else commit_record(text, name)
-        if record is None or not is_missing(known, record):
+        if record is None or record.branch != store.paths.branch_name or not is_missing(known, record):
             continue
         key = record.user, record.query_id, record.identifier
         if key not in found or found[key].record.snapshot_id < record.snapshot_id:  # the last try of several
@@ -208,16 +211,16 @@ def _error(lost: LostCommit, what: str, found: Snapshot) -> LostCommitError:
 
 def place_text(store: TableStore) -> str:
     """Warehouse and table as a command takes them."""
-    database, _, table = store.name.partition(".")
-    end = f"/{database}.db/{table}"
-    return f"{store.location.removesuffix(end)} {store.name}" if store.location.endswith(end) else "WAREHOUSE TABLE"
+    database, _, table = split_branch(store.name)[0].partition(".")
+    end, location = f"/{database}.db/{table}", store.paths.location
+    return f"{location.removesuffix(end)} {quote(store.name)}" if location.endswith(end) else "WAREHOUSE TABLE"
 
 
 def _named_lists(store: TableStore) -> set[str]:
-    snapshots = store.snapshots
-    lines: list[SnapshotStore] = [snapshots, *map(snapshots.branch, snapshots.branches())]
-    named = (each for line in lines for each in _snapshots_of(line))
-    return {name for each in (*named, *store.changelogs.all().values()) for name, _ in each.manifest_lists}
+    lines = [store.paths, *store.snapshots.other_lines()]
+    named = (each for line in lines for each in _snapshots_of(SnapshotStore(store.env, line)))
+    copies = (each for line in lines for each in ChangelogStore(store.env, line).all().values())
+    return {name for each in (*named, *copies) for name, _ in each.manifest_lists}
 
 
 def _snapshots_of(line: SnapshotStore) -> Iterator[Snapshot]:

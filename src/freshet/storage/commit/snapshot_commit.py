@@ -220,7 +220,8 @@ class SnapshotCommit:
         # 4. Everything the snapshot names, then the snapshot.
         if store.options.sequence_snapshot_ordering and not fitting.keeps_numbers:
             fitting = numbered_by_snapshot(fitting, view.latest_id + 1)
-        record = record_of(request, fitting, latest) if store.claims.rules.looks_for_others else None
+        is_recorded = store.claims.rules.looks_for_others
+        record = record_of(request, fitting, latest, store.paths.branch_name) if is_recorded else None
         lists = files.write(fitting, manifests, self._fit.next_index(fitting, latest), record)
         marked = replace(request, properties={**request.properties, **self._neighbours.properties(latest)})
         snapshot = next_snapshot(view, marked, fitting, lists, now_ms=store.env.now_ms(), uuid=store.env.new_uuid())

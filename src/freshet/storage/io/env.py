@@ -101,6 +101,21 @@ class CrashPoint(StrEnum):
     CUT_SNAPSHOTS_REMOVED = "cut-snapshots-removed"
     """The snapshots after the one that is rolled back to are gone; changelogs and tags of them are there."""
 
+    BRANCH_MARKED = "branch-marked"
+    """The folder of a branch has a marker, and nothing else yet."""
+
+    BRANCH_COPIED = "branch-copied"
+    """A branch is complete but for its marker, which is still there."""
+
+    BRANCH_DROP_MARKED = "branch-drop-marked"
+    """A branch that is dropped is still complete, and has a marker."""
+
+    BRANCH_SCHEMAS_REMOVED = "branch-schemas-removed"
+    """Of a branch that is dropped the schemas are gone, its snapshots are still there."""
+
+    PARTITIONS_REMOVED = "partitions-removed"
+    """The snapshot that takes a batch of expired partitions away is visible; those of later batches are not there."""
+
     EXPIRE_PLANNED = "expire-planned"
     """Nothing is deleted yet."""
 

@@ -281,7 +281,7 @@ class ManifestStore:
         for entry in self.read_index_manifest(index_manifest):
             if entry.file.index_type == DELETION_VECTORS_INDEX and entry.file.deletion_vectors:
                 raise UnsupportedFeatureError(
-                    f"the table at {self._paths.location} has deletion vectors ({entry.file.file_name}) and is not "
+                    f"the table at {self._paths.home} has deletion vectors ({entry.file.file_name}) and is not "
                     "written: marked rows would reappear, since its options have no deletion-vectors.enabled=true; "
                     "write it with Apache Paimon"
                 )
@@ -380,7 +380,7 @@ class ManifestStore:
 
     def _missing(self, path: str) -> NotFoundError:
         if not any(self._env.file_io.entries(self._paths.schema_folder)):
-            text = f"the table at {self._paths.location} was dropped or renamed while it was open ({path} is gone)"
+            text = f"the table at {self._paths.home} was dropped or renamed while it was open ({path} is gone)"
             return NotFoundError(text, path=path)
         return MissingManifestError(
             "the file does not exist although a snapshot names it. If that is the newest snapshot, the file was lost: "

@@ -53,7 +53,7 @@ class SchemaStore:
         try:
             data = self._env.file_io.read_bytes(path)
         except NotFoundError as error:
-            raise NotFoundError(f"the table at {self._paths.location} has no schema {schema_id} ({path})") from error
+            raise NotFoundError(f"the table at {self._paths.home} has no schema {schema_id} ({path})") from error
         schema = decode_schema(data, path)
         if schema.id != schema_id:
             raise CorruptDataError(f"the file holds schema {schema.id}", path=path)
@@ -81,17 +81,16 @@ class SchemaStore:
 
     def _dropped(self, missing: str) -> NotFoundError:
         return NotFoundError(
-            f"the table at {self._paths.location} was dropped or renamed while it was open ({missing} is gone)",
-            table=self._paths.location,
-            path=self._paths.location,
+            f"the table at {self._paths.home} was dropped or renamed while it was open ({missing} is gone)",
+            table=self._paths.home,
+            path=self._paths.home,
         )
 
     def _made_anew(self, found: str) -> ConflictError:
         return ConflictError(
-            f"the table at {self._paths.location} was dropped and created again while it was open ({found}); open it "
-            "anew",
-            table=self._paths.location,
-            path=self._paths.location,
+            f"the table at {self._paths.home} was dropped and created again while it was open ({found}); open it anew",
+            table=self._paths.home,
+            path=self._paths.home,
         )
 
     def check_current(self, schema: TableSchema) -> int:
@@ -110,15 +109,15 @@ class SchemaStore:
             data = self._env.file_io.read_bytes(path)
         except NotFoundError as error:
             raise NotFoundError(
-                f"the table at {self._paths.location} was dropped or renamed while it was open ({path} is gone); "
+                f"the table at {self._paths.home} was dropped or renamed while it was open ({path} is gone); "
                 "nothing was committed, open the table again if it is to go on",
-                path=self._paths.location,
+                path=self._paths.home,
             ) from error
         if decode_schema(data, path) != schema:
             raise ConflictError(
-                f"the table at {self._paths.location} was dropped and created again while it was open ({path} is "
+                f"the table at {self._paths.home} was dropped and created again while it was open ({path} is "
                 "another); nothing was committed, open the table again",
-                path=self._paths.location,
+                path=self._paths.home,
             )
         if schema.id in versions:
             self._known_versions[schema.id] = (versions[schema.id], schema)

@@ -84,7 +84,7 @@ class SnapshotStore:
         if found is None:
             raise NotFoundError(
                 f"snapshot {snapshot_id} does not exist: {self._range_text()} ({self._paths.snapshot(snapshot_id)})",
-                path=self._paths.location,
+                path=self._paths.home,
             )
         return found
 
@@ -268,9 +268,8 @@ class SnapshotStore:
         if known > newest:
             if not any(self._env.file_io.entries(self._paths.schema_folder)):
                 raise NotFoundError(
-                    f"the table at {self._paths.location} was dropped or renamed while it was open ({proof} is left of "
-                    "it)",
-                    path=self._paths.location,
+                    f"the table at {self._paths.home} was dropped or renamed while it was open ({proof} is left of it)",
+                    path=self._paths.home,
                 )
             there, remedy = "there are none", f"or, where the table is to be empty, remove {proof}"
             if newest:
@@ -350,14 +349,19 @@ class SnapshotStore:
             self._oldest_id = None
 
     def branches(self) -> list[str]:
-        """Names of the branches."""
+        """Names of the branches of the table, also of those that are half made or half dropped."""
         statuses = self._env.file_io.entries(self._paths.branch_folder)
         names = (status.name for status in statuses if status.name.startswith(BRANCH_PREFIX) and status.is_folder)
         return sorted(name.removeprefix(BRANCH_PREFIX) for name in names)
 
-    def branch(self, name: str) -> SnapshotStore:
-        """The snapshots and tags of a branch."""
+    def branch(self, name: str | None) -> SnapshotStore:
+        """The snapshots and tags of a branch, None for the table itself."""
         return SnapshotStore(self._env, self._paths.branch(name))
+
+    def other_lines(self) -> list[TablePaths]:
+        """The other histories that name files of the same folders: of a table its branches, of a branch the table and
+        its other branches."""
+        return [self._paths.branch(name) for name in (None, *self.branches()) if name != self._paths.branch_name]
 
     def hints(self) -> dict[str, int]:
         """The snapshots that the hints name, by path; those that are missing or no number are left out."""

@@ -21,12 +21,13 @@ from freshet.storage.io.env import Env, process_env
 from freshet.storage.io.env_settings import EnvSettings
 from freshet.storage.options.secrets import shown_text
 
-TABLE_HANDLE_VERSION: Final = 1
+TABLE_HANDLE_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TableHandle:
-    """One table at one schema. `name` is what its catalog calls it, or its location.
+    """One table at one schema. `name` is what its catalog calls it, or its location; `branch` is that of the table at
+    the location, None for the table itself.
 
     `schema_time_ms` is when the schema was made: a table that was dropped and created again has one of the same id.
     `options` were given for this opening, sorted, besides those of the table.
@@ -38,6 +39,7 @@ class TableHandle:
     schema_time_ms: int | None
     options: tuple[tuple[str, str], ...] = ()
     settings: EnvSettings = EnvSettings()  # noqa: RUF009 - a frozen value
+    branch: str | None = None
     version: int = TABLE_HANDLE_VERSION
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
+from freshet.storage.catalogs.branch_names import BRANCH, named_branch, split_branch, with_branch
 from freshet.storage.catalogs.claims import TableClaims
 from freshet.storage.catalogs.registry import claims_of, folder_claims, is_found_again
 from freshet.storage.codec.binary_row import decode_row
@@ -27,6 +28,7 @@ from freshet.storage.exceptions import (
     StorageError,
 )
 from freshet.storage.io.env import Env
+from freshet.storage.metadata.branch_opening import asked_branch, check_whole, no_branch, own_options
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
@@ -108,13 +110,20 @@ class TableStore:
                 "other processes open the same catalog, and its lock if it has one",
                 table=self.name,
             )
-        options = tuple(sorted(self.dynamic_options.items()))
-        return TableHandle(self.location, self.name, self.schema.id, self.schema.time_ms, options, settings)
+        return TableHandle(
+            self.paths.location,
+            self.name,
+            self.schema.id,
+            self.schema.time_ms,
+            tuple(sorted(self.dynamic_options.items())),
+            settings,
+            self.paths.branch_name,
+        )
 
     @property
     def location(self) -> str:
-        """Folder of the table."""
-        return self.paths.location
+        """Folder of the table; of a branch that of its schemas and snapshots."""
+        return self.paths.home
 
     @cached_property
     def changelogs(self) -> ChangelogStore:
@@ -239,7 +248,7 @@ class TableStore:
         """
         schema = self.schemas.schema(schema_id)
         options = CoreOptions.parse(
-            {**schema.options, **self.dynamic_options},
+            {**own_options(schema, self.paths.branch_name), **self.dynamic_options},
             has_primary_key=schema.has_primary_key,
             schema_version=schema.version,
             strict=False,
@@ -251,15 +260,26 @@ class TableStore:
         newest = self.schemas.check_current(self.schema)
         return self if newest == self.schema.id else self.at_schema(newest)
 
-    def with_options(self, options: Mapping[str, str]) -> TableStore:
-        """The same table with dynamic options on top of its own."""
+    def with_options(self, options: Mapping[str, str], *, at_latest: bool = False) -> TableStore:
+        """The same table, at its latest schema if so asked, with dynamic options on top of its own; the option `branch`
+        gives a branch of it, at that one's latest schema."""
+        own = self.paths.branch_name
+        branch = named_branch(options[BRANCH]) if BRANCH in options else own
+        if own is not None and branch != own:
+            raise InvalidRequestError(
+                f"{self.name} is a branch, and option {BRANCH}={options[BRANCH]} names another one: open that by its "
+                "name",
+                table=self.name,
+                option=BRANCH,
+            )
         return open_table_store(
             self.env,
-            self.location,
+            self.paths.location,
             options=options,
-            schema_id=self.schema.id,
+            schema_id=self.schema.id if branch == own and not at_latest else None,
             name=self.name,
             claims=self.claims,
+            branch=branch,
         )
 
 
@@ -271,9 +291,13 @@ def open_table_store(
     schema_id: int | None = None,
     name: str | None = None,
     claims: TableClaims | None = None,
+    branch: str | None = None,
 ) -> TableStore:
     """Opens the table in a folder, at its latest schema unless another is asked for; messages call it by its name, or
     else by its folder.
+
+    `branch`, or the option of this name, opens a branch of it: what is read and written, altered and expired then is
+    the branch. It has no log: what the options of its schema say of one is meant for the table.
 
     `claims` are those of the table's catalog; without them commits are exclusive creates.
 
@@ -281,30 +305,36 @@ def open_table_store(
     `UnsupportedFeatureError` when it cannot be read rightly.
     """
     location = canonical_location(location)
-    schemas = SchemaStore(env, TablePaths(location))
+    options, branch = asked_branch(options or {}, branch, name or location)
+    name = with_branch(split_branch(name or location)[0], branch)
+    paths = TablePaths(location).branch(branch)
+    schemas = SchemaStore(env, paths)
     schema = schemas.latest() if schema_id is None else schemas.schema(schema_id)
     if schema is None:
-        raise _no_schema(env, TablePaths(location), name or location)
-    effective = _effective_options(schema, options or {})
-    core = readable_options(schema, location, effective)
+        raise _no_schema(env, paths, name) if branch is None else no_branch(env, paths, name)
+    if branch is not None:
+        check_whole(env, paths, name)
+    effective = _effective_options(schema, options, branch)
+    core = readable_options(schema, paths.home, effective)
     if options:
         check_dynamic_options(schema, core, options.keys())
-    paths = TablePaths(location, core.data_file_path_directory)
+    paths = TablePaths(location, core.data_file_path_directory, branch)
+    claims = claims or folder_claims(env, location)
     snapshots = SnapshotStore(env, paths)
     manifests = ManifestStore(env, paths, core, schema.types_of(schema.partition_keys))
     return TableStore(
         env=env,
-        name=name or location,
+        name=name,
         paths=paths,
         schema=schema,
         options=core,
-        dynamic_options=dict(options or {}),
+        dynamic_options=dict(options),
         schemas=schemas,
         snapshots=snapshots,
         manifests=manifests,
         live=LiveFileIndex(snapshots, manifests),
         vectors=DeletionVectorStore(env, paths),
-        claims=claims or folder_claims(env, location),
+        claims=claims if branch is None else claims.on_branch(branch),
     )
 
 
@@ -338,7 +368,8 @@ def open_store(handle: TableHandle) -> TableStore:
             options=dict(handle.options) or None,
             schema_id=handle.schema_id,
             name=handle.name,
-            claims=claims_of(handle.env, handle.settings, handle.name),
+            claims=claims_of(handle.env, handle.settings, split_branch(handle.name)[0]),
+            branch=handle.branch,
         )
     except NotFoundError as error:
         raise NotFoundError(
@@ -375,13 +406,19 @@ def alter_table(store: TableStore, changes: Sequence[SchemaChange], *, allow_los
         )
         validate_changed_schema(current, changed)
         if store.claims.claim_schema(changed):
-            return open_table_store(store.env, store.location, name=store.name, claims=store.claims)
+            return open_table_store(
+                store.env,
+                store.paths.location,
+                name=store.name,
+                claims=store.claims,
+                branch=store.paths.branch_name,
+            )
     raise ConflictError(
         f"table {store.name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again", table=store.name
     )
 
 
-def _effective_options(schema: TableSchema, dynamic: Mapping[str, str]) -> dict[str, str]:
+def _effective_options(schema: TableSchema, dynamic: Mapping[str, str], branch: str | None) -> dict[str, str]:
     # Only what was typed here is checked for spelling: the table may carry keys of other programs.
     check_option_keys(dynamic)
     for key, value in dynamic.items():
@@ -390,4 +427,4 @@ def _effective_options(schema: TableSchema, dynamic: Mapping[str, str]) -> dict[
                 f"option {key} decides what the table's files mean and cannot be given when opening it; "
                 f"it is {schema.options.get(key, 'not set')} in the table at schema {schema.id}"
             )
-    return {**schema.options, **dynamic}
+    return {**own_options(schema, branch), **dynamic}

@@ -10,6 +10,7 @@ from freshet.storage.options.declared.commits import CommitOptions, SchemaChange
 from freshet.storage.options.declared.files import BucketOptions, FileOptions, ManifestOptions, StatisticsOptions
 from freshet.storage.options.declared.log import LogOptions
 from freshet.storage.options.declared.merging import MergeOptions
+from freshet.storage.options.declared.partitions import PartitionExpiryOptions
 from freshet.storage.options.declared.performance import CompactionOptions, ReadOptions, WriteOptions
 from freshet.storage.options.declared.refused import REFUSED
 from freshet.storage.options.option import Option
@@ -23,6 +24,7 @@ class DeclaredOptions(
     ManifestOptions,
     MergeOptions,
     SnapshotOptions,
+    PartitionExpiryOptions,
     CommitOptions,
     SchemaChangeOptions,
     LogOptions,

@@ -21,6 +21,7 @@ from typing import Final
 from freshet.storage.codec.bucket_function import BucketFunctionType, check_bucket_function
 from freshet.storage.codec.partition_path import check_partition_types
 from freshet.storage.codec.stats import parse_stats_mode
+from freshet.storage.codec.time_format import time_format
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
@@ -152,11 +153,28 @@ def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Coll
     check_file_formats(schema, options)
     check_file_indexes(schema, options.given, typed)
     time_column(schema, options)
+    _check_partition_times(schema, options, typed)
     of_changelogs = options.changelog_file_stats_mode_given
     if of_changelogs is not None:
         parse_stats_mode(of_changelogs)
     for mode in (options.metadata_stats_mode, *(mode for _, mode in options.metadata_stats_mode_per_level)):
         parse_stats_mode(mode)
+
+
+def _check_partition_times(schema: TableSchema, options: CoreOptions, typed: Collection[str]) -> None:
+    """The format in which partitions say their time, and that there are partitions which could expire."""
+    if "partition.expiration-time" in typed and not schema.partition_keys:
+        raise InvalidRequestError(
+            "partition.expiration-time is for tables with partition keys, and this one has none; remove the option",
+            option="partition.expiration-time",
+        )
+    if options.partition_timestamp_formatter is not None and "partition.timestamp-formatter" in typed:
+        try:
+            time_format(options.partition_timestamp_formatter)
+        except ValueError as error:
+            raise InvalidRequestError(
+                f"option partition.timestamp-formatter cannot be used: {error}", option="partition.timestamp-formatter"
+            ) from error
 
 
 def _check_keys(schema: TableSchema, nullable_before: Sequence[str] = ()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from freshet.storage.options.option import DURATION, FLAG, INT, LONG, TEXT, Option
+from freshet.storage.options.refusal import Access, Refusal, is_none_of
 from freshet.storage.options.values import INT_MAX
 
 
@@ -32,6 +33,21 @@ class SnapshotOptions:
     """Snapshots whose changelog is kept at most, however young; as for snapshots unless set."""
     changelog_time_retained_ms = Option("changelog.time-retained", DURATION, None)
     """Age at which the changelog of a snapshot may expire; as for snapshots unless set."""
+    branch = Option(
+        "branch",
+        TEXT,
+        "main",
+        refusals=(
+            Refusal(
+                Access.READ,
+                is_none_of("main", ""),
+                "it is noted in the schema of another line of the table",
+                "give it when the table is opened, or name the branch: database.table$branch_<name>",
+            ),
+        ),
+    )
+    """Opens a branch of the table, as the name `database.table$branch_<name>` does. It is given when a table is opened,
+    not kept with it."""
     consumer_changelog_only = Option("consumer.changelog-only", FLAG, False)
     """Consumers hold back the expiry of changelogs, not of snapshots."""
     consumer_expiration_time_ms = Option("consumer.expiration-time", DURATION, None)

@@ -45,9 +45,6 @@ REFUSED: Final = (
     _refused(
         "index-file-in-data-file-dir", Access.READ, is_true, "index files are sought in folder index", immutable=True
     ),
-    _refused(
-        "branch", Access.READ, is_none_of("main", ""), "branches are not read", "open the table without the option"
-    ),
     _refused("scan.fallback-branch", Access.READ, is_set, "the branch's partitions would be missed"),
     _refused("scan.fallback-snapshot-branch", Access.READ, is_set, _BRANCH_ROWS),
     _refused("scan.fallback-delta-branch", Access.READ, is_set, _BRANCH_ROWS),
@@ -99,7 +96,6 @@ REFUSED: Final = (
         "leave the option out, or choose another warehouse",
     ),
     _refused("tag.automatic-creation", Access.CREATE, is_none_of("none"), "no tags are created", _REMOVE),
-    _refused("partition.expiration-time", Access.CREATE, is_set, "partitions do not expire", _REMOVE),
     _refused("clustering.columns", Access.CREATE, is_set, "rows are not clustered", _REMOVE),
 )
 """In the order in which they are looked at."""

@@ -25,7 +25,6 @@ FORMAT_KEYS: Final = frozenset(
     data-evolution.row-sidecar.max-selection-ratio data-file.external-paths.specific-fs
     data-file.external-paths.strategy data-file.external-paths.weights delete-file.thread-num
     delete.force-produce-changelog deletion-vector.index-file.target-size dynamic-bucket.assigner-parallelism
-    end-input.check-partition-expire
     file-operation.thread-num file-reader-async-threshold format-table.commit-hive-sync-url
     format-table.file.compression format-table.implementation format-table.partition-path-only-value
     format-table.scan.list-parallelism full-text-index.search-mode global-index.build.max-parallelism
@@ -43,11 +42,10 @@ FORMAT_KEYS: Final = frozenset(
     materialized-table.refresh-mode materialized-table.refresh-status metastore.partitioned-table
     metastore.tag-to-partition metastore.tag-to-partition.preview orc.write.batch-size overwrite-upgrade page-size
     parquet.enable.dictionary parquet.variant.shreddingSchema partition.end-input-to-done
-    partition.expiration-batch-size partition.expiration-check-interval partition.expiration-max-num
-    partition.expiration-strategy partition.idle-time-to-report-statistic partition.mark-done-action
+    partition.idle-time-to-report-statistic partition.mark-done-action
     partition.mark-done-action.custom.class partition.mark-done-action.http.params
     partition.mark-done-action.http.url partition.sink-strategy partition.timestamp-format.strict
-    partition.timestamp-formatter partition.timestamp-pattern postpone.merge-on-read read.batch-size
+    postpone.merge-on-read read.batch-size
     row-tracking.partition-group-on-commit scalar-index.search-mode scan.bounded.watermark
     scan.fallback-branch.read-fail-fast scan.ignore-corrupt-files scan.ignore-lost-files scan.manifest.parallelism
     scan.max-splits-per-task scan.plan-auto-tag-for-read.time-retained scan.plan-sort-partition

@@ -1,0 +1,275 @@
+"""Making and dropping branches: who gets the name, what a crash leaves, what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+
+from freshet.storage.cleaning.orphan_files import remove_orphan_files
+from freshet.storage.codec.schema_json import encode_schema
+from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.commit.committer import Committer
+from freshet.storage.exceptions import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.file_io import Created
+from freshet.storage.metadata.branch_store import READ_WITH, Branches
+from freshet.storage.metadata.table_store import TableStore, open_table_store
+from tests.kit.hand_made import assert_everything_named_is_there, live_names, make_table, message, new_file
+from tests.kit.sim_env import Crash, Fault, SimDisk
+
+LOCATION = "/warehouse/db.db/t"
+HOME = f"{LOCATION}/branch/branch-b"
+KEEP_ALL = {"write-only": "true"}
+MAKE_POINTS = (CrashPoint.BRANCH_MARKED, CrashPoint.BRANCH_COPIED)
+DROP_POINTS = (CrashPoint.BRANCH_DROP_MARKED, CrashPoint.BRANCH_SCHEMAS_REMOVED)
+
+
+def tagged(disk: SimDisk) -> TableStore:
+    """Three commits; tag `t` is the second one."""
+    store = make_table(disk.boot(), options=KEEP_ALL)
+    for number in range(3):
+        append(store, number, f"a{number}")
+    put_tag(store, "t", 2)
+    return store
+
+
+def append(store: TableStore, number: int, name: str) -> None:
+    Committer(store, "u").commit(number, [message(store, new=[new_file(store, name)])])
+
+
+def put_tag(store: TableStore, name: str, snapshot_id: int) -> None:
+    store.env.file_io.overwrite(store.paths.tag(name), encode_snapshot(store.snapshots.snapshot(snapshot_id)))
+
+
+def on_branch(store: TableStore, name: str = "b") -> TableStore:
+    return open_table_store(store.env, LOCATION, branch=name)
+
+
+def files_below(disk: SimDisk, folder: str) -> list[str]:
+    return sorted(path.removeprefix(f"{folder}/") for path in disk.names() if path.startswith(f"{folder}/"))
+
+
+def test_a_branch_of_a_tag_has_its_snapshot_its_schemas_and_no_hints() -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    Branches(store).create("b", from_tag="t")
+    assert files_below(disk, HOME) == ["schema/schema-0", "snapshot/snapshot-2", "tag/tag-t"]
+    assert disk.files[f"{HOME}/snapshot/snapshot-2"].content == disk.files[f"{LOCATION}/snapshot/snapshot-2"].content
+    branch = on_branch(store)
+    assert live_names(branch) == ["a0@0", "a1@0"]
+    assert branch.name == f"{LOCATION}$branch_b"
+    assert Branches(store).list() == ["b"]
+
+
+def test_a_branch_of_nothing_has_the_schemas_alone() -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    Branches(store).create("b")
+    assert files_below(disk, HOME) == ["schema/schema-0"]
+    branch = on_branch(store)
+    assert branch.snapshots.latest() is None
+    append(branch, 0, "x")
+    assert [snapshot.id for snapshot in branch.snapshots.all()] == [1]
+    assert live_names(on_branch(store)) == ["x@0"]
+
+
+def test_schemas_after_that_of_the_tag_are_left_out() -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    for schema_id in (1, 2):
+        later = replace(store.schema, id=schema_id, comment=f"{schema_id}")
+        store.env.file_io.create_exclusive(store.paths.schema(schema_id), encode_schema(later))
+    Branches(store).create("b", from_tag="t")
+    Branches(store).create("c")
+    assert [path for path in files_below(disk, HOME) if "schema" in path] == ["schema/schema-0"]
+    assert len(files_below(disk, f"{LOCATION}/branch/branch-c")) == 3
+
+
+def test_the_snapshot_of_a_tag_that_has_expired_or_was_rolled_back_is_made_from_the_tag() -> None:
+    for instead in (None, 3):
+        disk = SimDisk()
+        store = tagged(disk)
+        expected = store.snapshots.snapshot(2)
+        if instead is None:
+            store.env.file_io.delete(store.paths.snapshot(2))
+        else:
+            another = replace(store.snapshots.snapshot(instead), id=2)
+            store.env.file_io.overwrite(store.paths.snapshot(2), encode_snapshot(another))
+        fresh = open_table_store(store.env, LOCATION)
+        Branches(fresh).create("b", from_tag="t")
+        assert on_branch(fresh).snapshots.latest() == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["main", "MAIN", "", " ", "12", "a/b", "a\\b", "a$b", "a@b", ".x", " x", "x\n", "x" * 201]
+)
+def test_names_that_no_branch_can_have(name: str) -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    before = disk.names()
+    with pytest.raises(InvalidRequestError, match="cannot be the name of a branch"):
+        Branches(store).create(name)
+    assert disk.names() == before
+
+
+@pytest.mark.parametrize("name", ["b", "v1", "1a", "größer", "a.b", "a b", "x" * 200])
+def test_names_that_a_branch_can_have(name: str) -> None:
+    store = tagged(SimDisk())
+    Branches(store).create(name)
+    assert Branches(store).list() == [name]
+    assert open_table_store(store.env, LOCATION, options={"branch": name}).paths.branch_name == name
+
+
+def test_what_is_refused_writes_nothing() -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    Branches(store).create("b", from_tag="t")
+    before = disk.names()
+    with pytest.raises(AlreadyExistsError, match="has a branch 'b' already"):
+        Branches(store).create("b")
+    with pytest.raises(NotFoundError, match="no tag 'u'"):
+        Branches(store).create("c", from_tag="u")
+    with pytest.raises(NotFoundError, match=r"no branch 'c'; branches there are: b"):
+        Branches(store).drop("c")
+    with pytest.raises(NotFoundError, match=r"no branch .*\$branch_c.*branches of the table: b"):
+        on_branch(store, "c")
+    with pytest.raises(InvalidRequestError, match="opened on it"):
+        Branches(on_branch(store)).drop("b")
+    with pytest.raises(UnsupportedFeatureError, match="not in this release"):
+        Branches(store).fast_forward("b")
+    with pytest.raises(InvalidRequestError, match="asks for another one"):
+        open_table_store(store.env, LOCATION, branch="b", options={"branch": "c"})
+    with pytest.raises(InvalidRequestError, match="names another one"):
+        on_branch(store).with_options({"branch": "main"})
+    assert disk.names() == before
+
+
+@pytest.mark.parametrize("key", READ_WITH)
+def test_a_branch_that_readers_need_is_not_dropped(key: str) -> None:
+    store = tagged(SimDisk())
+    Branches(store).create("b")
+    schema = replace(store.schema, id=1, options={**store.schema.options, key: "b"})
+    store.env.file_io.create_exclusive(store.paths.schema(1), encode_schema(schema))
+    with pytest.raises(InvalidRequestError, match=f"{key}=b lets readers"):
+        Branches(store).drop("b")
+    assert Branches(store).list() == ["b"]
+
+
+@pytest.mark.parametrize("point", MAKE_POINTS)
+def test_a_crash_while_a_branch_is_made_leaves_half_a_branch_that_is_dropped(point: CrashPoint) -> None:
+    disk = SimDisk()
+    tagged(disk)
+    with pytest.raises(Crash):
+        Branches(open_table_store(disk.boot(Fault(point=point)), LOCATION)).create("b", from_tag="t")
+    half_is_dropped(disk)
+
+
+@pytest.mark.parametrize("point", DROP_POINTS)
+def test_a_crash_while_a_branch_is_dropped_leaves_half_a_branch(point: CrashPoint) -> None:
+    disk = SimDisk()
+    Branches(tagged(disk)).create("b", from_tag="t")
+    with pytest.raises(Crash):
+        Branches(open_table_store(disk.boot(Fault(point=point)), LOCATION)).drop("b")
+    half_is_dropped(disk)
+
+
+def half_is_dropped(disk: SimDisk) -> None:
+    store = open_table_store(disk.boot(), LOCATION)
+    branches = Branches(store)
+    assert branches.list() == []
+    assert branches.half_made() == ["b"]
+    with pytest.raises(InvalidRequestError):
+        on_branch(store)
+    with pytest.raises(AlreadyExistsError, match="a half one is at"):
+        branches.create("b")
+    remove_orphan_files(store, older_than_ms=0)
+    branches.drop("b")
+    assert files_below(disk, HOME) == []
+    branches.create("b", from_tag="t")
+    assert live_names(on_branch(store)) == ["a0@0", "a1@0"]
+    assert_everything_named_is_there(store)
+
+
+def crashes() -> list[Fault]:
+    return [Fault(at=number, takes_effect=effect) for number in range(13) for effect in (False, True)]
+
+
+@pytest.mark.parametrize("fault", crashes(), ids=str)
+def test_a_crash_anywhere_leaves_no_branch_half_of_one_or_a_whole_one(fault: Fault) -> None:
+    disk = SimDisk()
+    tagged(disk)
+    try:
+        branches = Branches(open_table_store(disk.boot(fault), LOCATION))
+        branches.create("b", from_tag="t")
+        branches.drop("b")
+    except Crash:
+        pass
+    else:
+        assert fault.at is not None
+        assert fault.at > 7
+    store = open_table_store(disk.boot(), LOCATION)
+    branches = Branches(store)
+    if branches.list() == ["b"]:
+        assert live_names(on_branch(store)) == ["a0@0", "a1@0"]
+    if store.snapshots.branches():
+        branches.drop("b")
+    branches.create("b", from_tag="t")
+    assert live_names(on_branch(store)) == ["a0@0", "a1@0"]
+
+
+class SecondCreator:
+    """Makes the same branch, whole, just before the first exclusive create of another one takes place."""
+
+    def __init__(self, disk: SimDisk, *, ends: bool) -> None:
+        self._disk = disk
+        self._ends = ends
+
+    def before(self, create: object) -> object:
+        def create_exclusive(path: str, data: bytes) -> Created:
+            fault = None if self._ends else Fault(point=CrashPoint.BRANCH_COPIED)
+            with contextlib.suppress(Crash):
+                Branches(open_table_store(self._disk.boot(fault), LOCATION)).create("b")
+            return create(path, data)  # type: ignore[operator, no-any-return]
+
+        return create_exclusive
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_of_two_who_make_a_branch_of_one_name_one_is_refused(ends: bool) -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    other = SecondCreator(disk, ends=ends)
+    store.env.file_io.create_exclusive = other.before(store.env.file_io.create_exclusive)  # type: ignore[method-assign, assignment]
+    with pytest.raises(AlreadyExistsError, match="another program makes it"):
+        Branches(store).create("b", from_tag="t")
+    store = open_table_store(disk.boot(), LOCATION)
+    assert Branches(store).list() == (["b"] if ends else [])
+    assert "snapshot/snapshot-2" not in files_below(disk, HOME), "nothing of the one that was refused"
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+def test_a_tag_that_goes_meanwhile_makes_no_branch(change: str) -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    overwrite = store.env.file_io.overwrite
+
+    def then_the_tag_goes(path: str, data: bytes, *, sync: bool = True) -> None:
+        overwrite(path, data, sync=sync)
+        if path == f"{HOME}/schema/schema-0":
+            if change == "deleted":
+                disk.boot().file_io.delete(store.paths.tag("t"))
+            else:
+                put_tag(open_table_store(disk.boot(), LOCATION), "t", 3)
+
+    store.env.file_io.overwrite = then_the_tag_goes  # type: ignore[method-assign]
+    with pytest.raises(ConflictError, match="deleted or replaced"):
+        Branches(store).create("b", from_tag="t")
+    assert files_below(disk, HOME) == []
