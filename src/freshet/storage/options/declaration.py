@@ -12,6 +12,7 @@ from freshet.storage.options.declared.log import LogOptions
 from freshet.storage.options.declared.merging import MergeOptions
 from freshet.storage.options.declared.performance import CompactionOptions, ReadOptions, WriteOptions
 from freshet.storage.options.declared.refused import REFUSED
+from freshet.storage.options.declared.tags import TagOptions
 from freshet.storage.options.option import Option
 from freshet.storage.options.refusal import Refusal
 
@@ -23,6 +24,7 @@ class DeclaredOptions(
     ManifestOptions,
     MergeOptions,
     SnapshotOptions,
+    TagOptions,
     CommitOptions,
     SchemaChangeOptions,
     LogOptions,

@@ -98,7 +98,6 @@ REFUSED: Final = (
         "a table lies in the folder of its database",
         "leave the option out, or choose another warehouse",
     ),
-    _refused("tag.automatic-creation", Access.CREATE, is_none_of("none"), "no tags are created", _REMOVE),
     _refused("partition.expiration-time", Access.CREATE, is_set, "partitions do not expire", _REMOVE),
     _refused("clustering.columns", Access.CREATE, is_set, "rows are not clustered", _REMOVE),
 )
