@@ -27,6 +27,7 @@ from freshet.storage.io.file_io import Deleted
 from freshet.storage.metadata.live_files import base_manifests, changelog_entries, delta_entries, entries_of
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.data_file import FileSource
 from freshet.storage.model.manifest import EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import packed_range
@@ -105,6 +106,19 @@ def every_name(source: ManifestSource, snapshot: Snapshot, *, is_full: bool = Tr
     return set(metadata_names(source, snapshot).all) | entry_names(_entries(source, snapshot, is_full=is_full))
 
 
+def names_of_copy(source: ManifestSource, copy: Snapshot) -> set[str]:
+    """What a snapshot that expired needs for its changelog: changelog files, else the data files that it wrote."""
+    if copy.changelog_manifest_list is not None:
+        lists = [(copy.changelog_manifest_list, copy.changelog_manifest_list_size)]
+        entries = changelog_entries(source, copy)
+    else:
+        lists = copy.manifest_lists
+        written = (entry for entry in delta_entries(source, copy) if entry.file.file_source is not FileSource.COMPACT)
+        entries = [entry for entry in written if entry.kind is EntryKind.ADD]
+    manifests = {meta.file_name for name, size in lists for meta in source.read_manifest_list(name, size)}
+    return manifests | {name for name, _ in lists} | entry_names(entries)
+
+
 def live_of(source: ManifestSource, snapshot: Snapshot) -> list[ManifestEntry]:
     """The data files that are live at a snapshot."""
     base = entries_of(source, base_manifests(source, snapshot))
@@ -131,11 +145,10 @@ def _entries(source: ManifestSource, snapshot: Snapshot, *, is_full: bool) -> It
     yield from changelog_entries(source, snapshot)
 
 
-def kept_outside_main(store: TableStore, *, without_tag: str | None = None) -> list[KeptSnapshot]:
-    """All tags but one, all snapshots and tags of all branches, and the snapshots kept for their changelog."""
+def kept_outside_main(store: TableStore) -> list[KeptSnapshot]:
+    """All tags, all snapshots and tags of all branches, and the snapshots kept for their changelog."""
     partial = ReadableManifests(store.manifests)
-    copies = store.changelogs.all().values()
-    return [*kept_refs(store, without_tag=without_tag), *((partial, snapshot) for snapshot in copies)]
+    return [*kept_refs(store), *((partial, snapshot) for snapshot in store.changelogs.all().values())]
 
 
 def kept_refs(store: TableStore, *, without_tag: str | None = None) -> list[KeptSnapshot]:

@@ -27,14 +27,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.storage.cleaning.named_files import ManifestSource, ReadableManifests, entry_names, every_name
+from freshet.storage.cleaning.named_files import ReadableManifests, every_name, names_of_copy
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
-from freshet.storage.metadata.live_files import changelog_entries, delta_entries
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.data_file import FileSource
-from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.paths import (
     BUCKET_PREFIX,
@@ -174,7 +171,7 @@ class _UsedNames:
         while (latest := main.latest()) is not None and latest.id not in seen:
             seen |= self._collect_chain(main, paths)
         for snapshot in self._store.changelogs.all().values():
-            self._names |= _names_of_copy(partial, snapshot)
+            self._names |= names_of_copy(partial, snapshot)
         return self._names
 
     def _collect_tags(self, snapshots: SnapshotStore, paths: TablePaths) -> None:
@@ -214,19 +211,6 @@ class _UsedNames:
             ) from error
         self._names |= names
         return True
-
-
-def _names_of_copy(source: ManifestSource, copy: Snapshot) -> set[str]:
-    """What a snapshot that expired needs for its changelog: changelog files, else the data files that it wrote."""
-    if copy.changelog_manifest_list is not None:
-        lists = [(copy.changelog_manifest_list, copy.changelog_manifest_list_size)]
-        entries = changelog_entries(source, copy)
-    else:
-        lists = copy.manifest_lists
-        written = (entry for entry in delta_entries(source, copy) if entry.file.file_source is not FileSource.COMPACT)
-        entries = [entry for entry in written if entry.kind is EntryKind.ADD]
-    manifests = {meta.file_name for name, size in lists for meta in source.read_manifest_list(name, size)}
-    return manifests | {name for name, _ in lists} | entry_names(entries)
 
 
 def _start_of_history(ids: list[int]) -> int:

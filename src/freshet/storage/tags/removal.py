@@ -27,11 +27,12 @@ from freshet.storage.cleaning.named_files import (
     data_paths,
     delete_data,
     delete_metadata,
-    kept_outside_main,
+    kept_refs,
     live_of,
     metadata_names,
     metadata_paths,
     named_by_late_tags,
+    names_of_copy,
     without_names,
 )
 from freshet.storage.cleaning.named_index import named_index_of
@@ -43,6 +44,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.tag import Tag
+from freshet.storage.options.choices import ChangelogProducer
 
 _ATTEMPTS: Final = 5
 """Snapshots may expire while they are asked what they name."""
@@ -126,18 +128,35 @@ def _doomed(store: TableStore, tag: Tag) -> _Doomed:
 def _plan(store: TableStore, tag: Tag) -> _Doomed:
     index, source = named_index_of(store.manifests), ReadableManifests(store.manifests)
     main = [(store.manifests, snapshot) for snapshot in _main_line(store)]
-    kept: list[KeptSnapshot] = [*main, *kept_outside_main(store, without_tag=tag.name)]
+    kept: list[KeptSnapshot] = [*main, *kept_refs(store, without_tag=tag.name)]
     snapshots = tuple(snapshot for _, snapshot in kept)
     if tag.snapshot in snapshots:
         return _Doomed(kept=snapshots)
     live = live_of(source, tag.snapshot)
     named = index.live_among(kept, live)
     data = [entry for entry in live if entry.file.file_name not in named]
+    by_copies = _needed_by_copies(store, source)
+    paths = data_paths(store, [*data, *_changelog_files(source, tag.snapshot, snapshots)])
+    metadata = metadata_paths(store, _unnamed_metadata(store, tag.snapshot, kept))
     return _Doomed(
-        data=data_paths(store, [*data, *_changelog_files(source, tag.snapshot, snapshots)]),
-        metadata=metadata_paths(store, _unnamed_metadata(store, tag.snapshot, kept)),
-        kept=snapshots,
+        data=tuple(without_names(paths, by_copies)), metadata=without_names([metadata], by_copies)[0], kept=snapshots
     )
+
+
+def _needed_by_copies(store: TableStore, source: ReadableManifests) -> set[str]:
+    """What the changes of kept changelogs need, which is not all that lived at their snapshots. Data files are changes
+    of a table without a changelog producer alone; while a tag holds the manifests, those of others seem so too."""
+    copies = store.changelogs.all().values()
+    producers = {
+        schema_id: store.at_schema(schema_id).options.changelog_producer
+        for schema_id in {copy.schema_id for copy in copies}
+    }
+    return {
+        name
+        for copy in copies
+        if copy.changelog_manifest_list is not None or producers[copy.schema_id] is ChangelogProducer.NONE
+        for name in names_of_copy(source, copy)
+    }
 
 
 def _main_line(store: TableStore) -> Iterator[Snapshot]:
