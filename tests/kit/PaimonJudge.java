@@ -738,13 +738,18 @@ public class PaimonJudge {
         String name = text(request, "name", null);
         switch (request.get("what").asText()) {
             case "create_tag":
-                if (request.hasNonNull("snapshot")) {
+                if (request.hasNonNull("retained_ms")) {
+                    table.createTag(name, request.get("snapshot").asLong(), Duration.ofMillis(request.get("retained_ms").asLong()));
+                } else if (request.hasNonNull("snapshot")) {
                     table.createTag(name, request.get("snapshot").asLong());
                 } else {
                     table.createTag(name);
                 }
                 return null;
             case "delete_tag": table.deleteTag(name); return null;
+            case "replace_tag": table.replaceTag(name, request.get("snapshot").asLong(), null); return null;
+            case "rename_tag": table.renameTag(name, request.get("to").asText()); return null;
+            case "auto_tags": table.store().newTagAutoManager(table).run(); return null;
             case "create_branch":
                 if (request.hasNonNull("tag")) {
                     table.createBranch(name, request.get("tag").asText());
