@@ -20,7 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tag:
-    """A tag as its file says it."""
+    """A tag: its `name`, a copy of the `snapshot`, and, of one that stays for a time only, when it was `created` and
+    for how long it is `retained`."""
 
     name: str
     snapshot: Snapshot
