@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.commit.committer import Committer
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.maintenance.upkeep import upkeep_later
@@ -18,6 +17,7 @@ from freshet.storage.tags.rule import TagRule, tag_rule
 from freshet.storage.tags.table_tags import TableTags
 from tests.kit.hand_made import bare_snapshot, make_table, message, new_file
 from tests.kit.sim_env import Crash, Fault, SimDisk
+from tests.storage.tags.meanwhile import Meanwhile
 from tests.storage.tags.vectors import BY_TIME, TIMES, VECTORS, ms
 
 LOCATION = "/warehouse/db.db/t"
@@ -270,12 +270,13 @@ def test_a_snapshot_that_expires_meanwhile_leaves_its_place_to_the_next() -> Non
     store = make_table(disk.boot(), options={**BY_TIME, "write-only": "true"})
     for time_ms in TIMES:
         commit_at(store, disk, time_ms)
-    tagging = store.with_options({"write-only": "false"})
+    env = Meanwhile(disk, None, random.Random(1))
+    tagging = open_table_store(env, LOCATION)
     latest = tagging.snapshots.latest()
     assert latest is not None
     assert len(tagging.snapshots.all()) == 5  # in memory
-    expire_snapshots(store, retain_max=3)
-    tagging.snapshots.write_earliest_hint(1)
+    gone = [store.paths.snapshot(snapshot_id) for snapshot_id in (1, 2)]
+    env.do_at(CrashPoint.TAG_WRITTEN, lambda: store.env.file_io.delete_all(gone))
     assert create_due_tags(tagging, latest) == ["2026-01-01", "2026-01-04"]
     assert names(store) == {"2026-01-01": 3, "2026-01-04": 4}
 

@@ -39,7 +39,8 @@ from tests.kit.hand_made import (
     message,
     new_file,
 )
-from tests.kit.sim_env import Crash, Fault, FaultKind, SimDisk, SimEnv
+from tests.kit.sim_env import Crash, Fault, FaultKind, SimDisk
+from tests.storage.tags.meanwhile import Meanwhile
 
 LOCATION = "/warehouse/db.db/t"
 KEEP_ALL = {"write-only": "true"}
@@ -293,19 +294,6 @@ def test_rename_keeps_what_the_tag_names() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- two at the same time
-
-
-class Meanwhile(SimEnv):
-    """Does something else when the program reaches a point, once."""
-
-    def do_at(self, point: CrashPoint, work: Callable[[], object]) -> None:
-        self.waiting: dict[CrashPoint, Callable[[], object]] = {point: work}
-
-    def reach(self, point: CrashPoint) -> None:
-        work = getattr(self, "waiting", {}).pop(point, None)
-        if work is not None:
-            work()
-        super().reach(point)
 
 
 def two_programs() -> tuple[TableStore, TableStore, Meanwhile]:
