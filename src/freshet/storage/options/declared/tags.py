@@ -12,7 +12,7 @@ class TagOptions:
     tag_automatic_creation = Option("tag.automatic-creation", one_of(TagCreation), TagCreation.NONE)
     """Whether whoever commits makes a tag of each period that has ended: by the time of the commits (`process-time`) or
     by their watermarks (`watermark`). The tag of a period holds the first snapshot after it. `batch`: `Table.writer`
-    leaves a tag of the day when it is closed. Write-only tables make none."""
+    leaves a tag of the day when it is closed. Commits to a write-only table make no tags of periods."""
     tag_creation_period = Option("tag.creation-period", one_of(TagPeriodChoice), TagPeriodChoice.DAILY)
     """The period of an automatic tag."""
     tag_creation_period_duration_ms = Option("tag.creation-period-duration", DURATION, None, above=0)
