@@ -59,6 +59,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "merge",
         "scan commit",
         "cleaning lookup",
+        "tags",
         "place_index",
         "changelog",
         "changes",
@@ -94,7 +95,7 @@ LOGSTORE_LAYERS: tuple[frozenset[str], ...] = tuple(
 )
 # Besides the order: scans never commit, commits never scan; what makes files neither commits nor removes old ones.
 NEVER = {"scan": {"commit"}, "cleaning": {"scan"}} | {
-    unit: {"scan", "commit", "cleaning"} for unit in ("lookup", "changelog", "compact", "write")
+    unit: {"scan", "commit", "cleaning", "tags"} for unit in ("lookup", "changelog", "compact", "write")
 }
 NEVER |= {"reading": {"writing"}, "writing": {"reading"}}
 NEVER |= {"changes": {"commit", "cleaning"}, "commit": {"scan", "changes"}}

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from freshet.storage.filters.column import Column, col
     from freshet.storage.filters.predicate import Predicate
     from freshet.storage.model.row_kind import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, RowKind
+    from freshet.storage.model.tag import Tag
     from freshet.storage.scan.table_scan import TableScan
     from freshet.storage.schema.change import (
         AddColumn,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from freshet.storage.system_tables.system_table import SystemTable
     from freshet.storage.table import Table
     from freshet.storage.table_session import TableSession
+    from freshet.storage.tags.table_tags import TableTags
 
 _MODULES = {
     "freshet._version": ("__version__",),
@@ -79,6 +81,7 @@ _MODULES = {
         "UnsupportedFeatureError",
     ),
     "freshet.storage.model.row_kind": ("ROW_KIND_COLUMN", "SNAPSHOT_ID_COLUMN", "RowKind"),
+    "freshet.storage.model.tag": ("Tag",),
     "freshet.storage.filters.column": ("Column", "col"),
     "freshet.storage.filters.predicate": ("Predicate",),
     "freshet.storage.scan.table_scan": ("TableScan",),
@@ -98,6 +101,7 @@ _MODULES = {
     "freshet.storage.system_tables.system_table": ("SystemTable",),
     "freshet.storage.table": ("Table",),
     "freshet.storage.table_session": ("TableSession",),
+    "freshet.storage.tags.table_tags": ("TableTags",),
 }
 # A table with log.system=kafka asks for this; nothing of Kafka is loaded before.
 register_log_system("kafka", lambda: import_module("freshet.logstore.kafka.logs").KAFKA_LOGS)
@@ -141,6 +145,8 @@ __all__ = [
     "Table",
     "TableScan",
     "TableSession",
+    "TableTags",
+    "Tag",
     "UnknownOutcomeError",
     "UnsupportedFeatureError",
     "__version__",

@@ -738,7 +738,7 @@ public class PaimonJudge {
         String name = text(request, "name", null);
         switch (request.get("what").asText()) {
             case "create_tag":
-                Duration retained = request.hasNonNull("retained_s") ? Duration.ofMillis(Math.round(request.get("retained_s").asDouble() * 1000)) : null;
+                Duration retained = request.hasNonNull("retained_ms") ? Duration.ofMillis(request.get("retained_ms").asLong()) : null;
                 if (request.hasNonNull("snapshot")) {
                     table.createTag(name, request.get("snapshot").asLong(), retained);
                 } else {
@@ -746,6 +746,9 @@ public class PaimonJudge {
                 }
                 return null;
             case "delete_tag": table.deleteTag(name); return null;
+            case "replace_tag": table.replaceTag(name, request.get("snapshot").asLong(), null); return null;
+            case "rename_tag": table.renameTag(name, request.get("to").asText()); return null;
+            case "auto_tags": table.store().newTagAutoManager(table).run(); return null;
             case "create_branch":
                 if (request.hasNonNull("tag")) {
                     table.createBranch(name, request.get("tag").asText());

@@ -212,8 +212,18 @@ class PaimonTable:
 
     # ---------------------------------------------------------------------------------------------- maintenance
 
-    def create_tag(self, name: str, snapshot_id: int | None = None, *, retained_s: float | None = None) -> None:
-        self._call("maintain", what="create_tag", name=name, snapshot=snapshot_id, retained_s=retained_s)
+    def create_tag(self, name: str, snapshot_id: int | None = None, *, retained_ms: int | None = None) -> None:
+        self._call("maintain", what="create_tag", name=name, snapshot=snapshot_id, retained_ms=retained_ms)
+
+    def replace_tag(self, name: str, snapshot_id: int) -> None:
+        self._call("maintain", what="replace_tag", name=name, snapshot=snapshot_id)
+
+    def rename_tag(self, name: str, new_name: str) -> None:
+        self._call("maintain", what="rename_tag", name=name, to=new_name)
+
+    def make_auto_tags(self) -> None:
+        """What follows a commit: tags that are due, then tags whose time is over."""
+        self._call("maintain", what="auto_tags")
 
     def delete_tag(self, name: str) -> None:
         self._call("maintain", what="delete_tag", name=name)

@@ -64,6 +64,7 @@ from freshet.storage.schema.change import (
 from freshet.storage.system_tables.system_scan import SystemScan
 from freshet.storage.table_engine import TableEngine
 from freshet.storage.table_session import TableSession
+from freshet.storage.tags.table_tags import TableTags
 
 __all__ = [
     "AddColumn",
@@ -156,6 +157,11 @@ class Table(EditableTable):
     def engine(self) -> TableEngine:
         """What drives the table over many processes: planning, tasks, commits, its log (`table_engine`)."""
         return TableEngine(self.store)
+
+    @property
+    def tags(self) -> TableTags:
+        """The names of snapshots: list, create, replace, rename and delete them."""
+        return TableTags(self.store)
 
     @overload
     def stream(

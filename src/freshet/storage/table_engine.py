@@ -32,7 +32,6 @@ from freshet.storage.changes.change_source import ChangeRules, check_has_changel
 from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.changes.stream_position import StreamPosition
 from freshet.storage.changes.stream_request import StreamRequest
-from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.cleaning.partition_expiry import expire_partitions_at_end
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
@@ -49,6 +48,7 @@ from freshet.storage.maintenance.compaction_plan import BucketCompaction
 from freshet.storage.maintenance.hidden_rows import show_hidden_rows
 from freshet.storage.maintenance.postponed_compaction import PostponedPartition, compact_postponed
 from freshet.storage.maintenance.table_compaction import compact_bucket, complete_compaction
+from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
 from freshet.storage.model.manifest import ManifestEntry
@@ -265,7 +265,7 @@ class TableEngine:
         self.log.check_logs(log is not None)
         renumber = renumber or (None if log else self._renumbered_here)
         return Committer(
-            self._store, commit_user, query_id, log, renumber, expire_later, at_end=expire_partitions_at_end
+            self._store, commit_user, query_id, log, renumber, upkeep_later, at_end=expire_partitions_at_end
         )
 
     def _renumbered_here(

@@ -24,7 +24,6 @@ from operator import index
 from types import TracebackType
 from typing import Final
 
-from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.cleaning.partition_expiry import expire_partitions_at_end
 from freshet.storage.commit.committer import CommitResult, Committer, discard_messages
 from freshet.storage.commit.identity import check_identifier
@@ -33,6 +32,7 @@ from freshet.storage.exceptions import ConflictError, InvalidRequestError, Outda
 from freshet.storage.logs.writers import ChangeSink, LogPublisher, TableLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.maintenance.hidden_rows import show_hidden_rows
+from freshet.storage.maintenance.upkeep import leave_batch_tag, upkeep_later
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
@@ -99,6 +99,7 @@ class TableSession:
         self._row_count = 0
         """Rows accepted since the last commit."""
         self._is_closed = False
+        self._has_committed = False
         self._pending: _PendingCommit | None = None
 
     @property
@@ -192,6 +193,7 @@ class TableSession:
             self._writer.contention.note(was_overtaken=result.rewrite_count > 0)
             result = show_hidden_rows(self._store, self._committer, pending.identifier, result)
         if result.snapshots:
+            self._has_committed = True
             self._writer.rebase(result.snapshots[-1])
             if self._log is not None:
                 last = result.snapshots[-1]
@@ -319,6 +321,7 @@ class TableSession:
         """
         uncommitted = self._uncommitted()
         self._end()
+        self._leave_tag()
         if uncommitted is not None:
             _LOG.warning(uncommitted)
         self._committer.check_last()
@@ -360,10 +363,17 @@ class TableSession:
     ) -> None:
         uncommitted = self._uncommitted()
         self._end()
+        if error is None:
+            self._leave_tag()
         if error is None and uncommitted is not None:
             raise InvalidRequestError(uncommitted, path=self._store.location)
         if error is None:
             self._committer.check_last()
+
+    def _leave_tag(self) -> None:
+        if self._has_committed:
+            self._has_committed = False
+            leave_batch_tag(self._store)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -378,7 +388,7 @@ class TableSession:
             self._commit_user,
             log=log,
             renumber=self._renumber,
-            after_commit=expire_later,
+            after_commit=upkeep_later,
             at_end=expire_partitions_at_end,
         )
 

@@ -334,7 +334,7 @@ GATE: list[tuple[dict[str, str], bool, Access | None]] = [
     ({"bucket": "1", "file.compression": "brotli"}, True, Access.READ),
     ({"bucket": "1", "file.compression.per.level": "0:lzo"}, True, Access.READ),
     ({"bucket": "1", "manifest.compression": "lz4"}, True, Access.READ),
-    ({"bucket": "1", "tag.automatic-creation": "process-time"}, True, Access.WRITE),
+    ({"bucket": "1", "tag.automatic-creation": "process-time"}, True, Access.CREATE),
     ({"bucket": "1", "partition.expiration-time": "7 d"}, True, Access.CREATE),
     ({"bucket": "1", "partition.expiration-strategy": "update-time"}, True, Access.CREATE),
     ({"bucket": "1", "partition.expiration-strategy": "custom"}, True, Access.WRITE),
@@ -460,7 +460,7 @@ def changed(schema: TableSchema, **options: str) -> TableSchema:
 
 
 def test_a_table_made_elsewhere_may_be_changed_without_giving_up_its_options() -> None:
-    before = table({"bucket": "4", "my-tool.note": "x", "tag.automatic-creation": "process-time"})
+    before = table({"bucket": "4", "my-tool.note": "x", "partition.expiration-time": "7 d"})
     assert validate_changed_schema(before, changed(before, **{"write-only": "true"})).write_only is True
 
 

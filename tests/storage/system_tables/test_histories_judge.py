@@ -75,7 +75,7 @@ def test_tags_consumers_and_branches_that_it_made(tmp_path: Path, paimon: Paimon
         theirs = paimon.table(table.location)
         theirs.create_tag("plain", 1)
         for name, retained_s in {"b day": 86400, "a": 5400.25, "short": 0.5, "Zero": 0, "minutes": 90}.items():
-            theirs.create_tag(name, 2, retained_s=retained_s)
+            theirs.create_tag(name, 2, retained_ms=int(retained_s * 1000))
         theirs.reset_consumer("reader", 2)
         theirs.reset_consumer("another", 7)
         theirs.create_branch("empty")
@@ -193,7 +193,7 @@ def test_the_wall_clock_is_that_of_the_process(tmp_path: Path, monkeypatch: pyte
         with PaimonJudge.start(jvm_options=zone) as paimon:
             moment = datetime.datetime(2024, 1, 1, 20, 0, tzinfo=datetime.UTC)
             table = by_freshet(Shape("zoned", columns, [[(moment, "a")]], (), ("z",)), tmp_path)
-            paimon.table(table.location).create_tag("tag", retained_s=60)
+            paimon.table(table.location).create_tag("tag", retained_ms=60_000)
             paimon.table(table.location).create_branch("branch")
             nouns = tuple(
                 noun for noun in SYSTEM_TABLES if noun != "partitions"

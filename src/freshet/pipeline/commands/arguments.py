@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from freshet.storage.table import Table
 
 HOUR_MS: Final = 3_600_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 HOURS_MAX: Final = 1_000_000
 
 PipelineFiles = Annotated[list[Path], typer.Argument(help="Pipeline files (YAML).", show_default=False)]
@@ -89,3 +91,24 @@ def age_ms(hours: float) -> int:
             f"--older-than-hours {hours}: give an age from 0 to {HOURS_MAX} hours, such as 24 or 0.5"
         )
     return int(hours * HOUR_MS)
+
+
+def time_given(text: str, option: str) -> int | datetime:
+    """A time as it is typed: milliseconds since 1970, or a moment with a time zone."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequestError(
+            f"{option} {text}: give milliseconds since 1970, or a time such as 2026-03-01T12:00:00Z"
+        ) from None
+    if at.tzinfo is None:
+        raise InvalidRequestError(f"{option} {text} says no time zone; add Z for UTC, or +01:00")
+    return at
+
+
+def time_ms(text: str, option: str) -> int:
+    """The same in milliseconds since 1970."""
+    at = time_given(text, option)
+    return at if isinstance(at, int) else int((at - _EPOCH) / timedelta(milliseconds=1))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from typing import Annotated
 
 import pyarrow as pa
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table
+from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table, time_given
 from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import print_facts
 from freshet.pipeline.commands.rows import (
@@ -68,7 +67,7 @@ def changelog(
         filter_text,
         from_snapshot=from_snapshot,
         to_snapshot=to_snapshot,
-        from_timestamp=None if from_timestamp is None else _time(from_timestamp),
+        from_timestamp=None if from_timestamp is None else time_given(from_timestamp, "--from-timestamp"),
         limit=(wanted := rows_wanted(output, limit)),
     )
     if not follow:
@@ -123,17 +122,3 @@ def _followed(stream: ChangeStream, limit: int | None) -> Iterator[pa.RecordBatc
         return
     finally:
         stream.close()
-
-
-def _time(text: str) -> int | datetime.datetime:
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        at = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidRequestError(
-            f"--from-timestamp {text}: give milliseconds since 1970, or a time such as 2026-03-01T12:00:00Z"
-        ) from None
-    if at.tzinfo is None:
-        raise InvalidRequestError(f"--from-timestamp {text} says no time zone; add Z for UTC, or +01:00")
-    return at

@@ -3,7 +3,8 @@
     freshet run FILE...            runs pipelines            freshet tables WAREHOUSE
     freshet check FILE...          says what is wrong        freshet describe | snapshots | files WAREHOUSE TABLE
     freshet jars                   jars for --jars           freshet read | changelog | tail | alter WAREHOUSE TABLE
-    freshet prepare                makes pipelines start sooner                    freshet demo [join]
+    freshet prepare                makes pipelines start sooner    freshet tags | tag WAREHOUSE TABLE
+    freshet demo [join]
     freshet catalogs               catalogs that have names
     freshet dead-letters WAREHOUSE TABLE                     freshet compact | expire | orphans | consumers …
 

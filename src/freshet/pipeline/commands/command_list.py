@@ -61,6 +61,7 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         "tail": Listed("tail", "Follow the log of a table: rows with their kind (+I -U +U -D), until Ctrl-C."),
         "snapshots": Listed("tables", "List the snapshots that are still there, oldest first."),
         "files": Listed("tables", "List the data files of a snapshot."),
+        "tags": Listed("tags", "List the tags: names of snapshots, which do not expire while they have one."),
         "dead-letters": Listed(
             "dead_letters", "Count dead letters by pipeline, column and reason, and show the last ones."
         ),
@@ -116,6 +117,7 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "Find commits that another program has replaced in an object store, and commit their files again; or build "
             "hash indexes of dynamic buckets again.",
         ),
+        "tag": Listed("tags", "Create, replace, rename or delete a tag: a name that keeps a snapshot."),
         "register": Listed(
             "register",
             "Make tables of a catalog in a database of files that lie where tables of these names would.",

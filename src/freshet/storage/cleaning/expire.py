@@ -8,7 +8,10 @@ A round plans first, then deletes in this order:
    folders that became empty (`snapshot.clean-empty-directories`);
 3. manifests, lists, index files and statistics that only expired snapshots name.
 
-Each folder is one request. A round after a commit costs a process that has made one before five calls to see what is
+Between 1 and 2 the tags are looked at again: whoever makes a tag looks for its snapshot afterwards (`tags.creation`).
+So either sees the other, and what a tag names that came meanwhile stays.
+
+Each folder is one request. A round after a commit costs a process that has made one before six calls to see what is
 kept, one for the hint, and the deletions.
 
 So a snapshot that can be seen can be read, and a crash leaves nothing but orphans. Kept is whatever is named by the
@@ -34,7 +37,7 @@ Source: FORMAT.md §12, §12.1 (there snapshot files go last).
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final
@@ -55,7 +58,9 @@ from freshet.storage.cleaning.named_files import (
     kept_outside_main,
     kept_refs,
     metadata_paths,
+    named_by_late_tags,
     not_deleted,
+    without_names,
 )
 from freshet.storage.cleaning.named_index import named_index_of
 from freshet.storage.cleaning.partition_expiry import expire_partitions_after_commit
@@ -96,6 +101,8 @@ class ExpiryPlan:
     data_paths: tuple[tuple[str, ...], ...]
     """Those of one bucket together."""
     metadata_paths: tuple[str, ...]
+    outside: tuple[Snapshot, ...]
+    """What was kept outside of the main line when this was planned."""
 
 
 def expire_snapshots(
@@ -140,17 +147,21 @@ def expire_after_commit(store: TableStore, latest: Snapshot) -> ExpireResult:
     return _Expiry(store).run(retention, latest)
 
 
-def expire_later(store: TableStore, latest: Snapshot) -> None:
+def expire_later(
+    store: TableStore, latest: Snapshot, before: Callable[[TableStore, Snapshot], object] | None = None
+) -> None:
     """Expires partitions, then snapshots, in the background, not where the table is write-only, and with `bucket=-2`
-    only after compactions. Failures are logged: the commit is there."""
+    only after compactions. Failures are logged: the commit is there. `before` is done before; where it fails nothing
+    expires."""
     is_compaction = latest.commit_kind is CommitKind.COMPACT
     if store.options.write_only or (store.options.has_postponed_buckets and not is_compaction):
         return
 
     def expire() -> None:
-        last = expire_partitions_after_commit(store, latest)
         try:
-            expire_after_commit(store, last)
+            if before is not None:
+                before(store, latest)
+            expire_after_commit(store, expire_partitions_after_commit(store, latest))
         except StorageError as error:
             _LOG.warning("table %s: snapshots were not expired: %s", store.location, error)
 
@@ -268,6 +279,7 @@ class _Expiry:
             copies=tuple(expired) if self._keeps_changelogs else (),
             data_paths=data_paths(self._store, data),
             metadata_paths=self._unnamed_metadata(expired, [*main, *outside]),
+            outside=tuple(snapshot for _, snapshot in outside),
         )
 
     def _remove_late_claims(self, end: int) -> None:
@@ -369,9 +381,10 @@ class _Expiry:
             raise not_deleted(f"snapshots {ids}", gone, store.paths.snapshot_folder)
         store.snapshots.write_earliest_hint(plan.end)
         store.env.reach(CrashPoint.EXPIRE_SNAPSHOTS_REMOVED)
-        data = delete_data(store, plan.data_paths)
+        late = named_by_late_tags(store, plan.outside, end=plan.end)
+        data = delete_data(store, without_names(plan.data_paths, late))
         store.env.reach(CrashPoint.EXPIRE_DATA_REMOVED)
-        metadata = delete_metadata(store, plan.metadata_paths)
+        metadata = delete_metadata(store, *without_names([plan.metadata_paths], late))
         # What is in memory of them stays until it is pushed out: a writer of this process may build on what expired.
         return Expired(plan.snapshot_ids, tuple(data), tuple(metadata))
 

@@ -18,17 +18,21 @@ Source: FORMAT.md §3.1, §12.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from freshet.storage.cleaning.other_lines import other_lines
+from freshet.storage.commit.manifest_merge import cancel_pairs
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.io.file_io import Deleted
+from freshet.storage.metadata.live_files import base_manifests, changelog_entries, delta_entries, entries_of
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.manifest import IndexEntry, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.data_file import FileSource
+from freshet.storage.model.manifest import EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.paths import packed_range
 
 
 class ReadableManifests:
@@ -99,17 +103,79 @@ def metadata_names(source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
     return MetadataNames(frozenset(manifests), frozenset(index_files), statistics)
 
 
+def every_name(source: ManifestSource, snapshot: Snapshot, *, is_full: bool = True) -> set[str]:
+    """Metadata files, changelog files, and live data files (`is_full`) or those that the delta adds."""
+    return set(metadata_names(source, snapshot).all) | entry_names(_entries(source, snapshot, is_full=is_full))
+
+
+def names_of_copy(source: ManifestSource, copy: Snapshot) -> set[str]:
+    """What a snapshot that expired needs for its changelog: changelog files, else the data files that it wrote."""
+    if copy.changelog_manifest_list is not None:
+        lists = [(copy.changelog_manifest_list, copy.changelog_manifest_list_size)]
+        entries = changelog_entries(source, copy)
+    else:
+        lists = copy.manifest_lists
+        written = (entry for entry in delta_entries(source, copy) if entry.file.file_source is not FileSource.COMPACT)
+        entries = [entry for entry in written if entry.kind is EntryKind.ADD]
+    manifests = {meta.file_name for name, size in lists for meta in source.read_manifest_list(name, size)}
+    return manifests | {name for name, _ in lists} | entry_names(entries)
+
+
+def live_of(source: ManifestSource, snapshot: Snapshot) -> list[ManifestEntry]:
+    """The data files that are live at a snapshot."""
+    base = entries_of(source, base_manifests(source, snapshot))
+    pairs = cancel_pairs([*base, *delta_entries(source, snapshot)])
+    return [entry for entry in pairs if entry.kind is EntryKind.ADD]
+
+
+def entry_names(entries: Iterable[ManifestEntry]) -> set[str]:
+    """The files of manifest entries with their side-cars, and the packed files that parts are in."""
+    names: set[str] = set()
+    for entry in entries:
+        names.add(entry.file.file_name)
+        names.update(entry.file.extra_files)
+        packed = packed_range(entry.file.file_name)
+        names.update(() if packed is None else (packed.name,))
+    return names
+
+
+def _entries(source: ManifestSource, snapshot: Snapshot, *, is_full: bool) -> Iterator[ManifestEntry]:
+    if is_full:
+        yield from live_of(source, snapshot)
+    else:
+        yield from (entry for entry in delta_entries(source, snapshot) if entry.kind is EntryKind.ADD)
+    yield from changelog_entries(source, snapshot)
+
+
 def kept_outside_main(store: TableStore) -> list[KeptSnapshot]:
     """All tags, what the other lines of the table name, and the own snapshots kept for their changelog."""
     partial = ReadableManifests(store.manifests)
     return [*kept_refs(store), *((partial, snapshot) for snapshot in store.changelogs.all().values())]
 
 
-def kept_refs(store: TableStore) -> list[KeptSnapshot]:
-    """All tags, and what the other lines of the table name: of a table its branches, of a branch the table, too."""
+def kept_refs(store: TableStore, *, without_tag: str | None = None) -> list[KeptSnapshot]:
+    """All tags but one, and what the other lines of the table name: of a table its branches, of a branch the table,
+    too."""
     partial = ReadableManifests(store.manifests)
-    own = ((store.manifests, snapshot) for snapshot in store.snapshots.tags.all().values())
+    tags = store.snapshots.tags.all()
+    own = ((store.manifests, snapshot) for name, snapshot in tags.items() if name != without_tag)
     return [*own, *((partial, snapshot) for snapshot in other_lines(store))]
+
+
+def named_by_late_tags(store: TableStore, known: Collection[Snapshot], *, end: int) -> set[str]:
+    """Names of all that tags of snapshots before `end` need which were not known when a deletion was planned."""
+    names: set[str] = set()
+    for snapshot in store.snapshots.tags.all().values():
+        if snapshot.id < end and snapshot not in known:
+            names |= every_name(ReadableManifests(store.manifests), snapshot)
+    return names
+
+
+def without_names(by_folder: Iterable[tuple[str, ...]], names: Collection[str]) -> list[tuple[str, ...]]:
+    """The paths of each folder whose file names are not among these."""
+    if not names:
+        return list(by_folder)
+    return [tuple(path for path in paths if path.rpartition("/")[2] not in names) for paths in by_folder]
 
 
 def data_paths(store: TableStore, entries: Iterable[ManifestEntry]) -> tuple[tuple[str, ...], ...]:

@@ -23,20 +23,16 @@ Source: FORMAT.md §12.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.storage.cleaning.named_files import ManifestSource, ReadableManifests, metadata_names
-from freshet.storage.commit.manifest_merge import cancel_pairs
+from freshet.storage.cleaning.named_files import ReadableManifests, every_name, names_of_copy
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.metadata.changelog_store import ChangelogStore
-from freshet.storage.metadata.live_files import base_manifests, changelog_entries, delta_entries, entries_of
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.data_file import FileSource
-from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.paths import (
     BUCKET_PREFIX,
@@ -46,7 +42,6 @@ from freshet.storage.paths import (
     SNAPSHOT_PREFIX,
     TablePaths,
     numbered,
-    packed_range,
 )
 
 DEFAULT_AGE_MS: Final = 24 * 3600 * 1000
@@ -171,15 +166,15 @@ class _UsedNames:
         for line_paths in main.other_lines():
             branch = SnapshotStore(self._store.env, line_paths)
             for snapshot in (*branch.tags.all().values(), *map(branch.snapshot, branch.list_ids())):
-                self._names |= _names_of(partial, snapshot, is_full=True)
+                self._names |= every_name(partial, snapshot)
             for copy in ChangelogStore(self._store.env, line_paths).all().values():
-                self._names |= _names_of_copy(partial, copy)
+                self._names |= names_of_copy(partial, copy)
         self._collect_tags(main, paths)
         seen = self._collect_chain(main, paths)
         while (latest := main.latest()) is not None and latest.id not in seen:
             seen |= self._collect_chain(main, paths)
         for snapshot in ChangelogStore(self._store.env, paths).all().values():
-            self._names |= _names_of_copy(partial, snapshot)
+            self._names |= names_of_copy(partial, snapshot)
         return self._names
 
     def _collect_tags(self, snapshots: SnapshotStore, paths: TablePaths) -> None:
@@ -205,7 +200,7 @@ class _UsedNames:
     def _read(self, snapshot: Snapshot, path: str, *, is_full: bool, is_history: bool = True) -> bool:
         """Adds the names of the snapshot in the file given; False when it expired under our hands."""
         try:
-            names = _names_of(self._store.manifests, snapshot, is_full=is_full)
+            names = every_name(self._store.manifests, snapshot, is_full=is_full)
         except NotFoundError as error:
             if not self._store.env.file_io.exists(path):
                 return False
@@ -221,34 +216,6 @@ class _UsedNames:
         return True
 
 
-def _names_of(source: ManifestSource, snapshot: Snapshot, *, is_full: bool) -> set[str]:
-    """Metadata files, changelog files, and live data files (`is_full`) or those that the delta adds."""
-    return set(metadata_names(source, snapshot).all) | _file_names(_entries(source, snapshot, is_full=is_full))
-
-
-def _names_of_copy(source: ManifestSource, copy: Snapshot) -> set[str]:
-    """What a snapshot that expired needs for its changelog: changelog files, else the data files that it wrote."""
-    if copy.changelog_manifest_list is not None:
-        lists = [(copy.changelog_manifest_list, copy.changelog_manifest_list_size)]
-        entries = changelog_entries(source, copy)
-    else:
-        lists = copy.manifest_lists
-        written = (entry for entry in delta_entries(source, copy) if entry.file.file_source is not FileSource.COMPACT)
-        entries = [entry for entry in written if entry.kind is EntryKind.ADD]
-    manifests = {meta.file_name for name, size in lists for meta in source.read_manifest_list(name, size)}
-    return manifests | {name for name, _ in lists} | _file_names(entries)
-
-
-def _entries(source: ManifestSource, snapshot: Snapshot, *, is_full: bool) -> Iterator[ManifestEntry]:
-    delta = delta_entries(source, snapshot)
-    if is_full:
-        base = entries_of(source, base_manifests(source, snapshot))
-        yield from (entry for entry in cancel_pairs([*base, *delta]) if entry.kind is EntryKind.ADD)
-    else:
-        yield from (entry for entry in delta if entry.kind is EntryKind.ADD)
-    yield from changelog_entries(source, snapshot)
-
-
 def _start_of_history(ids: list[int]) -> int:
     """First id of the gapless ids up to the latest."""
     start = ids[-1] if ids else 0
@@ -257,13 +224,3 @@ def _start_of_history(ids: list[int]) -> int:
             break
         start = snapshot_id
     return start
-
-
-def _file_names(entries: Iterable[ManifestEntry]) -> set[str]:
-    names: set[str] = set()
-    for entry in entries:
-        names.add(entry.file.file_name)
-        names.update(entry.file.extra_files)
-        packed = packed_range(entry.file.file_name)
-        names.update(() if packed is None else (packed.name,))
-    return names

@@ -42,6 +42,11 @@ _STRINGS: Final = frozenset({"changelog_manifest_list", "index_manifest", "stati
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Bytes of the snapshot file."""
+    return orjson.dumps(snapshot_content(snapshot), option=orjson.OPT_INDENT_2)
+
+
+def snapshot_content(snapshot: Snapshot) -> dict[str, Any]:
+    """Keys and values of the snapshot file."""
     content: dict[str, Any] = {
         "version": snapshot.version,
         "uuid": snapshot.uuid,
@@ -67,8 +72,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "nextRowId": snapshot.next_row_id,
         "operation": snapshot.operation,
     }
-    present = {key: value for key, value in content.items() if value is not None}
-    return orjson.dumps(present, option=orjson.OPT_INDENT_2)
+    return {key: value for key, value in content.items() if value is not None}
 
 
 def decode_snapshot(data: bytes, path: str) -> Snapshot:

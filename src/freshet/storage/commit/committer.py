@@ -13,7 +13,7 @@ A compaction never fails a stream. Buckets whose inputs another commit compacted
 COMPACT snapshot could not be made although the APPEND is there.
 
 Snapshots do not expire here: whoever opens a committer hands in what follows a commit
-(`cleaning.expire.expire_later`).
+(`maintenance.upkeep`).
 
 Source: FORMAT.md §3, MERGING.md §1.4; identity: `commit.identity`.
 """

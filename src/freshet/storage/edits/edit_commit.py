@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import CommitResult, Committer, Renumber
 from freshet.storage.exceptions import StorageError, UnknownOutcomeError
+from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore
 
 EDIT_USER: Final = "freshet-edit"
@@ -31,7 +31,7 @@ def commit_edit(
     `discard` removes the files of the edit where it is certain that no snapshot can name them: at a store, what was
     sent may arrive yet. `renumber` is that of the committer.
     """
-    committer = Committer(store, EDIT_USER, renumber=renumber, after_commit=expire_later)
+    committer = Committer(store, EDIT_USER, renumber=renumber, after_commit=upkeep_later)
     while True:
         last = committer.last_commit()
         try:

@@ -128,6 +128,12 @@ class CrashPoint(StrEnum):
     EXPIRE_DATA_REMOVED = "expire-data-removed"
     """Data and changelog files of expired snapshots are gone, their manifests are still there."""
 
+    TAG_WRITTEN = "tag-written"
+    """A tag is there; nobody has looked yet whether its snapshot still is."""
+
+    TAG_REMOVED = "tag-removed"
+    """A tag is gone, what only it named is still there."""
+
 
 class Helpers:
     """Threads for calls that mostly wait for a disk or a store. May be used by several threads, and after a fork."""

@@ -41,7 +41,6 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.compact.bucket_plan import pick_rules, plan_append
 from freshet.storage.compact.joint_changes import (
@@ -52,6 +51,7 @@ from freshet.storage.compact.joint_changes import (
 from freshet.storage.compact.picker import CompactionUnit, pick_upper
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.maintenance.compaction_plan import due_unit, levels_of
+from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
@@ -153,7 +153,7 @@ class BackgroundCompaction:
         self._noted: dict[BucketId, None] = {}
         self._knows_table = False
         self._store = store
-        self._committer = Committer(store, commit_user, after_commit=expire_later)
+        self._committer = Committer(store, commit_user, after_commit=upkeep_later)
 
     @contextmanager
     def batch(self, budget_ms: int) -> Iterator[CompactionLimit]:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.binary_row_arrays import row_hashes
 from freshet.storage.codec.hash_index import Int32Array, decode_hashes, distinct, encode_hashes
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.maintenance.table_compaction import compaction_user
+from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
@@ -139,7 +139,7 @@ def _doubles(store: TableStore, seen: dict[bytes, list[Int32Array]]) -> tuple[tu
 def _committed(store: TableStore, messages: Sequence[tuple[CommitMessage, str]]) -> tuple[RepairedIndex, ...]:
     if not messages:
         return ()
-    committer = Committer(store, compaction_user(store), after_commit=expire_later)
+    committer = Committer(store, compaction_user(store), after_commit=upkeep_later)
     result = committer.commit(0, [message for message, _ in messages])
     committer.finish()
     return tuple(

@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.lost_commits import LostCommit
 from freshet.storage.exceptions import InvalidRequestError, MissingFileError, UnsupportedFeatureError
+from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
@@ -45,7 +45,7 @@ def repair_lost_commit(lost: LostCommit) -> CommitResult:
         return renumbered(store, messages, base, identifier=identifier, headroom=headroom, parallelism=2, sink=None)
 
     committer = Committer(
-        store, record.user, record.query_id, renumber=renumber, after_commit=expire_later, checks_others=False
+        store, record.user, record.query_id, renumber=renumber, after_commit=upkeep_later, checks_others=False
     )
     if committer.has_committed(record.identifier, digest=record.digest).is_committed:
         return CommitResult((), already_committed=True)

@@ -25,7 +25,6 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import Committer, discard_messages
 from freshet.storage.exceptions import ConflictError, NotFoundError
 from freshet.storage.io.undo import undone_on_failure
@@ -39,6 +38,7 @@ from freshet.storage.maintenance.rescale_plan import (
     plan_partition,
 )
 from freshet.storage.maintenance.table_compaction import Elsewhere, run_compaction
+from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore, alter_table
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import RESCALED_PROPERTY, Snapshot
@@ -226,7 +226,7 @@ class _Rescale:
 
     def _commit(self, plan: PartitionPlan, messages: Sequence[CommitMessage]) -> None:
         """Puts the new files in the place of the old ones; on conflict the partition waits for another time."""
-        committer = Committer(self._store, self._user, after_commit=expire_later)
+        committer = Committer(self._store, self._user, after_commit=upkeep_later)
         self._commit_count += 1
         try:
             result = committer.commit(

@@ -23,7 +23,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
-from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import Committer, discard_messages
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.compact.joint_changes import emits_jointly, emits_jointly_by_lookup, waiting_buckets
@@ -38,6 +37,7 @@ from freshet.storage.maintenance.compaction_plan import (
     plan_repair,
 )
 from freshet.storage.maintenance.postponed_compaction import PostponedPartition, compact_postponed, plan_postponed
+from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
@@ -368,7 +368,7 @@ class CompactionAccount:
         compact: Callable[[Sequence[_W]], Sequence[CommitMessage]],
     ) -> CompactionResult:
         """Compacts batch by batch, each with a commit, until the budget is used up."""
-        committer = Committer(self._store, compaction_user(self._store), after_commit=expire_later)
+        committer = Committer(self._store, compaction_user(self._store), after_commit=upkeep_later)
         snapshots: list[Snapshot] = []
         aborted_compactions: list[Conflict] = []
         for identifier, batch in enumerate(batches):

@@ -118,6 +118,31 @@ class OnTruncated(StrEnum):
     FALL_BACK = "fall-back"
 
 
+class TagCreation(StrEnum):
+    """Whether tags are made automatically, and by which time."""
+
+    NONE = "none"
+    PROCESS_TIME = "process-time"
+    WATERMARK = "watermark"
+    BATCH = "batch"
+
+
+class TagPeriodChoice(StrEnum):
+    """How often tags are made automatically."""
+
+    DAILY = "daily"
+    HOURLY = "hourly"
+    TWO_HOURS = "two-hours"
+
+
+class TagPeriodFormat(StrEnum):
+    """How the names of automatic tags are written."""
+
+    WITH_DASHES = "with_dashes"
+    WITHOUT_DASHES = "without_dashes"
+    WITHOUT_DASHES_AND_SPACES = "without_dashes_and_spaces"
+
+
 class SequenceInitMode(StrEnum):
     """Where a writer takes its first sequence number from."""
 

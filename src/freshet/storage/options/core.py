@@ -22,6 +22,7 @@ from freshet.storage.options.choices import (
     LogSystem,
     MergeEngine,
     SortOrder,
+    TagPeriodChoice,
 )
 from freshet.storage.options.declaration import ATTRIBUTES, DeclaredOptions
 from freshet.storage.options.keys import nearest_key, option_status
@@ -29,6 +30,13 @@ from freshet.storage.paths import POSTPONE_BUCKET
 
 KEYED_TARGET_FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
 APPEND_TARGET_FILE_SIZE_BYTES: Final = 256 * 1024 * 1024
+
+HOUR_MS: Final = 3_600_000
+PERIOD_MS: Final = {
+    TagPeriodChoice.DAILY: 24 * HOUR_MS,
+    TagPeriodChoice.HOURLY: HOUR_MS,
+    TagPeriodChoice.TWO_HOURS: 2 * HOUR_MS,
+}
 
 _DEFAULTS: Final = {name: option.default for name, option in ATTRIBUTES.items()}
 _ATTRIBUTE_OF: Final = {key: name for name, option in ATTRIBUTES.items() for key in (option.key, *option.former)}
@@ -211,6 +219,12 @@ class CoreOptions(DeclaredOptions):
             or (self.changelog_num_retained_max or 0) > self.snapshot_num_retained_max
             or (self.changelog_time_retained_ms or 0) > self.snapshot_time_retained_ms
         )
+
+    @property
+    def tag_period_ms(self) -> int:
+        """Length of the period of an automatic tag."""
+        given = self.tag_creation_period_duration_ms
+        return PERIOD_MS[self.tag_creation_period] if given is None else given
 
     def format_at_level(self, level: int) -> str:
         """File format of a level."""

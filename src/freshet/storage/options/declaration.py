@@ -13,6 +13,7 @@ from freshet.storage.options.declared.merging import MergeOptions
 from freshet.storage.options.declared.partitions import PartitionExpiryOptions
 from freshet.storage.options.declared.performance import CompactionOptions, ReadOptions, WriteOptions
 from freshet.storage.options.declared.refused import REFUSED
+from freshet.storage.options.declared.tags import TagOptions
 from freshet.storage.options.option import Option
 from freshet.storage.options.refusal import Refusal
 
@@ -25,6 +26,7 @@ class DeclaredOptions(
     MergeOptions,
     SnapshotOptions,
     PartitionExpiryOptions,
+    TagOptions,
     CommitOptions,
     SchemaChangeOptions,
     LogOptions,

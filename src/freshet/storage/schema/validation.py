@@ -35,6 +35,7 @@ from freshet.storage.schema.file_formats import check_file_formats
 from freshet.storage.schema.file_indexes import check_file_indexes, check_index_parameters
 from freshet.storage.schema.log_validation import check_log_options
 from freshet.storage.schema.record_expiry import time_column
+from freshet.storage.schema.tag_validation import check_tag_options
 
 _NO_PARTITION_FOLDER: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 
@@ -152,6 +153,7 @@ def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Coll
     _check_file_names(options)
     check_file_formats(schema, options)
     check_file_indexes(schema, options.given, typed)
+    check_tag_options(options, typed)
     time_column(schema, options)
     _check_partition_times(schema, options, typed)
     of_changelogs = options.changelog_file_stats_mode_given

@@ -95,7 +95,6 @@ REFUSED: Final = (
         "a table lies in the folder of its database",
         "leave the option out, or choose another warehouse",
     ),
-    _refused("tag.automatic-creation", Access.CREATE, is_none_of("none"), "no tags are created", _REMOVE),
     _refused("clustering.columns", Access.CREATE, is_set, "rows are not clustered", _REMOVE),
 )
 """In the order in which they are looked at."""

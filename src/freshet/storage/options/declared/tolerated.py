@@ -49,18 +49,16 @@ FORMAT_KEYS: Final = frozenset(
     row-tracking.partition-group-on-commit scalar-index.search-mode scan.bounded.watermark
     scan.fallback-branch.read-fail-fast scan.ignore-corrupt-files scan.ignore-lost-files scan.manifest.parallelism
     scan.max-splits-per-task scan.plan-auto-tag-for-read.time-retained scan.plan-sort-partition
-    sink.clustering.by-columns sink.clustering.strategy sink.process-time-zone sink.watermark-time-zone
-    snapshot.expire.execution-mode snapshot.watermark-idle-timeout sort-compaction.local-sample.magnification
-    sort-compaction.range-strategy sort-engine sort-spill-buffer-size sort-spill-threshold spill-compression
-    spill-compression.zstd-level stream-scan-mode tag.automatic-completion
-    tag.batch.customized-name tag.create-success-file tag.creation-delay tag.creation-period
-    tag.creation-period-duration tag.default-time-retained tag.num-retained-max tag.period-formatter
-    tag.time-expire-enabled variant.inferShreddingSchema variant.shredding.adaptive.maxInferBufferRow
-    variant.shredding.adaptive.retentionRatio variant.shredding.inferenceMode variant.shredding.maxInferBufferRow
-    variant.shredding.maxSchemaDepth variant.shredding.maxSchemaWidth variant.shredding.minFieldCardinalityRatio
-    variant.shreddingSchema vector-index.search-mode vector-search.distribute.enabled
-    vector-search.lateral-join.batch-size vector.file.format vector.target-file-size
-    visibility-callback.check-interval visibility-callback.enabled visibility-callback.timeout
+    sink.clustering.by-columns sink.clustering.strategy snapshot.expire.execution-mode
+    snapshot.watermark-idle-timeout sort-compaction.local-sample.magnification sort-compaction.range-strategy
+    sort-engine sort-spill-buffer-size sort-spill-threshold spill-compression spill-compression.zstd-level
+    stream-scan-mode tag.create-success-file variant.inferShreddingSchema
+    variant.shredding.adaptive.maxInferBufferRow variant.shredding.adaptive.retentionRatio
+    variant.shredding.inferenceMode variant.shredding.maxInferBufferRow variant.shredding.maxSchemaDepth
+    variant.shredding.maxSchemaWidth variant.shredding.minFieldCardinalityRatio variant.shreddingSchema
+    vector-index.search-mode vector-search.distribute.enabled vector-search.lateral-join.batch-size
+    vector.file.format vector.target-file-size visibility-callback.check-interval visibility-callback.enabled
+    visibility-callback.timeout
     write-max-writers-to-spill write.batch-memory write.batch-size zorder.var-length-contribution
     """.split()  # noqa: SIM905
 )

@@ -1,0 +1,86 @@
+"""When a snapshot becomes the tag of a period: a pure decision over its time and the newest automatic tag.
+
+    P: the period;  t: the time of the snapshot;  last: the beginning of the period of the newest automatic tag
+    no automatic tag yet                 the snapshot is tagged
+    t - delay >= last + 2 P              the snapshot is tagged
+    name                                 the period before the one of t; last + P with automatic completion
+
+So the tag of a day holds the first snapshot after the day, and the first snapshot of a table has the name of the day
+before it. The delay decides when, not which name. `t` is the time of the commit in one zone, or its watermark in
+another; a snapshot without a watermark is passed over.
+
+Source: FORMAT.md §12.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.storage.io.env import Env
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.choices import TagCreation
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.time_zones import Zone
+from freshet.storage.tags.period import TagPeriod, tag_period
+
+_NO_WATERMARK: Final = -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class TagRule:
+    """How a table makes tags of periods."""
+
+    by_watermark: bool
+    zone: Zone
+    period: TagPeriod
+    delay_ms: int = 0
+    completes: bool = False
+
+    def due_ms(self, last_ms: int | None, snapshot: Snapshot) -> int | None:
+        """Begin of the period whose tag this snapshot becomes; None where it becomes none. `last_ms` is that of the
+        newest automatic tag."""
+        time_ms = self._wall_ms(snapshot)
+        if time_ms is None:
+            return None
+        if last_ms is None:
+            return self.period.before_ms(time_ms)
+        if time_ms < self.threshold_ms(last_ms):
+            return None
+        return last_ms + self.period.length_ms if self.completes else self.period.before_ms(time_ms)
+
+    def threshold_ms(self, last_ms: int) -> int:
+        """The earliest time of a snapshot that becomes the next tag."""
+        return last_ms + 2 * self.period.length_ms + self.delay_ms
+
+    def _wall_ms(self, snapshot: Snapshot) -> int | None:
+        if not self.by_watermark:
+            return self.zone.wall_ms(snapshot.time_ms)
+        if snapshot.watermark is None or snapshot.watermark == _NO_WATERMARK:
+            return None
+        return self.zone.wall_ms(snapshot.watermark)
+
+
+def tag_rule(options: CoreOptions, env: Env) -> TagRule | None:
+    """The rule of a table; None where no tags of periods are made. `InvalidRequestError` for a zone there is not."""
+    match options.tag_automatic_creation:
+        case TagCreation.PROCESS_TIME:
+            zone = process_time_zone(options, env)
+        case TagCreation.WATERMARK:
+            zone = Zone(options.sink_watermark_time_zone, "sink.watermark-time-zone")
+        case _:
+            return None
+    return TagRule(
+        by_watermark=options.tag_automatic_creation is TagCreation.WATERMARK,
+        zone=zone,
+        period=tag_period(options),
+        delay_ms=options.tag_creation_delay_ms,
+        completes=options.tag_automatic_completion,
+    )
+
+
+def process_time_zone(options: CoreOptions, env: Env) -> Zone:
+    """Where the times of commits are read: the zone of the option, else of the machine."""
+    if options.sink_process_time_zone is None:
+        return Zone(env.time_zone())
+    return Zone(options.sink_process_time_zone, "sink.process-time-zone")

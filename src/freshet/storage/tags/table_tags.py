@@ -1,0 +1,95 @@
+"""The tags of a table, as people see and manage them: `table.tags`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.metadata.tag_store import check_tag_name
+from freshet.storage.model.tag import Tag
+from freshet.storage.tags.creation import check_auto_name, create_tag, rename_tag, replace_tag, snapshot_to_tag, tag_of
+from freshet.storage.tags.removal import TagRemoval, remove_tag
+
+
+class TableTags:
+    """Names of snapshots, which neither expire nor lose their files while they have one."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"TableTags({self._store.name!r})"
+
+    def list(self) -> tuple[Tag, ...]:
+        """All tags, by snapshot and name."""
+        tags = self._store.snapshots.tags.tags().values()
+        return tuple(sorted(tags, key=lambda tag: (tag.snapshot_id, tag.name)))
+
+    def get(self, name: str) -> Tag:
+        """One tag; `NotFoundError`, which names those there are, where it is not there."""
+        check_tag_name(name)
+        return self._store.snapshots.tags.tag(name)
+
+    def create(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        *,
+        timestamp_ms: int | None = None,
+        retained: timedelta | None = None,
+    ) -> Tag:
+        """Gives a snapshot a name: the latest, that of an id, or the last one committed at or before a time (epoch
+        milliseconds). A snapshot that has expired can be named while another tag holds it.
+
+        `retained` is how long the tag stays before whoever commits removes it; without it, as long as the option
+        `tag.default-time-retained` says, else until it is deleted. Raises `AlreadyExistsError` for a name that is
+        taken, `NotFoundError` for a snapshot that is not there, `InvalidRequestError` for what can be no name.
+        """
+        store = self._writable()
+        check_tag_name(name)
+        tag = tag_of(store, name, snapshot_to_tag(store, snapshot_id, timestamp_ms), retained)
+        check_auto_name(store, tag)
+        create_tag(store, tag)
+        return tag
+
+    def replace(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        *,
+        timestamp_ms: int | None = None,
+        retained: timedelta | None = None,
+    ) -> Tag:
+        """Lets a tag name another snapshot, chosen as in `create`; its time begins anew. What only the tag named until
+        then is removed.
+
+        Raises as `create` does, and `NotFoundError` where there is no such tag.
+        """
+        old = self.get(name)
+        store = self._writable()
+        new = tag_of(store, name, snapshot_to_tag(store, snapshot_id, timestamp_ms), retained)
+        check_auto_name(store, new)
+        replace_tag(store, old, new)
+        return new
+
+    def rename(self, name: str, new_name: str) -> Tag:
+        """Gives a tag another name; its snapshot and its time stay. Raises `AlreadyExistsError` for a name that is
+        taken, `NotFoundError` where there is no such tag."""
+        old = self.get(name)
+        return rename_tag(self._writable(), old, new_name)
+
+    def delete(self, name: str, *, dry_run: bool = False) -> TagRemoval:
+        """Removes a tag, and the files that only it named: those of a snapshot that has expired. `dry_run` counts them
+        and removes nothing.
+
+        Raises `NotFoundError` where there is no such tag, `CorruptDataError` where it cannot be found out what others
+        need; nothing is removed then.
+        """
+        tag = self.get(name)
+        return remove_tag(self._store if dry_run else self._writable(), tag, is_dry_run=dry_run)
+
+    def _writable(self) -> TableStore:
+        """Refused before anything is written."""
+        self._store.check_writable()
+        self._store.check_is_there()
+        return self._store
