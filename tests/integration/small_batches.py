@@ -239,7 +239,7 @@ def test_a_commit_that_spark_forgot(pipelines: Pipelines, kafka_broker: ForeignB
 
 def test_truncates(pipelines: Pipelines, kafka_broker: ForeignBroker) -> None:
     """The job of the batch runs twice, the second time upon an empty table."""
-    topic = Topic(kafka_broker)
+    topic = Topic(kafka_broker, kafka_partitions=1)
     pipelines.source |= {"format": "debezium-json", "rest": "on_truncate: apply"}
 
     def send(*records: bytes | None) -> None:
