@@ -50,12 +50,14 @@ KINDS = {
 
 
 class Topic:
-    """A topic with two partitions, and what was sent to it."""
+    """A topic, and what is sent to it."""
 
-    def __init__(self, broker: ForeignBroker, **config: str) -> None:
+    def __init__(self, broker: ForeignBroker, kafka_partitions: int = 2, **config: str) -> None:
         self.broker, self.name = broker, f"direct-{os.getpid()}-{next(_NUMBERS)}"
         broker.create_topic(
-            self.name, kafka_partitions=2, config={name.replace("_", "."): config[name] for name in config}
+            self.name,
+            kafka_partitions=kafka_partitions,
+            config={name.replace("_", "."): config[name] for name in config},
         )
         self.settings = {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5}
 

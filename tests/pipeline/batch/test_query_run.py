@@ -25,7 +25,7 @@ from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.table_sink import QUERY_ID_PROPERTY
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
 from freshet.pipeline.decode.outcomes import BUCKET
-from freshet.pipeline.spark.arrow_map import KeptColumns
+from freshet.pipeline.spark.arrow_map import ArrowFunction, KeptColumns
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.table import Table
@@ -51,6 +51,9 @@ class TwoTableJob:
         rows = KeptColumns([*head, *data]).select(frame).repartitionById(1, F.lit(0))
         kept = KeptColumns([F.col(name) for name in rows.columns])
         return kept.map_in_arrow(rows, _by_table(tasks), RESULT_SPARK_SCHEMA), 1
+
+    def single_stage(self, frame: DataFrame, decoder: ArrowFunction | None) -> None:
+        raise AssertionError("only frames that are planned once have one")
 
 
 def _by_table(tasks: list[BucketTask]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -66,6 +66,8 @@ class BucketTask:
     dead_letters: TableHandle | None = None
     pin: BatchPin | None = None
     table_index: int = 0
+    parallelism: int = 1
+    """Threads that write buckets, where one task has those of several."""
     are_moved: bool = False
     """The rows come from a stage that has placed and counted them (`mover_task`)."""
 
@@ -106,7 +108,11 @@ class BucketTask:
         counts = arrived.counts
         log = task_log(pin)
         writer = table.engine.task_writer(
-            base_snapshot_id=pin.base_snapshot_id, log=log, name=self.pipeline, number=number_of_this_task()
+            base_snapshot_id=pin.base_snapshot_id,
+            parallelism=self.parallelism,
+            log=log,
+            name=self.pipeline,
+            number=number_of_this_task(),
         )
         try:
             unavailable = UnavailableValues(table, writer.base_snapshot_id, self.columns, writer.lookup_metrics)

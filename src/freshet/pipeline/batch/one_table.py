@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -16,12 +17,14 @@ from freshet.pipeline.batch.mover_task import MoverTask
 from freshet.pipeline.batch.packed_rows import PackedTasks, PackRule
 from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
+from freshet.pipeline.batch.small_batches import TASKS_MAX
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.decode.outcomes import DATA_PREFIX
 from freshet.pipeline.identity.missing_batches import AcceptedLoss
-from freshet.pipeline.spark.arrow_map import schema_text
+from freshet.pipeline.spark.arrow_map import ArrowFunction, schema_text
+from freshet.pipeline.spark.single_stage import SingleStage
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.table import Table, TableHandle
 
@@ -93,6 +96,14 @@ class OneTableJob:
         partition_columns = tuple(f"{DATA_PREFIX}{indexes[name]}" for name in decoded.partition_keys)
         rule = PackRule(partition_columns, routing.bucket_count is not None, routing.task_count)
         return PackedTasks(rule, lambda pins: self._task(routing, pins[0]), schema)
+
+    def single_stage(self, frame: DataFrame, decoder: ArrowFunction | None) -> SingleStage | None:
+        """As `BatchJob` says."""
+        routing, options = self._plan(frame), self._decoded_options
+        if options.has_dynamic_buckets or options.has_postponed_buckets or routing.task_count > TASKS_MAX:
+            return None
+        task = replace(self._task(routing, None), parallelism=routing.task_count)
+        return SingleStage(frame.sparkSession.sparkContext, task, decoder, RESULT_SPARK_SCHEMA)
 
     def _plan(self, frame: DataFrame) -> Routing:
         """The routing of this frame, planned once per schema of table and frame."""

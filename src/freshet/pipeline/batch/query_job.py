@@ -4,6 +4,7 @@
 |---|---|
 | the workers (`direct_reads`) | that of a frame of their ranges |
 | Spark, of a frame of `with_tasks` | that of the query itself, which has the tasks in it |
+| the same, and the batch is small (`small_batches`) | that of the query without its shuffle: one task |
 | Spark, of any other frame | made here, batch by batch |
 """
 
@@ -20,10 +21,13 @@ from freshet.pipeline.batch.batch_pin import BatchPin, hand_over
 from freshet.pipeline.batch.direct_reads import DirectReads, Ranges, planned_ranges
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.packed_rows import PackedTasks
+from freshet.pipeline.batch.small_batches import is_small
 from freshet.pipeline.batch.task_result import TaskResult, sum_results
 from freshet.pipeline.batch.whole_job import run_whole_job
 from freshet.pipeline.spark.active_query import ActiveQuery, collected_binary
+from freshet.pipeline.spark.arrow_map import ArrowFunction
 from freshet.pipeline.spark.batch_settings import batch_settings
+from freshet.pipeline.spark.single_stage import SingleStage
 from freshet.storage.exceptions import InvalidRequestError
 
 Look = tuple[DirectReads, Ranges]
@@ -39,6 +43,10 @@ class BatchJob(Protocol):
         `pins` are those of the batch by the index of the table; None for the plan of a query, whose tasks find those
         of each batch (`pin_of_this_task`).
         """
+
+    def single_stage(self, frame: DataFrame, decoder: ArrowFunction | None) -> SingleStage | None:
+        """All work of a small batch of `tasks` of this frame in one task; None where its tasks have to be several.
+        `decoder` is the one that gives all rows of the frame as they are, if there is one."""
 
     def packed(self, spark: SparkSession, schema: pa.Schema) -> PackedTasks | None:
         """The tasks for outcomes of this schema that come packed; None where they have to cross as rows."""
@@ -58,6 +66,9 @@ class QueryJob:
         self._is_of_many = is_of_many
         self._follows_polls = follows_polls
         self._planned_tasks: int | None = None
+        self._single: SingleStage | None = None
+        self._is_small = False
+        """Whether the batch whose ranges were asked for last is run in one task."""
         self._ran: int | None = None
         """The batch whose plan of the query has run."""
         self.arrow = ArrowBatches()
@@ -68,18 +79,25 @@ class QueryJob:
         """Whether the query has its tasks in its own plan."""
         return self._planned_tasks is not None
 
-    def with_tasks(self, frame: DataFrame) -> DataFrame:
-        """A streaming frame followed by the work of its tasks, which each `run` collects."""
+    def with_tasks(self, frame: DataFrame, decoder: ArrowFunction | None = None) -> DataFrame:
+        """A streaming frame followed by the work of its tasks, which each `run` collects; `decoder` as `BatchJob`
+        says."""
         rows, self._planned_tasks = self._job.tasks(frame)
+        self._single = self._job.single_stage(frame, decoder)
         self._ran = None
         return rows
 
     def ranges(self, query: ActiveQuery | None) -> Ranges | None:
         """What the workers read themselves of the batch; None where Spark does."""
-        if self._direct is None or query is None or not (self.is_planned or self._is_of_many):
+        self._is_small = False
+        is_of_use = self.is_planned or self._is_of_many
+        if query is None or not is_of_use or (self._direct is None and self._single is None):
             return None
         ranges = planned_ranges(query)
-        return ranges if ranges and self._direct.takes(ranges) else None
+        if ranges and self._direct is not None and self._direct.takes(ranges):
+            return ranges
+        self._is_small = self._single is not None and bool(ranges) and is_small(ranges or {}, self.arrow.sizes)
+        return None
 
     def first_look(self, ranges: Ranges | None) -> Look | None:
         """Some of the records, from which the tables are described; None where few are read, or Spark reads them."""
@@ -124,6 +142,10 @@ class QueryJob:
             if query is None:
                 raise InvalidRequestError("a frame of with_tasks runs in a streaming query; this batch belongs to none")
             hand_over(pins, frame.sparkSession.sparkContext)
+            if self._is_small and self._single is not None:
+                results = query.collect_in_one_task(self._single)
+                if results is not None:
+                    return results, 1
             # What its stages gave at the first time, assigners of dynamic buckets too, is of other pins.
             anew, self._ran = self._ran == micro_batch_id, micro_batch_id
             return query.collect_binary(anew=anew), self._planned_tasks

@@ -53,6 +53,7 @@ from freshet.pipeline.identity.missing_batches import AcceptedLoss, refuse_missi
 from freshet.pipeline.identity.open_checkpoint import open_checkpoint
 from freshet.pipeline.identity.read_digest import ReadDigests
 from freshet.pipeline.spark.active_query import ActiveQuery
+from freshet.pipeline.spark.arrow_map import ArrowFunction
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitCheck, CommitTrace, CompactionLimit
@@ -138,12 +139,13 @@ class QueryRun:
         """What messages call the tables."""
         return ", ".join(each.table.name for each in self._tables)
 
-    def with_tasks(self, frame: DataFrame) -> DataFrame:
-        """A streaming frame followed by the work of its tasks: a row for each, which `write` collects.
+    def with_tasks(self, frame: DataFrame, decoder: ArrowFunction | None = None) -> DataFrame:
+        """A streaming frame followed by the work of its tasks: a row for each, which `write` collects; `decoder` as
+        `BatchJob.single_stage` says.
 
         So the plan of a query holds all that a batch does, and nothing is planned for one batch but what Spark plans.
         """
-        return self._job.with_tasks(frame)
+        return self._job.with_tasks(frame, decoder)
 
     def close(self) -> None:
         """Ends what runs in the background."""

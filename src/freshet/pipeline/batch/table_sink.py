@@ -26,6 +26,7 @@ from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
+from freshet.pipeline.spark.arrow_map import ArrowFunction
 from freshet.pipeline.spark.worker_python import WORKER_FAILURE, other_python_hint
 from freshet.storage.catalog import Catalog, check_no_secrets
 from freshet.storage.options import option_texts
@@ -49,9 +50,10 @@ class TableSink:
         """What bounds the Arrow batches of the query."""
         return self._writer.arrow
 
-    def with_tasks(self, frame: DataFrame) -> DataFrame:
-        """A streaming frame with the tasks that write it, planned once; this sink then takes the batches of it."""
-        return self._writer.with_tasks(frame)
+    def with_tasks(self, frame: DataFrame, decoder: ArrowFunction | None = None) -> DataFrame:
+        """A streaming frame with the tasks that write it, planned once; this sink then takes the batches of it.
+        `decoder` as `BatchJob.single_stage` says."""
+        return self._writer.with_tasks(frame, decoder)
 
     def close(self) -> None:
         """Ends what runs in the background; compaction ends by itself too, once nothing is due.

@@ -43,7 +43,7 @@ from freshet.pipeline.identity.open_checkpoint import open_checkpoint
 from freshet.pipeline.running.progress import ProgressHub
 from freshet.pipeline.running.restarts import Restart, RestartRule
 from freshet.pipeline.sources.direct_frame import taken_directly
-from freshet.pipeline.sources.outcome_frame import outcome_frame
+from freshet.pipeline.sources.outcome_frame import lone_decoder, outcome_frame
 from freshet.pipeline.sources.raw_frame import sets_poll_records
 from freshet.pipeline.sources.table_frame import followed_frame
 from freshet.pipeline.sync.sync_run import sync_frame, sync_run
@@ -256,7 +256,7 @@ class RunningPipeline:
             # The input order of rows that no decoder has made is their position, which Spark counts in batches alone.
             # The tasks of many tables are planned batch by batch, since tables come while the query runs.
             is_planned = not (config.follows_tables or isinstance(config, SyncPipelineConfig))
-            planned = sink.with_tasks(frame) if is_planned else frame
+            planned = sink.with_tasks(frame, lone_decoder(config)) if is_planned else frame
             writer = planned.writeStream.queryName(config.name).foreachBatch(write)
             writer = writer.option("checkpointLocation", spark_path(config.checkpoint))
             if config.trigger.available_now:

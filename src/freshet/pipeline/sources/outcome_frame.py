@@ -56,6 +56,14 @@ def outcome_frame(
     return decoded_frame(read_stream(spark, config.sources[source_index], unread), config, source_index)
 
 
+def lone_decoder(config: PipelineConfig) -> RecordDecoder | None:
+    """The decoder that gives all outcomes of a pipeline as they are; None where there are several sources, or Spark
+    computes columns."""
+    if len(config.sources) != 1 or spark_expressions(config.sources[0]):
+        return None
+    return RecordDecoder(plan_decoding(config, 0))
+
+
 def decoded_frame(records: DataFrame, config: PipelineConfig, source_index: int) -> DataFrame:
     """The outcomes of a frame of `sources`, streaming or not."""
     rows, plan = _decoded_rows(records, config, source_index)

@@ -13,6 +13,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from freshet.pipeline.spark.single_stage import SingleStage
+
 
 class ActiveQuery:
     """A query that runs."""
@@ -88,6 +90,11 @@ class ActiveQuery:
         """
         plan = self._query.lastExecution().executedPlan()
         return _binary(plan.clone() if anew else plan)
+
+    def collect_in_one_task(self, stage: SingleStage) -> list[bytes] | None:
+        """The same by one task, anew each time; None where the plan is not one that can be."""
+        plan = stage.of(self._query.lastExecution().executedPlan())
+        return None if plan is None else _binary(plan)
 
 
 def collected_binary(frame: DataFrame) -> list[bytes]:

@@ -27,6 +27,13 @@ def schema_text(frame: DataFrame) -> str:
     return str(classic._jdf.schema().json())
 
 
+def arrow_udf(function: ArrowFunction, result: spark.StructType) -> Any:
+    """The function as Spark takes it for `mapInArrow`."""
+    return UserDefinedFunction(
+        function, returnType=result, name="bucket_task", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    )
+
+
 class KeptColumns:
     """Columns that live in the JVM as one list, made when first used; they belong to no frame."""
 
@@ -44,10 +51,7 @@ class KeptColumns:
 
     def map_in_arrow(self, frame: DataFrame, function: ArrowFunction, result: spark.StructType) -> DataFrame:
         """Each Spark partition of the frame through `function`; these must be all of the frame's columns, in order."""
-        udf = UserDefinedFunction(
-            function, returnType=result, name="bucket_task", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-        )
-        call = udf._judf.apply(self._list(frame))
+        call = arrow_udf(function, result)._judf.apply(self._list(frame))
         classic: Any = frame
         return DataFrame(classic._jdf.mapInArrow(call, False, None), frame.sparkSession)
 

@@ -28,7 +28,7 @@ from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.raw_records import FLAT_COLUMNS
 from freshet.pipeline.errors.repeating_errors import error_document
 from freshet.pipeline.sources.direct_frame import DirectClient, DirectSources, notes_of, read_ranges
-from freshet.pipeline.spark.arrow_map import KeptColumns
+from freshet.pipeline.spark.arrow_map import ArrowFunction, KeptColumns
 from freshet.pipeline.sync.many_decoder import ManyDecoder
 from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.many_task import TABLE, ManyTask
@@ -121,6 +121,9 @@ class ManyJob:
         distributed = frame.repartitionById(count, F.col(TASK))
         crossing = KeptColumns([F.col(name) for name in _COLUMNS])
         return crossing.map_in_arrow(distributed, self._task(pins), RESULT_SPARK_SCHEMA), count
+
+    def single_stage(self, frame: DataFrame, decoder: ArrowFunction | None) -> None:
+        """As `BatchJob` says: the job is planned for each batch."""
 
     def packed(self, spark: SparkSession, schema: pa.Schema) -> PackedTasks | None:
         """As `BatchJob` says: what crosses is packed already."""
