@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 import pytest
 
+from freshet import Catalog
 from freshet.storage.edits.edit_commit import EDIT_USER
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.file_io import Created
@@ -82,6 +84,15 @@ def test_partitions_are_dropped(tmp_path: Path) -> None:
     for wrong in ((), ({},)):
         with pytest.raises(InvalidRequestError, match="truncate"):
             table.drop_partition(*wrong)
+
+
+def test_partitions_of_dates_are_named_as_people_write_them(tmp_path: Path) -> None:
+    table = Catalog(tmp_path).create_table("db.d", schema={"d": "DATE", "n": "INT"}, partition_keys=["d"])
+    table.append([{"d": datetime.date(2026, 11, day), "n": day} for day in (21, 22, 23)])
+    table.drop_partition({"d": "2026-11-22"})
+    assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [21, 23]
+    table.drop_partition({"d": str((datetime.date(2026, 11, 23) - datetime.date(1970, 1, 1)).days)})
+    assert table.scan().to_arrow()["n"].to_pylist() == [21]
 
 
 def test_rows_that_move_between_partitions_are_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ class ChangePlanner:
             case ChangeSource.DELTA:
                 return self._stored(snapshot, self._entries(delta_manifests(manifests, snapshot)))
             case ChangeSource.REPLACED:
+                if snapshot.is_rollback and self._store.schema.has_primary_key:
+                    return self._rolled_back(snapshot)
                 return self._replaced(snapshot, list(self._entries(delta_manifests(manifests, snapshot))))
 
     def state(self, snapshot: Snapshot) -> list[ChangeSplit]:
@@ -85,10 +87,11 @@ class ChangePlanner:
         in_order = sorted(filter(is_wanted, entries), key=lambda entry: entry.file.creation_time_ms or 0)
         return self._stored(snapshot, in_order)
 
-    def difference(self, old: Snapshot | None, new: Snapshot) -> list[ChangeSplit]:
-        """Keys that may differ between two snapshots of a keyed table: sections of which not all files are the same."""
+    def difference(self, old: Snapshot | None, new: Snapshot, *, emitted: bool = False) -> list[ChangeSplit]:
+        """Keys that may differ between two snapshots of a keyed table: sections of which not all files are the same.
+        `emitted`: of the rows that the changelog has told."""
         store = self._store
-        before, after = ({} if each is None else self._state_splits(each) for each in (old, new))
+        before, after = ({} if each is None else self._state_splits(each, emitted=emitted) for each in (old, new))
         comparator = KeyComparator(store.key_types)
         found = []
         for bucket_id in sorted({*before, *after}):
@@ -108,10 +111,16 @@ class ChangePlanner:
                     found.append(ChangeSplit(new.id, *bucket_id, removed=parts[0], added=parts[1], is_compared=True))
         return self._leaving_first(found)
 
-    def _state_splits(self, snapshot: Snapshot) -> dict[BucketId, Split]:
+    def _rolled_back(self, snapshot: Snapshot) -> list[ChangeSplit]:
+        """What differs between the state before a rollback and the one that it brought back; files in both stay where
+        they are, so those in its delta are no states. `NotFoundError` when the snapshot before has expired."""
+        return self.difference(self._store.snapshots.fresh(snapshot.id - 1), snapshot, emitted=True)
+
+    def _state_splits(self, snapshot: Snapshot, *, emitted: bool = False) -> dict[BucketId, Split]:
         """All files of each bucket that a scan of the snapshot reads, but for partitions and buckets left out."""
         found: dict[BucketId, Split] = {}
-        for split in plan_scan(self._store, snapshot, self._place_filter):
+        levels = emitted_levels(self._store.options) if emitted else None
+        for split in plan_scan(self._store, snapshot, self._place_filter, keeps_level=levels):
             bucket_id = (split.partition, split.bucket)
             before = found.get(bucket_id, replace(split, files=(), index_files=()))
             marks = dict.fromkeys((*before.index_files, *split.index_files))

@@ -7,7 +7,7 @@ An index manifest is never inherited without a look. What it says must be true o
    that adds one must delete the one there is: another commit may have written it since;
 3. a data file that is deleted takes its deletion vector along: an index file that marks it is deleted, or replaced, by
    the same change. Otherwise the vectors would be counted, and sought, for a file that is not there;
-4. vectors mark live files only;
+4. vectors mark live files only, and those of a file are in one index file;
 5. where an overwrite leaves no file in a bucket, the index files of that bucket go with them.
 
 Everything here takes values and returns values. Source: FORMAT.md §3.4, §3.6, §4.3, §10.
@@ -91,9 +91,16 @@ def _wrong_vectors(
         if entry.bucket_id not in emptied
         for name in sorted(entry.marked_files & gone)
     ]
+    marked = {name: entry for entry in kept for name in entry.marked_files}
     for entry in added:
         if not entry.marked_files:
             continue
+        conflicts += [
+            _conflict(
+                entry, f"index file {marked[name].file.file_name} marks rows of {name} too, and would not be replaced"
+            )
+            for name in sorted(entry.marked_files & marked.keys())
+        ]
         there = {item.file.file_name for item in live.get(entry.bucket_id, {}).values()}
         conflicts += [
             _conflict(entry, f"index file {entry.file.file_name} marks rows of {name}, which is not live any more")

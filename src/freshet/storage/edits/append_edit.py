@@ -27,7 +27,7 @@ from freshet.storage.commit.committer import discard_messages
 from freshet.storage.edits.edit_commit import commit_edit
 from freshet.storage.edits.edit_result import EditResult, result_of
 from freshet.storage.edits.update_rows import updated
-from freshet.storage.exceptions import ConflictError, NotFoundError, RetryableError
+from freshet.storage.exceptions import ConflictError, MissingFileError, NotFoundError, RetryableError
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, read_data_file
 from freshet.storage.files.data_file_writer import AppendFileWriter
@@ -44,6 +44,8 @@ from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.write.append_index import marked_files
 
+_ROW: Final = "\0row"
+"""No name of a column."""
 ATTEMPTS_MAX: Final = 10
 """How often all is done again because another job has rewritten one of the files."""
 
@@ -93,7 +95,7 @@ class _Edit:
             latest = store.snapshots.latest()
             try:
                 messages = self._messages(latest)
-            except NotFoundError:
+            except (NotFoundError, MissingFileError):
                 newer = store.snapshots.latest()
                 if newer is None or latest is None or newer.id <= latest.id:
                     raise
@@ -113,8 +115,8 @@ class _Edit:
                 continue
             return result_of(store, committed, rows_deleted=deleted, rows_updated=updated_count)
         raise RetryableError(
-            f"table {store.name}: another job has rewritten files of this edit each of the {ATTEMPTS_MAX} times that "
-            "it was made; nothing was committed. Stop compaction jobs of the table for so long",
+            f"table {store.name}: another edit or compaction has rewritten files of this one each of the "
+            f"{ATTEMPTS_MAX} times that it was made; nothing was committed. Stop the others for so long",
             table=store.name,
         )
 
@@ -168,8 +170,8 @@ class _Edit:
 
     def _replaced(self, rows: pa.Table) -> pa.Table:
         """The rows of a file after the edit, in their order."""
-        numbered = rows.append_column("_row", pa.array(np.arange(rows.num_rows)))
-        positions = numbered.filter(self._filter.predicate.to_arrow()).column("_row").combine_chunks()
+        numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+        positions = numbered.filter(self._filter.predicate.to_arrow()).column(_ROW).combine_chunks()
         if self._values is None:
             is_chosen = np.zeros(rows.num_rows, np.bool_)
             is_chosen[positions.to_numpy()] = True

@@ -43,9 +43,10 @@ def chosen(store: TableStore, rows: pa.Table, predicate: Predicate) -> pa.Table:
 
 
 def _columns(store: TableStore) -> list[str]:
-    """What a -D must have: all columns where it goes into a changelog as it is, else the key and what orders rows."""
+    """What a -D must have: all columns where readers of changes get it as it is, else the key, the partition and what
+    orders rows."""
     schema, options = store.schema, store.options
-    if options.changelog_producer is ChangelogProducer.INPUT:
+    if options.changelog_producer in (ChangelogProducer.INPUT, ChangelogProducer.NONE):
         return list(schema.column_names)
-    needed = {*schema.primary_keys, *options.sequence_field}
+    needed = {*schema.primary_keys, *schema.partition_keys, *options.sequence_field}
     return [name for name in schema.column_names if name in needed]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from freshet.storage.commit.committer import CommitResult, Committer, Renumber
-from freshet.storage.exceptions import StorageError, UnknownOutcomeError
+from freshet.storage.edits.outdated_plan import OutdatedPlanError
 from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore
 
@@ -28,17 +28,16 @@ def commit_edit(
     """What `commit` makes of a committer and a number, made again with the next number where another edit of the table
     has taken that one meanwhile.
 
-    `discard` removes the files of the edit where it is certain that no snapshot can name them: at a store, what was
-    sent may arrive yet. `renumber` is that of the committer.
+    `discard` removes the files of the edit where a round has found it outdated, so that no snapshot can name them; at
+    a store what was sent may arrive yet. After other errors they are left to orphan cleaning: a part of the commit may
+    be there. `renumber` is that of the committer.
     """
     committer = Committer(store, EDIT_USER, renumber=renumber, after_commit=upkeep_later)
     while True:
         last = committer.last_commit()
         try:
             result = commit(committer, 0 if last is None else last.identifier + 1)
-        except UnknownOutcomeError:
-            raise
-        except StorageError:
+        except OutdatedPlanError:
             if not store.env.is_remote:
                 discard()
             raise

@@ -1,7 +1,8 @@
 """Values that an update computes from the row: SQL text in Spark's dialect, such as `expr("total * 2")`.
 
-DuckDB evaluates it over Arrow, so its functions are those of DuckDB that the text has after translation; what comes out
-is converted to the column's type as any input is, without loss or with an error.
+DuckDB evaluates it over Arrow, so functions, casts and rounding are those of DuckDB that the text has after translation
+(`CAST(3.7 AS INT)` is 4, Spark's is 3); what comes out is converted to the column's type as any input is, without loss
+or with an error.
 """
 
 from __future__ import annotations
@@ -48,7 +49,13 @@ def translated(text: str) -> exp.Expr:
         tree = sqlglot.parse_one(text, read=_DIALECT)
     except SqlglotError as error:
         raise InvalidRequestError(f"expr({text!r}) is no SQL expression: {error}") from error
-    for kind, what in ((exp.Query, "a query"), (exp.AggFunc, "an aggregate"), (exp.Window, "a window")):
+    for kind, what in (
+        (exp.Query, "a query"),
+        (exp.AggFunc, "an aggregate"),
+        (exp.Window, "a window"),
+        (exp.UDTF, "a function that makes rows"),
+        (exp.Explode, "a function that makes rows"),
+    ):
         if tree.find(kind) is not None:
             raise InvalidRequestError(f"expr({text!r}) has {what}; it may use the columns of one row")
     return tree
@@ -56,7 +63,8 @@ def translated(text: str) -> exp.Expr:
 
 def columns_of(expressions: Sequence[Expression]) -> set[str]:
     """Names of the columns that they use, as they are written."""
-    return {column.name for each in expressions for column in translated(each.text).find_all(exp.Column)}
+    columns = (column for each in expressions for column in translated(each.text).find_all(exp.Column))
+    return {column.parts[0].name for column in columns}
 
 
 def evaluate(rows: pa.Table, expressions: Mapping[str, Expression]) -> dict[str, pa.ChunkedArray]:
@@ -76,6 +84,10 @@ def evaluate(rows: pa.Table, expressions: Mapping[str, Expression]) -> dict[str,
         except duckdb.Error as error:
             texts = ", ".join(f"{name} = {each!r}" for name, each in expressions.items())
             raise InvalidRequestError(f"cannot compute {texts}: {error}") from error
+    if found.num_rows != rows.num_rows:
+        raise InvalidRequestError(
+            f"{', '.join(map(repr, expressions.values()))} gives {found.num_rows} values for {rows.num_rows} rows"
+        )
     return {name: found.column(name) for name in expressions}
 
 

@@ -35,6 +35,8 @@ class FileCopies:
     def __init__(self, store: TableStore) -> None:
         self._store = store
         self._files: dict[FileIdentity, ManifestEntry] = {}
+        self._begun: list[ManifestEntry] = []
+        """Copies that are there, or may be."""
         self._index_files: dict[str, IndexFileMeta] = {}
         """By the name of the file that was copied; their vectors have the names of data files that they had."""
 
@@ -43,6 +45,7 @@ class FileCopies:
         wanted = list(entries)
         missing = [entry for entry in wanted if entry.identity not in self._files]
         made = [replace(entry, file=self._renamed(entry.file)) for entry in missing]
+        self._begun += made
         self._copy([pair for entry, copy in zip(missing, made, strict=True) for pair in self._pairs(entry, copy)])
         self._files |= {entry.identity: copy for entry, copy in zip(missing, made, strict=True)}
         return [self._files[entry.identity] for entry in wanted]
@@ -58,7 +61,7 @@ class FileCopies:
 
     def discard(self) -> None:
         """Removes the copies, which no snapshot names; best effort."""
-        for entry in self._files.values():
+        for entry in self._begun:
             delete_data_file(self._store, entry.partition, entry.bucket, entry.file)
         self._store.env.file_io.delete_all([self._index_path(file) for file in self._index_files.values()])
 

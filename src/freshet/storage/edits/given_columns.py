@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.storage.edits.key_check import with_keys
 from freshet.storage.edits.row_plan import with_kind
 from freshet.storage.edits.row_rules import UpdateRules
 from freshet.storage.edits.update_rows import as_updates, check_updated
@@ -38,8 +39,8 @@ class GivenColumnsPlan:
 
     def of_keys(self, store: TableStore, snapshot: Snapshot | None, keys: pa.Table) -> pa.Table:
         """Those of the rows given that have one of the keys."""
-        names = list(store.schema.primary_keys)
-        parts = list(self._written(store, snapshot, self.given.join(keys.select(names), names, join_type="left semi")))
+        again = with_keys(self.given, keys.select(list(store.schema.primary_keys)))
+        parts = list(self._written(store, snapshot, again))
         return pa.concat_tables(parts, promote_options="default")
 
     def _written(self, store: TableStore, snapshot: Snapshot | None, given: pa.Table) -> Iterator[pa.Table]:

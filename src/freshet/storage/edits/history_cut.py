@@ -6,9 +6,9 @@ Steps, so that a crash leaves a table that can be read, and the call can be repe
 2. snapshots after it go, the newest first; then changelogs that outlived theirs, then tags of later snapshots;
 3. a snapshot that had expired, and that a tag has kept, is written again from the tag.
 
-Files of the snapshots that are gone stay until orphan cleaning, schemas and consumers stay. Whoever has the table open
-may mix two histories: processes keep snapshots by id, a writer commits upon the one that it saw, a consumer may lie
-ahead of the newest snapshot. So the call is refused while streams of ours use the table. `rollback` has none of this.
+Files of the snapshots that are gone stay until orphan cleaning, schemas stay; consumers that were ahead go on at the
+first new snapshot. Whoever has the table open may mix two histories: processes keep snapshots by id, a writer commits
+upon the one that it saw. So the call is refused while streams of ours use the table. `rollback` has none of this.
 
 Source: FORMAT.md §12; Apache Paimon's RollbackHelper.
 """
@@ -42,7 +42,7 @@ def cut_history(store: TableStore, target: Snapshot, *, force: bool = False, dry
     changelogs = [each for each in store.changelogs.list_ids() if each > target.id]
     tags = sorted((tag.id, name) for name, tag in snapshots.tags.all().items() if tag.id > target.id)
     is_there = snapshots.exists(target.id)
-    if dry_run or (not newer and is_there):
+    if dry_run or (is_there and not (newer or changelogs or tags)):
         return tuple(newer)
     snapshots.write_latest_hint(target.id)
     store.env.reach(CrashPoint.CUT_HINTED)
@@ -58,6 +58,9 @@ def cut_history(store: TableStore, target: Snapshot, *, force: bool = False, dry
             store.changelogs.remove_hints()
         _remove(store, [paths.changelog(each) for each in reversed(changelogs)])
     _remove(store, [paths.tag(name) for _, name in reversed(tags)])
+    for consumer_id, position in store.consumers.positions().items():
+        if position > target.id + 1:  # else it would pass over the snapshots that are to have these ids
+            store.consumers.reset(consumer_id, target.id + 1)
     if not is_there:
         file_io.overwrite(paths.snapshot(target.id), encode_snapshot(target))
         snapshots.write_earliest_hint(target.id)

@@ -17,12 +17,14 @@ Only the key columns of the new files are read, and of the own ones in the same 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from freshet.storage.commit.table_view import TableView
-from freshet.storage.exceptions import ConflictError, NotFoundError
+from freshet.storage.edits.outdated_plan import KeysChangedError, OutdatedPlanError
+from freshet.storage.exceptions import NotFoundError
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
@@ -31,19 +33,6 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-
-
-class OutdatedPlanError(ConflictError):
-    """The rows that an edit was computed from are not those of the table any more."""
-
-
-class KeysChangedError(ConflictError):
-    """Others have written keys of an edit; `keys` are all that were written since, `snapshot` has them."""
-
-    def __init__(self, message: str, keys: pa.Table, snapshot: Snapshot) -> None:
-        super().__init__(message)
-        self.keys = keys
-        self.snapshot = snapshot
 
 
 class KeyCheck:
@@ -110,9 +99,23 @@ def distinct_keys(store: TableStore, entries: Iterable[ManifestEntry]) -> pa.Tab
 
 def without_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
     """The rows whose key is not among these, in their order."""
+    return _joined(rows, keys, "left anti")
+
+
+def with_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """The rows whose key is among these, in their order."""
+    return _joined(rows, keys, "left semi")
+
+
+_ROW: Final = "\0row"
+"""No name of a column."""
+
+
+def _joined(rows: pa.Table, keys: pa.Table, kind: str) -> pa.Table:
+    """By positions: a join takes no nested columns along."""
     names = keys.column_names
-    numbered = rows.select(names).append_column("_row", pa.array(np.arange(rows.num_rows)))
-    kept = numbered.join(keys, names, join_type="left anti").column("_row")
+    numbered = rows.select(names).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+    kept = numbered.join(keys, names, join_type=kind).column(_ROW)
     return rows.take(kept.combine_chunks().sort()) if len(kept) else rows.slice(0, 0)
 
 

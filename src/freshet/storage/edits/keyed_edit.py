@@ -16,7 +16,8 @@ import pyarrow as pa
 from freshet.storage.commit.committer import CommitResult, Committer, discard_messages
 from freshet.storage.edits.edit_commit import commit_edit
 from freshet.storage.edits.edit_result import EditResult, preview_of_rows, result_of
-from freshet.storage.edits.key_check import KeyCheck, KeysChangedError
+from freshet.storage.edits.key_check import KeyCheck
+from freshet.storage.edits.outdated_plan import KeysChangedError
 from freshet.storage.edits.planned_rows import PlannedRows
 from freshet.storage.edits.row_plan import RowPlan
 from freshet.storage.exceptions import ConflictError, RetryableError
@@ -43,7 +44,7 @@ def edit_rows(store: TableStore, plan: RowPlan, *, dry_run: bool = False) -> Edi
     Raises `InvalidRequestError` for rows that the table cannot take, `RetryableError` where others have changed the
     same rows each time.
     """
-    snapshot = visible_snapshot(store)
+    snapshot = store.snapshots.latest() if dry_run else visible_snapshot(store)
     planned = PlannedRows(store.env)
     try:
         rows: Iterable[pa.Table] = plan.of_table(store, snapshot)
@@ -55,6 +56,10 @@ def edit_rows(store: TableStore, plan: RowPlan, *, dry_run: bool = False) -> Edi
             try:
                 committed = _Attempt(store, snapshot).commit(planned.kept(rows))
             except KeysChangedError as changed:
+                if store.options.hides_level_0:  # lookups do not see rows that are not compacted yet
+                    snapshot = visible_snapshot(store)
+                    rows = plan.of_table(store, snapshot)
+                    continue
                 snapshot = changed.snapshot
                 rows = chain(planned.without(changed.keys), _again(plan, store, snapshot, changed.keys))
             except ConflictError:
@@ -103,14 +108,18 @@ class _Attempt:
             base = store.snapshots.or_latest(base_id)
             made = renumbered(store, lost, base, identifier=identifier, headroom=headroom, parallelism=PARALLELISM)
             buckets = {message.bucket_id for message in lost}
-            check.messages = [*(each for each in check.messages if each.bucket_id not in buckets), *made]
+            kept = [each for each in check.messages if each.bucket_id not in buckets or each.assigned_upon is not None]
+            check.messages = [*kept, *made]
             return made
 
-        def commit(committer: Committer, number: int) -> CommitResult:
-            result = committer.commit(number, check.messages, check=check)
-            return result if result.already_committed else show_hidden_rows(store, committer, number, result)
+        used: list[tuple[Committer, int]] = []
 
-        return commit_edit(store, commit, lambda: discard_messages(store, check.messages), renumber=renumber)
+        def commit(committer: Committer, number: int) -> CommitResult:
+            used.append((committer, number))
+            return committer.commit(number, check.messages, check=check)
+
+        result = commit_edit(store, commit, lambda: discard_messages(store, check.messages), renumber=renumber)
+        return show_hidden_rows(store, *used[-1], result)
 
     def _written(self, rows: Iterator[pa.Table]) -> list[CommitMessage]:
         writer = TaskWriter(self._store, base_snapshot=self._snapshot, parallelism=PARALLELISM)

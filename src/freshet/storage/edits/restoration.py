@@ -20,6 +20,7 @@ from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.round_change import live_in
 from freshet.storage.commit.table_view import TableView
 from freshet.storage.edits.file_copies import FileCopies
+from freshet.storage.exceptions import NotFoundError
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind, IndexEntry, ManifestEntry
@@ -34,6 +35,7 @@ class Restoration:
         self._wanted = live_entries(store.manifests, target)
         self._wanted_index = () if target is None else store.manifests.read_index_manifest(target.index_manifest)
         self.copies = FileCopies(store)
+        self._is_handed_out = False
 
     def preview(self, store: TableStore, latest: Snapshot | None) -> list[ManifestEntry]:
         """The entries upon a snapshot, with the files themselves in place of their copies."""
@@ -50,8 +52,9 @@ class Restoration:
         live = {entry.identity for entry in gone}
         wanted = {entry.identity for entry in self._wanted}
         missing = [entry for entry in self._wanted if entry.identity not in live]
-        back = self.copies.of(missing)
+        back = self._copied(missing)
         names = {entry.file.file_name: copy.file.file_name for entry, copy in zip(missing, back, strict=True)}
+        self._is_handed_out = True
         kept_index, back_index = self._split_index({entry.file.file_name for entry in index}, names)
         return SnapshotChange(
             CommitKind.OVERWRITE,
@@ -62,6 +65,14 @@ class Restoration:
             ),
             keeps_numbers=True,
         )
+
+    def _copied(self, missing: list[ManifestEntry]) -> list[ManifestEntry]:
+        try:
+            return self.copies.of(missing)
+        except NotFoundError:
+            if not self._is_handed_out:  # else a claim may have named some of them
+                self.copies.discard()
+            raise
 
     def _split_index(self, live: set[str], names: dict[str, str]) -> tuple[set[str], list[IndexEntry]]:
         """Names of index files that stay, and those that come back."""

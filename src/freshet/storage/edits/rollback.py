@@ -81,7 +81,12 @@ def before_commit(store: TableStore, commit_user: str, identifier: int) -> Snaps
     """
     store.check_is_there()
     found: Snapshot | None = None
+    undone_above: int | None = None
     for snapshot in store.snapshots.newest_first(store.snapshots.latest()):
+        if undone_above is not None and snapshot.id > undone_above:
+            continue  # an earlier rollback has undone it
+        if snapshot.is_rollback:
+            undone_above = int((snapshot.properties or {})[ROLLED_BACK_PROPERTY])
         if snapshot.commit_user == commit_user and snapshot.commit_identifier >= identifier:
             found = snapshot
     if found is None:
@@ -94,11 +99,15 @@ def before_commit(store: TableStore, commit_user: str, identifier: int) -> Snaps
     if found.id == 1:
         return None
     try:
-        return store.snapshots.fresh(found.id - 1)
+        target = store.snapshots.fresh(found.id - 1)
+        known = _commits_at(store, target).users.get(commit_user)
+        if known is not None and known.identifier >= identifier:
+            raise NotFoundError(f"the snapshot of commit {identifier} has expired, commit {known.identifier} stays")
+        return target
     except NotFoundError as error:
         raise NotFoundError(
-            f"table {store.name}: commit {found.commit_identifier} of {commit_user!r} is in snapshot {found.id}, and "
-            f"the snapshot before it has expired; go back to one that is there (to=), or to a tag",
+            f"table {store.name}: commit {identifier} of {commit_user!r} cannot be undone, for what was before it has "
+            f"expired ({error}); go back to a snapshot that is there (to=), or to a tag",
             table=store.name,
         ) from error
 

@@ -4,6 +4,7 @@ updates."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from freshet.storage.edits.append_edit import delete_appended, update_appended
@@ -12,10 +13,10 @@ from freshet.storage.edits.edit_commit import EDIT_USER
 from freshet.storage.edits.edit_result import EditResult, result_of
 from freshet.storage.edits.expression import Expression, columns_of
 from freshet.storage.edits.given_columns import GivenColumnsPlan, given_rows
-from freshet.storage.edits.keyed_edit import edit_rows
+from freshet.storage.edits.keyed_edit import ATTEMPTS_MAX, edit_rows
 from freshet.storage.edits.row_rules import check_deletes, update_rules
 from freshet.storage.edits.update_rows import UpdatePlan
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError, OutdatedAssignmentError
 from freshet.storage.filters.predicate import Predicate, field_of
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
@@ -29,6 +30,9 @@ def add_rows(store: TableStore, data: object) -> EditResult:
         if not count:
             session.abort()
             return EditResult(rows_inserted=0)
+        for _ in range(ATTEMPTS_MAX):
+            with suppress(OutdatedAssignmentError):  # the next commit assigns the rows to buckets anew
+                return result_of(store, session.commit(), rows_inserted=count)
         return result_of(store, session.commit(), rows_inserted=count)
 
 

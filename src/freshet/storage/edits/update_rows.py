@@ -93,7 +93,13 @@ def as_updates(store: TableStore, before: pa.Table, new: pa.Table, rules: Update
         return after
     both = pa.concat_tables([with_kind(before.cast(new.schema), RowKind.UPDATE_BEFORE), after])
     numbers = np.arange(2 * new.num_rows)
-    return both.take(pa.array(numbers // 2 + numbers % 2 * new.num_rows))
+    order = numbers // 2 + numbers % 2 * new.num_rows
+    # Of a row that moves to another partition, the table writes itself that it left.
+    moves = np.zeros(new.num_rows, np.bool_)
+    for name in store.schema.partition_keys:
+        is_same = pc.equal(before.column(name).cast(new.schema.field(name).type), new.column(name))
+        moves |= ~pc.fill_null(is_same, False).to_numpy()
+    return both.take(pa.array(order[(order >= new.num_rows) | ~moves[order % max(new.num_rows, 1)]]))
 
 
 def check_updated(store: TableStore, before: pa.Table, new: pa.Table, rules: UpdateRules) -> None:

@@ -223,6 +223,7 @@ class LocalFileIO:
         for source, target in pairs:
             try:
                 os.link(source, target)
+                os.utime(target)  # young again: orphan cleaning leaves files alone that may be about to be committed
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise storage_error(error, "copy", source) from error

@@ -19,6 +19,7 @@ from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.data_type import TypeRoot
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import escape_path_name
@@ -147,7 +148,16 @@ def partition_test(store: TableStore, partition: PartitionChoice | None) -> Call
             f"table {store.location} has no partition key {unknown[0]!r}; {has}", path=store.location, column=unknown[0]
         )
     wanted = {f"{escape_path_name(key)}={escape_path_name(value)}" for key, value in partition.items()}
-    return lambda name: wanted <= set(store.partition_path(name).split("/"))
+    dates = {key for key in partition if store.schema.by_name[key].type.root is TypeRoot.DATE}
+
+    def is_chosen(name: bytes) -> bool:
+        parts = set(store.partition_path(name).split("/"))
+        # Folders have the day number of a date (`partition.legacy-name`), people write the date.
+        values = dict(zip(keys, store.partition_values(name), strict=True)) if dates else {}
+        parts |= {f"{escape_path_name(key)}={values[key]}" for key in dates if values[key] is not None}
+        return wanted <= parts
+
+    return is_chosen
 
 
 def planned_inputs(
