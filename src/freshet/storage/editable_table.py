@@ -6,12 +6,13 @@ under numbers of their own, so that what is sent twice is in the table once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.edits.expression import expr
 from freshet.storage.edits.history_cut import cut_history
+from freshet.storage.edits.merge import Merge, begin_merge
 from freshet.storage.edits.overwrite import overwrite, replaced
 from freshet.storage.edits.rollback import RollbackTarget, before_commit, find_target, roll_back
 from freshet.storage.edits.row_edits import add_rows, delete_rows, update_rows, upsert_given
@@ -82,6 +83,17 @@ class EditableTable(ReadableTable):
         """
         predicate = self._filter(filter, "updated", "write a filter that all rows pass, if all are meant")
         return update_rows(self._edited(), values, predicate, dry_run)
+
+    def merge(self, source: object, on: Sequence[str] | str) -> Merge:
+        """Begins a merge of rows into this table, which has a primary key: rows are matched on these columns, clauses
+        say what becomes of them, `execute` commits it in one commit.
+
+            table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
+
+        `source` is as for `append`, and may have columns that the table lacks, for conditions. NULL matches nothing.
+        Needs DuckDB (the extra `sql`). Raises `InvalidRequestError` for columns that are missing.
+        """
+        return begin_merge(self.store, self._edited, source, on)
 
     def overwrite(
         self, data: object, *, partition: Mapping[str, str] | None = None, dynamic: bool | None = None

@@ -38,8 +38,8 @@ ATTEMPTS_MAX: Final = 10
 """How often rows are computed again in all, because of what others have committed."""
 
 
-def edit_rows(store: TableStore, plan: RowPlan, *, dry_run: bool = False) -> EditResult:
-    """Commits what a plan says; no snapshot where it has no rows.
+def edit_rows(store: TableStore, plan: RowPlan, *, dry_run: bool = False, by_keys: bool = True) -> EditResult:
+    """Commits what a plan says; no snapshot where it has no rows. `by_keys`: the plan can look at some keys again.
 
     Raises `InvalidRequestError` for rows that the table cannot take, `RetryableError` where others have changed the
     same rows each time.
@@ -56,7 +56,7 @@ def edit_rows(store: TableStore, plan: RowPlan, *, dry_run: bool = False) -> Edi
             try:
                 committed = _Attempt(store, snapshot).commit(planned.kept(rows))
             except KeysChangedError as changed:
-                if store.options.hides_level_0:  # lookups do not see rows that are not compacted yet
+                if store.options.hides_level_0 or not by_keys:  # lookups do not see rows that are not compacted yet
                     snapshot = visible_snapshot(store)
                     rows = plan.of_table(store, snapshot)
                     continue

@@ -16,8 +16,9 @@ from freshet.storage.edits.given_columns import GivenColumnsPlan, given_rows
 from freshet.storage.edits.keyed_edit import ATTEMPTS_MAX, edit_rows
 from freshet.storage.edits.row_rules import check_deletes, update_rules
 from freshet.storage.edits.update_rows import UpdatePlan
+from freshet.storage.edits.updated_columns import checked_columns
 from freshet.storage.exceptions import InvalidRequestError, OutdatedAssignmentError
-from freshet.storage.filters.predicate import Predicate, field_of
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.table_session import TableSession
@@ -63,25 +64,8 @@ def upsert_given(store: TableStore, data: object) -> EditResult:
 
 def checked_values(store: TableStore, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values by the names of the columns; raises `InvalidRequestError` for those that cannot be updated."""
-    if not values:
-        raise InvalidRequestError(f'name the columns of {store.name} to update, such as {{"city": "Ulm"}}')
+    named = checked_columns(store, values)
     schema = arrow_schema(store.schema)
-    named: dict[str, Any] = {}
-    for given, value in values.items():
-        name = field_of(given, schema).name
-        for which, names in (
-            ("part of the primary key", store.schema.primary_keys),
-            ("a partition key", store.schema.partition_keys),
-            ("part of the bucket key", store.bucket_key),
-        ):
-            if name in names:
-                raise InvalidRequestError(
-                    f"column {name!r} of table {store.name} is {which}: its rows would be others; delete the rows and "
-                    "append them with the new value",
-                    table=store.name,
-                    column=name,
-                )
-        named[name] = value
     known = {name.lower() for name in schema.names}
     for name in sorted(columns_of([each for each in named.values() if isinstance(each, Expression)])):
         if name.lower() not in known:

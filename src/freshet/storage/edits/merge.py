@@ -1,0 +1,153 @@
+"""A merge as people write it: a source, what it is matched on, clauses, and `execute`.
+
+table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from freshet.storage.edits.edit_result import EditResult
+from freshet.storage.edits.expression import Expression
+from freshet.storage.edits.keyed_edit import edit_rows
+from freshet.storage.edits.merge_clauses import Action, Clause, Side, condition_of
+from freshet.storage.edits.merge_plan import MergePlan
+from freshet.storage.edits.row_rules import check_deletes, update_rules
+from freshet.storage.edits.updated_columns import checked_columns
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.predicate import field_of
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.write.input_rows import input_tables
+
+Condition = str | Expression | None
+"""SQL over `source.…` and `target.…`; None is always true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A merge that is put together; each clause gives another one. `Table.merge` begins it.
+
+    Values are values, or SQL: `{"total": expr("target.total + source.total")}`. Of the clauses for a row the first
+    whose condition is true counts.
+    """
+
+    open_store: Callable[[], TableStore]
+    source: pa.Table
+    on: tuple[str, ...]
+    clauses: tuple[Clause, ...] = ()
+
+    def __repr__(self) -> str:
+        texts = ", ".join(f"{each.side} {each.action}" for each in self.clauses) or "no clauses yet"
+        return f"Merge(on {', '.join(self.on)}: {texts})"
+
+    def when_matched_update_all(self, condition: Condition = None) -> Merge:
+        """Rows that match get the values of all columns that the source has, but for the key."""
+        return self._with(Side.MATCHED, Action.UPDATE, None, condition)
+
+    def when_matched_update(self, values: Mapping[str, Any], condition: Condition = None) -> Merge:
+        """Rows that match get these values."""
+        return self._with(Side.MATCHED, Action.UPDATE, values, condition)
+
+    def when_matched_delete(self, condition: Condition = None) -> Merge:
+        """Rows that match are deleted."""
+        return self._with(Side.MATCHED, Action.DELETE, None, condition)
+
+    def when_not_matched_insert_all(self, condition: Condition = None) -> Merge:
+        """Rows of the source that nothing matches are added, with all columns that both have."""
+        return self._with(Side.NOT_MATCHED, Action.INSERT, None, condition)
+
+    def when_not_matched_insert(self, values: Mapping[str, Any], condition: Condition = None) -> Merge:
+        """Rows of the source that nothing matches are added with these values, such as `expr("source.id")`."""
+        return self._with(Side.NOT_MATCHED, Action.INSERT, values, condition)
+
+    def when_not_matched_by_source_update(self, values: Mapping[str, Any], condition: Condition = None) -> Merge:
+        """Rows of the table that the source lacks get these values."""
+        return self._with(Side.BY_SOURCE, Action.UPDATE, values, condition)
+
+    def when_not_matched_by_source_delete(self, condition: Condition = None) -> Merge:
+        """Rows of the table that the source lacks are deleted."""
+        return self._with(Side.BY_SOURCE, Action.DELETE, None, condition)
+
+    def execute(self, *, dry_run: bool = False) -> EditResult:
+        """Commits it, in one commit; a dry run counts the rows.
+
+        What others change meanwhile is looked at again, as in `Table.delete`. Raises `InvalidRequestError` for a key
+        that two rows of the source have, columns of the key or of partitions that are to be updated, and what the
+        table's merge engine would not do; nothing is committed then.
+        """
+        store = self.open_store()
+        if not self.clauses:
+            raise InvalidRequestError("the merge has no clause: say what is done, such as when_matched_update_all()")
+        if not store.schema.has_primary_key:
+            raise InvalidRequestError(
+                f"table {store.name} has no primary key, and merges are for tables with one; delete and append rows",
+                table=store.name,
+            )
+        schema = arrow_schema(store.schema)
+        on = tuple(field_of(name, schema).name for name in self.on)
+        clauses, rules = [], {}
+        for number, clause in enumerate(self.clauses):
+            checked = self._checked(store, clause)
+            clauses.append(checked)
+            if clause.action is Action.DELETE:
+                check_deletes(store)
+            elif clause.action is Action.UPDATE:
+                given = [name for name in self.source.column_names if name in store.schema.by_name]
+                names = [name for name in checked.values or given if name not in store.schema.primary_keys]
+                rules[number] = update_rules(store, names)
+        has_all_keys = set(store.schema.primary_keys) <= set(on)
+        is_by_key = has_all_keys and all(clause.side is not Side.BY_SOURCE for clause in clauses)
+        return edit_rows(
+            store, MergePlan(self.source, on, tuple(clauses), rules, is_by_key), dry_run=dry_run, by_keys=is_by_key
+        )
+
+    def _checked(self, store: TableStore, clause: Clause) -> Clause:
+        if clause.values is None:
+            return clause
+        is_insert = clause.action is Action.INSERT
+        return replace(clause, values=checked_columns(store, clause.values, is_insert=is_insert))
+
+    def _with(self, side: Side, action: Action, values: Mapping[str, Any] | None, condition: Condition) -> Merge:
+        return replace(self, clauses=(*self.clauses, Clause(side, action, values, condition_of(condition))))
+
+
+def begin_merge(
+    store: TableStore, open_store: Callable[[], TableStore], data: object, on: Sequence[str] | str
+) -> Merge:
+    """A merge of rows into a table, without clauses."""
+    names = [on] if isinstance(on, str) else list(on)
+    if not names:
+        raise InvalidRequestError(f"say which columns rows of {store.name} are matched on, such as on=['id']")
+    source = pa.concat_tables(
+        list(input_tables(data, store.schema.fields, table=store.name)), promote_options="default"
+    )
+    schema = arrow_schema(store.schema)
+    for name in names:
+        if field_of(name, schema).name not in source.column_names:
+            raise InvalidRequestError(
+                f"merge into {store.name}: the source has no column {name!r}; it has {', '.join(source.column_names)}",
+                table=store.name,
+                column=name,
+            )
+    same = [store.schema.by_name[name] for name in source.column_names if name in store.schema.by_name]
+    for field in same:
+        fitting = _nullable(source, field.name, schema, store)
+        source = source.set_column(source.column_names.index(field.name), field.name, fitting)
+    return Merge(open_store, source, tuple(names))
+
+
+def _nullable(source: pa.Table, name: str, schema: pa.Schema, store: TableStore) -> pa.ChunkedArray:
+    """The column in the type of the table; a value that it cannot hold is refused, NULL is not."""
+    try:
+        return source.column(name).cast(schema.field(name).type)
+    except pa.ArrowException as error:
+        raise InvalidRequestError(
+            f"merge into {store.name}: column {name!r} of the source cannot be {schema.field(name).type}: {error}",
+            table=store.name,
+            column=name,
+        ) from error
