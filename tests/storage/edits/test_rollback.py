@@ -188,6 +188,42 @@ def test_followers_of_overwrites_see_what_a_rollback_changed(tmp_path: Path) -> 
     assert told == [("+U", 1, 1), ("-D", 3, 1), ("-U", 1, 2)]
 
 
+def test_followers_pass_a_rollback_across_a_rescale(tmp_path: Path) -> None:
+    options, keys, _ = KINDS["input"]
+    table = make(tmp_path, ({**options, "bucket": "2", "streaming-read-overwrite": "true"}, keys, []))
+    write(table, [(number, "d1", 1) for number in range(6)])
+    table.rescale(4)
+    table = Table.open(table.location)
+    write(table, [(1, "d1", 2)])
+    newest = table.latest_snapshot()
+    assert newest is not None
+    table.rollback(1)
+    stream = Table.open(table.location).stream(scan_mode="from-snapshot", from_snapshot=newest.id + 1, max_wait_s=0)
+    told = [(change["_ROW_KIND"], change["id"], change["n"]) for batch in stream for change in batch.to_pylist()]
+    rows = {number: 2 if number == 1 else 1 for number in range(6)}
+    for kind, number, n in told:
+        if kind in ("-D", "-U"):
+            assert rows.pop(number) == n
+        else:
+            rows[number] = n
+    assert rows == dict.fromkeys(range(6), 1)
+
+
+def test_a_consumer_keeps_what_a_rollback_is_read_with(tmp_path: Path) -> None:
+    options, keys, partitions = KINDS["input"]
+    table = make(tmp_path, ({**options, "streaming-read-overwrite": "true"}, keys, partitions))
+    write(table, [(1, "d1", 1)])
+    write(table, [(2, "d1", 1)])
+    table.reset_consumer("reader", 3)
+    table.rollback(1)
+    for n in range(4):
+        write(table, [(3, "d1", n)])
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    stream = table.stream(consumer_id="reader", max_wait_s=0)
+    told = [(change["_ROW_KIND"], change["id"]) for batch in stream for change in batch.to_pylist()]
+    assert told[0] == ("-D", 2)
+
+
 def test_an_altered_table_keeps_its_columns(tmp_path: Path) -> None:
     table = make(tmp_path, KINDS["keyed"])
     write(table, days(range(2), 1, "d1"))

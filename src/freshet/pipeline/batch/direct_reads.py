@@ -6,6 +6,7 @@ run: a frame of the same records is. Source: docs/explanation/spark.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -40,9 +41,9 @@ class DirectReads(Protocol):
         it came (`range_name`)."""
 
 
-def planned_ranges(query: ActiveQuery) -> Ranges | None:
-    """What the plan of the batch reads; None where a source is not Kafka."""
-    found = query.kafka_ranges()
+def planned_ranges(query: ActiveQuery, most: float = math.inf) -> Ranges | None:
+    """What the plan of the batch reads; None where a source is not Kafka, or has more than `most` ranges."""
+    found = query.kafka_ranges(most)
     return None if found is None else {index: [OffsetRange(*each) for each in ranges] for index, ranges in found}
 
 

@@ -102,6 +102,8 @@ class OneTableJob:
         routing, options = self._plan(frame), self._decoded_options
         if options.has_dynamic_buckets or options.has_postponed_buckets or routing.task_count > TASKS_MAX:
             return None
+        if options.full_compaction_delta_commits is not None:
+            return None  # some of its small batches compact all of the table
         task = replace(self._task(routing, None), parallelism=routing.task_count)
         return SingleStage(frame.sparkSession.sparkContext, task, decoder, RESULT_SPARK_SCHEMA)
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from freshet.pipeline.batch.batch_pin import BatchPin, hand_over
 from freshet.pipeline.batch.direct_reads import DirectReads, Ranges, planned_ranges
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.packed_rows import PackedTasks
-from freshet.pipeline.batch.small_batches import is_small
+from freshet.pipeline.batch.small_batches import RANGES_MAX, is_small
 from freshet.pipeline.batch.task_result import TaskResult, sum_results
 from freshet.pipeline.batch.whole_job import run_whole_job
 from freshet.pipeline.spark.active_query import ActiveQuery, collected_binary
@@ -93,7 +94,7 @@ class QueryJob:
         is_of_use = self.is_planned or self._is_of_many
         if query is None or not is_of_use or (self._direct is None and self._single is None):
             return None
-        ranges = planned_ranges(query)
+        ranges = planned_ranges(query, RANGES_MAX if self._direct is None else math.inf)
         if ranges and self._direct is not None and self._direct.takes(ranges):
             return ranges
         self._is_small = self._single is not None and bool(ranges) and is_small(ranges or {}, self.arrow.sizes)

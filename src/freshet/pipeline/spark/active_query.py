@@ -9,11 +9,18 @@ Source: docs/explanation/spark.md.
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+import math
+from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
 from freshet.pipeline.spark.single_stage import SingleStage
+
+_LOG: Final = logging.getLogger(__name__)
+_OTHER_SCANS: Final = frozenset({"FileSourceScanExec", "RowDataSourceScanExec", "InMemoryTableScanExec"})
+"""Leaves of a plan that read something of which no ranges are known."""
 
 
 class ActiveQuery:
@@ -54,20 +61,26 @@ class ActiveQuery:
                 found.append(field.get(stream))
         return found
 
-    def kafka_ranges(self) -> list[tuple[int, list[tuple[str, int, int, int]]]] | None:
+    def kafka_ranges(self, most: float = math.inf) -> list[tuple[int, list[tuple[str, int, int, int]]]] | None:
         """What the plan of the batch reads: of each source with records, by its number, the ranges of its tasks as
-        (topic, partition, first offset, offset behind the last). None where a source is not Kafka."""
+        (topic, partition, first offset, offset behind the last). None where a source is not Kafka, or has more than
+        `most` ranges."""
         sources = self._query.sources()
         leaves = self._query.lastExecution().executedPlan().collectLeaves()
         found = []
         for leaf in (leaves.apply(index) for index in range(leaves.size())):
-            if leaf.getClass().getSimpleName() != "MicroBatchScanExec":
+            kind = str(leaf.getClass().getSimpleName())
+            if kind in _OTHER_SCANS:
+                return None
+            if kind != "MicroBatchScanExec":
                 continue  # a source that has nothing
             stream = leaf.stream()
             if stream.getClass().getSimpleName() != "KafkaMicroBatchStream":
                 return None
             number = next(index for index in range(sources.size()) if sources.apply(index).equals(stream))
             parts = leaf.inputPartitions()
+            if parts.size() > most:
+                return None  # each range costs several calls
             ranges = []
             for part in (parts.apply(index).offsetRange() for index in range(parts.size())):
                 place = part.topicPartition()
@@ -93,7 +106,11 @@ class ActiveQuery:
 
     def collect_in_one_task(self, stage: SingleStage) -> list[bytes] | None:
         """The same by one task, anew each time; None where the plan is not one that can be."""
-        plan = stage.of(self._query.lastExecution().executedPlan())
+        try:
+            plan = stage.of(self._query.lastExecution().executedPlan())
+        except Py4JError as error:  # nodes of another build of Spark
+            _LOG.warning("small batches are run in two stages, since this Spark's plans are others: %s", error)
+            return None
         return None if plan is None else _binary(plan)
 
 

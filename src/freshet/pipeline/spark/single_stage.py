@@ -64,6 +64,8 @@ class SingleStage:
             if _kind(below) != _MAP:
                 return None
             function, arguments, below = self._whole, below.func().children(), below.child()
+        if below.supportsColumnar():
+            return None
         whole = call.copy(
             call.name(), function, call.dataType(), arguments, call.evalType(), call.udfDeterministic(), call.resultId()
         )

@@ -20,6 +20,7 @@ Source: MERGING.md §6.1, §7.2.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -87,11 +88,15 @@ class ChangePlanner:
         in_order = sorted(filter(is_wanted, entries), key=lambda entry: entry.file.creation_time_ms or 0)
         return self._stored(snapshot, in_order)
 
-    def difference(self, old: Snapshot | None, new: Snapshot, *, emitted: bool = False) -> list[ChangeSplit]:
-        """Keys that may differ between two snapshots of a keyed table: sections of which not all files are the same.
-        `emitted`: of the rows that the changelog has told."""
+    def difference(self, old: Snapshot | None, new: Snapshot) -> list[ChangeSplit]:
+        """Keys that may differ between two snapshots of a keyed table: sections of which not all files are the same."""
+        before, after = ({} if each is None else self._state_splits(each) for each in (old, new))
+        return self._compared(new, before, after)
+
+    def _compared(
+        self, new: Snapshot, before: Mapping[BucketId, Split], after: Mapping[BucketId, Split]
+    ) -> list[ChangeSplit]:
         store = self._store
-        before, after = ({} if each is None else self._state_splits(each, emitted=emitted) for each in (old, new))
         comparator = KeyComparator(store.key_types)
         found = []
         for bucket_id in sorted({*before, *after}):
@@ -113,8 +118,31 @@ class ChangePlanner:
 
     def _rolled_back(self, snapshot: Snapshot) -> list[ChangeSplit]:
         """What differs between the state before a rollback and the one that it brought back; files in both stay where
-        they are, so those in its delta are no states. `NotFoundError` when the snapshot before has expired."""
-        return self.difference(self._store.snapshots.fresh(snapshot.id - 1), snapshot, emitted=True)
+        they are, so those in its delta are no states. Of a partition that it gives another number of buckets, all that
+        was and all that is. `NotFoundError` when the snapshot before has expired."""
+        old = self._store.snapshots.fresh(snapshot.id - 1)
+        before, after = (self._state_splits(each, emitted=True) for each in (old, snapshot))
+        rescaled = _partitions_with_other_buckets(before, after)
+        number = snapshot.id
+        gone = [
+            ChangeSplit(number, *bucket, removed=state, total_buckets=state.total_buckets)
+            for bucket, state in sorted(before.items())
+            if bucket[0] in rescaled
+        ]
+        back = [
+            ChangeSplit(number, *bucket, added=state, total_buckets=state.total_buckets)
+            for bucket, state in sorted(after.items())
+            if bucket[0] in rescaled
+        ]
+        before, after = (
+            {bucket: state for bucket, state in states.items() if bucket[0] not in rescaled}
+            for states in (before, after)
+        )
+        compared = self._compared(snapshot, before, after)
+        manifests = delta_manifests(self._store.manifests, snapshot)
+        waiting = [entry for entry in self._entries(manifests) if entry.bucket == POSTPONE_BUCKET]
+        came = [entry for entry in waiting if entry.kind is EntryKind.ADD]
+        return [*self._taken_away(snapshot, waiting), *gone, *back, *compared, *self._stored(snapshot, came)]
 
     def _state_splits(self, snapshot: Snapshot, *, emitted: bool = False) -> dict[BucketId, Split]:
         """All files of each bucket that a scan of the snapshot reads, but for partitions and buckets left out."""
@@ -285,3 +313,12 @@ def _part(state: Split, names: set[str]) -> Split | None:
     """The files of a state that are among those named."""
     files = tuple(file for file in state.files if file.file_name in names)
     return replace(state, files=files) if files else None
+
+
+def _partitions_with_other_buckets(
+    before: Mapping[BucketId, Split], after: Mapping[BucketId, Split]
+) -> frozenset[bytes]:
+    """Partitions that have one number of buckets in one state, and another one in the other."""
+    totals = {(bucket[0], state.total_buckets) for states in (before, after) for bucket, state in states.items()}
+    counts = Counter(partition for partition, _ in totals)
+    return frozenset(partition for partition, count in counts.items() if count > 1)

@@ -237,7 +237,10 @@ class _Expiry:
         return self._run(plan)
 
     def _consumer_next(self) -> int | None:
-        return None if self._store.options.consumer_changelog_only else self._store.consumers.min_next()
+        options = self._store.options
+        wanted = None if options.consumer_changelog_only else self._store.consumers.min_next()
+        # What an overwrite took away is read of the state before it.
+        return wanted - 1 if wanted is not None and options.streaming_read_overwrite else wanted
 
     def _time_of(self, snapshot_id: int) -> int | None:
         snapshot = self._find(snapshot_id)

@@ -164,9 +164,7 @@ class _UsedNames:
         main, paths = self._store.snapshots.branch(None), self._store.paths.branch(None)
         partial = ReadableManifests(self._store.manifests)
         for line_paths in main.other_lines():
-            branch = SnapshotStore(self._store.env, line_paths)
-            for snapshot in (*branch.tags.all().values(), *map(branch.snapshot, branch.list_ids())):
-                self._names |= every_name(partial, snapshot)
+            self._collect_line(SnapshotStore(self._store.env, line_paths), partial)
             for copy in ChangelogStore(self._store.env, line_paths).all().values():
                 self._names |= names_of_copy(partial, copy)
         self._collect_tags(main, paths)
@@ -176,6 +174,21 @@ class _UsedNames:
         for snapshot in ChangelogStore(self._store.env, paths).all().values():
             self._names |= names_of_copy(partial, snapshot)
         return self._names
+
+    def _collect_line(self, line: SnapshotStore, partial: ReadableManifests) -> None:
+        """Of a branch, until nothing new has come: what its writers let expire meanwhile cannot be read."""
+        for tag in line.tags.all().values():
+            self._names |= every_name(partial, tag)
+        seen: set[int] = set()
+        while True:
+            ids = line.list_ids()
+            for snapshot in map(line.find, ids):
+                if snapshot is not None:
+                    self._names |= every_name(partial, snapshot)
+            seen |= set(ids)
+            latest = line.latest()
+            if latest is None or latest.id in seen:
+                return
 
     def _collect_tags(self, snapshots: SnapshotStore, paths: TablePaths) -> None:
         for name, snapshot in snapshots.tags.all().items():

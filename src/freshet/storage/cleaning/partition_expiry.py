@@ -127,7 +127,7 @@ def expire_partitions_at_end(store: TableStore, latest: Snapshot) -> None:
         def expire() -> None:
             _follow(store, latest)
 
-        store.env.run_later(store.location, expire)
+        store.env.run_later(f"partitions of {store.location}", expire)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,7 @@ def _wrong_vectors(
             )
             for name in sorted(entry.marked_files & marked.keys())
         ]
+        marked |= dict.fromkeys(entry.marked_files, entry)
         there = {item.file.file_name for item in live.get(entry.bucket_id, {}).values()}
         conflicts += [
             _conflict(entry, f"index file {entry.file.file_name} marks rows of {name}, which is not live any more")

@@ -2,8 +2,8 @@
 
 Steps, so that a crash leaves a table that can be read, and the call can be repeated:
 
-1. the LATEST hint names the snapshot that is to be the newest;
-2. snapshots after it go, the newest first; then changelogs that outlived theirs, then tags of later snapshots;
+1. tags of later snapshots go; then the LATEST hint names the snapshot that is to be the newest;
+2. snapshots after it go, the newest first; then changelogs that outlived theirs;
 3. a snapshot that had expired, and that a tag has kept, is written again from the tag.
 
 Files of the snapshots that are gone stay until orphan cleaning, schemas stay; consumers that were ahead go on at the
@@ -44,6 +44,8 @@ def cut_history(store: TableStore, target: Snapshot, *, force: bool = False, dry
     is_there = snapshots.exists(target.id)
     if dry_run or (is_there and not (newer or changelogs or tags)):
         return tuple(newer)
+    # First, since expiry takes a tag for one of the history that its id is in.
+    _remove(store, [paths.tag(name) for _, name in reversed(tags)])
     snapshots.write_latest_hint(target.id)
     store.env.reach(CrashPoint.CUT_HINTED)
     _remove(store, [paths.snapshot(each) for each in reversed(newer)])
@@ -57,7 +59,6 @@ def cut_history(store: TableStore, target: Snapshot, *, force: bool = False, dry
         else:
             store.changelogs.remove_hints()
         _remove(store, [paths.changelog(each) for each in reversed(changelogs)])
-    _remove(store, [paths.tag(name) for _, name in reversed(tags)])
     for consumer_id, position in store.consumers.positions().items():
         if position > target.id + 1:  # else it would pass over the snapshots that are to have these ids
             store.consumers.reset(consumer_id, target.id + 1)

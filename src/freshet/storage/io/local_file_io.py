@@ -221,12 +221,7 @@ class LocalFileIO:
         for folder in folders:
             make_folder(folder)
         for source, target in pairs:
-            try:
-                os.link(source, target)
-                os.utime(target)  # young again: orphan cleaning leaves files alone that may be about to be committed
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise storage_error(error, "copy", source) from error
+            if not self._linked(source, target):
                 self._copy_bytes(source, target)
         for folder in folders:
             fsync_folder(folder)
@@ -298,6 +293,23 @@ class LocalFileIO:
         output = LocalOutputFile(temporary, sync_file=sync, sync_folder=False)
         write_all(output, data)
         return temporary
+
+    @staticmethod
+    def _linked(source: str, target: str) -> bool:
+        """Whether the file has a second name, and is young again: orphan cleaning leaves files alone that may be about
+        to be committed."""
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise storage_error(error, "copy", source) from error
+        try:
+            os.utime(target)
+        except OSError:  # of another owner
+            os.unlink(target)
+            return False
+        return True
 
     def _copy_bytes(self, source: str, target: str) -> None:
         with self.open_input(source) as given:

@@ -8,6 +8,7 @@ Source: FORMAT.md §1, §2, §15.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -60,6 +61,7 @@ T = TypeVar("T")
 PARTITIONS_MAX: Final = 10_000
 """Partitions whose decoded bytes are kept: each of their files asks for them."""
 
+_BRANCH_FOLDER: Final = re.compile(r"(.+)/branch/branch-([^/]+)")
 _NEVER_DYNAMIC: Final = IMMUTABLE_KEYS | {"bucket"}
 
 
@@ -305,6 +307,9 @@ def open_table_store(
     `UnsupportedFeatureError` when it cannot be read rightly.
     """
     location = canonical_location(location)
+    folder = _BRANCH_FOLDER.fullmatch(location)
+    if folder is not None and branch is None and any(env.file_io.entries(TablePaths(folder[1]).schema_folder)):
+        location, branch = folder[1], folder[2]  # the location of a branch, as its table gives it
     options, branch = asked_branch(options or {}, branch, name or location)
     name = with_branch(split_branch(name or location)[0], branch)
     paths = TablePaths(location).branch(branch)

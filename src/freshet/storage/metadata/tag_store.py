@@ -8,6 +8,7 @@ Source: FORMAT.md §12.
 
 from __future__ import annotations
 
+from functools import partial
 from operator import itemgetter
 from typing import Final
 
@@ -52,15 +53,14 @@ class TagStore:
 
     def tags(self) -> dict[str, Tag]:
         """The same with the retention of each."""
+        files = self._files()
+        unknown = [name for name, status in files if self._seen.get(name, ("", None))[0] != status.version]
+        read = dict(zip(unknown, self._env.looks([partial(self.find, name) for name in unknown]), strict=True))
         found: dict[str, tuple[str, Tag]] = {}
-        for name, status in self._files():
-            known = self._seen.get(name)
-            try:
-                found[name] = (
-                    known if known is not None and known[0] == status.version else (status.version, self.tag(name))
-                )
-            except NotFoundError:
-                continue  # deleted while we looked
+        for name, status in files:
+            tag = read[name] if name in read else self._seen[name][1]
+            if tag is not None:  # else deleted while we looked
+                found[name] = (status.version, tag)
         self._seen = found
         return {name: tag for name, (_, tag) in found.items()}
 

@@ -70,6 +70,14 @@ class Snapshot:
         """True for an overwrite that only puts rows into other buckets: it changes no row."""
         return self.commit_kind is CommitKind.OVERWRITE and RESCALED_PROPERTY in (self.properties or {})
 
+    def is_same(self, other: Snapshot | None) -> bool:
+        """Whether both are one snapshot. Copies of it in tags may lack fields that other programs do not write."""
+        return other is not None and (self.id, self.base_manifest_list, self.delta_manifest_list) == (
+            other.id,
+            other.base_manifest_list,
+            other.delta_manifest_list,
+        )
+
     @property
     def is_rollback(self) -> bool:
         """True for an overwrite with the content of an earlier snapshot: commits since then count as never made."""

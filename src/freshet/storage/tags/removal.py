@@ -27,6 +27,7 @@ from freshet.storage.cleaning.named_files import (
     data_paths,
     delete_data,
     delete_metadata,
+    every_name,
     kept_refs,
     live_of,
     metadata_names,
@@ -36,6 +37,7 @@ from freshet.storage.cleaning.named_files import (
     without_names,
 )
 from freshet.storage.cleaning.named_index import named_index_of
+from freshet.storage.cleaning.other_lines import other_lines
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.live_files import changelog_entries
@@ -95,6 +97,9 @@ def release(store: TableStore, tag: Tag, doomed: _Doomed | None = None) -> TagRe
             return TagRemoval(tag)
         doomed = _doomed(store, tag)
     late = named_by_late_tags(store, doomed.kept, end=ID_MAX)
+    for snapshot in other_lines(store):  # a branch that was made of the tag meanwhile
+        if snapshot not in doomed.kept:
+            late |= every_name(ReadableManifests(store.manifests), snapshot)
     data = delete_data(store, without_names(doomed.data, late))
     metadata = delete_metadata(store, *without_names([doomed.metadata], late))
     return TagRemoval(
@@ -107,7 +112,7 @@ def release(store: TableStore, tag: Tag, doomed: _Doomed | None = None) -> TagRe
 
 def is_held(store: TableStore, snapshot: Snapshot) -> bool:
     """True where the snapshot itself is there still."""
-    return store.snapshots.find(snapshot.id) == snapshot
+    return snapshot.is_same(store.snapshots.find(snapshot.id))
 
 
 def _doomed(store: TableStore, tag: Tag) -> _Doomed:
@@ -127,10 +132,10 @@ def _doomed(store: TableStore, tag: Tag) -> _Doomed:
 
 def _plan(store: TableStore, tag: Tag) -> _Doomed:
     index, source = named_index_of(store.manifests), ReadableManifests(store.manifests)
-    main = [(store.manifests, snapshot) for snapshot in _main_line(store)]
+    main = [(store.manifests, snapshot) for snapshot in _main_line(store, tag)]
     kept: list[KeptSnapshot] = [*main, *kept_refs(store, without_tag=tag.name)]
     snapshots = tuple(snapshot for _, snapshot in kept)
-    if tag.snapshot in snapshots:
+    if any(tag.snapshot.is_same(each) for each in snapshots):
         return _Doomed(kept=snapshots)
     live = live_of(source, tag.snapshot)
     named = index.live_among(kept, live)
@@ -159,10 +164,14 @@ def _needed_by_copies(store: TableStore, source: ReadableManifests) -> set[str]:
     }
 
 
-def _main_line(store: TableStore) -> Iterator[Snapshot]:
-    """The snapshots that name all that any of the main line names."""
+def _main_line(store: TableStore, tag: Tag) -> Iterator[Snapshot]:
+    """The snapshots that name all that any of the main line names which the tag may name: of a tag below the line its
+    ends and overwrites, of another (ids were used again) all of them."""
     earliest, latest = store.snapshots.earliest(), store.snapshots.latest()
     if earliest is None or latest is None:
+        return
+    if tag.snapshot_id >= earliest.id:
+        yield from store.snapshots.all()
         return
     yield earliest
     yield latest

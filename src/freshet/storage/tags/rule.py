@@ -24,7 +24,8 @@ from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.time_zones import Zone
 from freshet.storage.tags.period import TagPeriod, tag_period
 
-_NO_WATERMARK: Final = -(2**63)
+_WATERMARKS: Final = (-62_135_596_800_000 + 86_400_000, 253_402_300_800_000 - 86_400_000)
+"""Times that a calendar has, of the years 1 to 9999, a day from their ends for zones; others are no watermarks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,10 @@ class TagRule:
     def _wall_ms(self, snapshot: Snapshot) -> int | None:
         if not self.by_watermark:
             return self.zone.wall_ms(snapshot.time_ms)
-        if snapshot.watermark is None or snapshot.watermark == _NO_WATERMARK:
-            return None
-        return self.zone.wall_ms(snapshot.watermark)
+        watermark = snapshot.watermark
+        if watermark is None or not _WATERMARKS[0] <= watermark < _WATERMARKS[1]:
+            return None  # none, or no time: microseconds, or the end of all time
+        return self.zone.wall_ms(watermark)
 
 
 def tag_rule(options: CoreOptions, env: Env) -> TagRule | None:
