@@ -139,6 +139,16 @@ def test_rows_that_others_change_meanwhile(tmp_path: Path, kind: str) -> None:
     assert rows_of(table) == [(0, "d1", 1), (1, "d1", 105), (2, "d1", 1), (3, "d1", 1), (7, "d1", 105), (8, "d1", 5)]
 
 
+@pytest.mark.parametrize("on", [["id", "n"], ["n"]])
+def test_a_row_that_was_not_matched_is_not_replaced(tmp_path: Path, on: list[str]) -> None:
+    table = make(tmp_path, KINDS["keyed, no partitions"])
+    write(table, [(1, "d1", 1)])
+    with pytest.raises(InvalidRequestError, match="'id': 1.*nothing matched"):
+        table.merge(arrow([(1, "d1", 2)]), on).when_not_matched_insert_all().execute()
+    table.merge(arrow([(2, "d1", 2)]), on).when_not_matched_insert_all().execute()
+    assert rows_of(table) == [(1, "d1", 1), (2, "d1", 2)]
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("clause", "words"),

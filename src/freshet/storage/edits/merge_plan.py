@@ -56,7 +56,7 @@ class MergePlan:
         matched = np.zeros(self.source.num_rows, np.bool_)
         for batch in TableScan(store, snapshot=snapshot).to_batches() if snapshot is not None else ():
             yield from self._written(store, self.source, pa.Table.from_batches([batch]), matched)
-        yield from self._inserted(store, self.source.filter(pa.array(~matched)))
+        yield from self._inserted(store, snapshot, self.source.filter(pa.array(~matched)))
 
     def of_keys(self, store: TableStore, snapshot: Snapshot | None, keys: pa.Table) -> pa.Table:
         """By lookups; only where the whole plan is."""
@@ -71,7 +71,7 @@ class MergePlan:
         target = rows_of_keys(store, snapshot, part.filter(pa.array(has_key)).select(names))
         matched = np.zeros(part.num_rows, np.bool_)
         yield from self._written(store, part, target, matched)
-        yield from self._inserted(store, part.filter(pa.array(~matched)))
+        yield from self._inserted(store, snapshot, part.filter(pa.array(~matched)))
 
     def _written(
         self, store: TableStore, source: pa.Table, target: pa.Table, matched: np.ndarray[Any, np.dtype[np.bool_]]
@@ -113,7 +113,7 @@ class MergePlan:
             check_updated(store, before, new, self.rules[number])
             yield as_updates(store, before, new, self.rules[number])
 
-    def _inserted(self, store: TableStore, source: pa.Table) -> Iterator[pa.Table]:
+    def _inserted(self, store: TableStore, snapshot: Snapshot | None, source: pa.Table) -> Iterator[pa.Table]:
         """The rows that are added for rows of the source without a match."""
         clauses = [each for each in self.clauses if each.side is Side.NOT_MATCHED]
         schema = arrow_schema(store.schema)
@@ -135,6 +135,8 @@ class MergePlan:
                 )
                 new = _with_values(store, join, blank, values, rows, None)
                 _refuse_two_inserts(store, new)
+                if set(self.on) != set(store.schema.primary_keys):
+                    _refuse_stored(store, snapshot, new)
                 yield with_kind(new, RowKind.INSERT)
 
     def _values(self, store: TableStore, clause: Clause) -> dict[str, Any]:
@@ -180,6 +182,19 @@ def _refuse_two_inserts(store: TableStore, rows: pa.Table) -> None:
     if (counts > 1).any():
         row = int(np.flatnonzero(counts > 1)[0])
         raise _twice(store, {name: counted.column(name)[row].as_py() for name in names})
+
+
+def _refuse_stored(store: TableStore, snapshot: Snapshot | None, rows: pa.Table) -> None:
+    """A row that is added under a key that is there would replace the row of that key, which was not matched."""
+    names = list(store.schema.primary_keys)
+    stored = rows_of_keys(store, snapshot, rows.select(names))
+    if stored.num_rows:
+        key = {name: stored.column(name)[0].as_py() for name in names}
+        raise InvalidRequestError(
+            f"merge into {store.name}: a row would be added under the key {key}, which the table has and nothing "
+            "matched; match on the primary key",
+            table=store.name,
+        )
 
 
 def _twice(store: TableStore, key: dict[str, Any]) -> InvalidRequestError:
