@@ -91,6 +91,7 @@ def test_neither_decoder_nor_task_gets_small_batches(
 
     monkeypatch.setattr(outcome_frame, "RecordDecoder", watched_decoder)
     monkeypatch.setattr(OneTableJob, "_task", watched_task)
+    monkeypatch.setattr(OneTableJob, "single_stage", lambda *_: None)
     before = {key: spark.conf.get(key, None) for key in (BYTES, RECORDS)}
     spark.conf.set(BYTES, "1000")
     spark.conf.unset(RECORDS)

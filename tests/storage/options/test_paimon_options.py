@@ -45,7 +45,7 @@ def test_what_is_tolerated_is_an_option_of_the_format() -> None:
         ("row-tracking.enabled", "read only"),
         ("data-file.external-paths", "read only"),
         ("tag.automatic-creation", "supported"),
-        ("partition.expiration-time", "not at creation"),
+        ("partition.expiration-time", "supported"),
         ("primary-key", "an argument"),
         ("fields.<column>.sequence-group", "supported"),
         ("sink.parallelism", "ignored"),

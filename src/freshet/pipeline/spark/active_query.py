@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame
 from freshet.pipeline.spark.single_stage import SingleStage
 
 _LOG: Final = logging.getLogger(__name__)
-_OTHER_SCANS: Final = frozenset({"FileSourceScanExec", "RowDataSourceScanExec", "InMemoryTableScanExec"})
-"""Leaves of a plan that read something of which no ranges are known."""
+_NOTHING: Final = frozenset({"LocalTableScanExec", "EmptyRelationExec"})
+"""Leaves of a plan that read nothing."""
 
 
 class ActiveQuery:
@@ -70,10 +70,10 @@ class ActiveQuery:
         found = []
         for leaf in (leaves.apply(index) for index in range(leaves.size())):
             kind = str(leaf.getClass().getSimpleName())
-            if kind in _OTHER_SCANS:
-                return None
-            if kind != "MicroBatchScanExec":
+            if kind in _NOTHING:
                 continue  # a source that has nothing
+            if kind != "MicroBatchScanExec":
+                return None
             stream = leaf.stream()
             if stream.getClass().getSimpleName() != "KafkaMicroBatchStream":
                 return None

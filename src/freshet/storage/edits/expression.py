@@ -67,6 +67,12 @@ def columns_of(expressions: Sequence[Expression]) -> set[str]:
     return {column.parts[0].name for column in columns}
 
 
+def first_names(expression: Expression) -> list[tuple[str, str]]:
+    """Of each column in it the first part of its name where it has several, else nothing, and its text."""
+    columns = translated(expression.text).find_all(exp.Column)
+    return [(each.parts[0].name if len(each.parts) > 1 else "", each.sql()) for each in columns]
+
+
 def evaluate(rows: pa.Table, expressions: Mapping[str, Expression]) -> dict[str, pa.ChunkedArray]:
     """A column for each expression, in the order of the rows; `rows` has the columns that are computed, too.
 

@@ -14,14 +14,15 @@ import pyarrow as pa
 from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.edits.expression import Expression
 from freshet.storage.edits.keyed_edit import edit_rows
-from freshet.storage.edits.merge_clauses import Action, Clause, Side, condition_of
-from freshet.storage.edits.merge_plan import MergePlan
-from freshet.storage.edits.row_rules import check_deletes, update_rules
+from freshet.storage.edits.merge_clauses import Action, Clause, Side, clause_of
+from freshet.storage.edits.merge_plan import MergePlan, all_columns, fitting_column
+from freshet.storage.edits.row_rules import check_deletes, check_inserts, update_rules
 from freshet.storage.edits.updated_columns import checked_columns
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import field_of
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.write.input_rows import input_tables
 
 Condition = str | Expression | None
@@ -97,11 +98,12 @@ class Merge:
             if clause.action is Action.DELETE:
                 check_deletes(store)
             elif clause.action is Action.UPDATE:
-                given = [name for name in self.source.column_names if name in store.schema.by_name]
-                names = [name for name in checked.values or given if name not in store.schema.primary_keys]
-                rules[number] = update_rules(store, names)
-        has_all_keys = set(store.schema.primary_keys) <= set(on)
-        is_by_key = has_all_keys and all(clause.side is not Side.BY_SOURCE for clause in clauses)
+                given = all_columns(store, self.source, Action.UPDATE)
+                rules[number] = update_rules(store, given if checked.values is None else checked.values)
+            else:
+                check_inserts(store)
+        keys = store.schema.primary_keys
+        is_by_key = set(keys) <= set(on) and all(_keeps_key(clause, keys) for clause in clauses)
         return edit_rows(
             store, MergePlan(self.source, on, tuple(clauses), rules, is_by_key), dry_run=dry_run, by_keys=is_by_key
         )
@@ -113,41 +115,50 @@ class Merge:
         return replace(clause, values=checked_columns(store, clause.values, is_insert=is_insert))
 
     def _with(self, side: Side, action: Action, values: Mapping[str, Any] | None, condition: Condition) -> Merge:
-        return replace(self, clauses=(*self.clauses, Clause(side, action, values, condition_of(condition))))
+        return replace(self, clauses=(*self.clauses, clause_of(side, action, values, condition)))
+
+
+def _keeps_key(clause: Clause, keys: Sequence[str]) -> bool:
+    """Whether rows of the clause have the key of their row of the source."""
+    if clause.side is Side.NOT_MATCHED and clause.values is not None:
+        texts = {key: getattr(clause.values.get(key), "text", "") for key in keys}
+        return all(text.replace("`", "").lower() == f"source.{key}".lower() for key, text in texts.items())
+    return clause.side is not Side.BY_SOURCE
 
 
 def begin_merge(
     store: TableStore, open_store: Callable[[], TableStore], data: object, on: Sequence[str] | str
 ) -> Merge:
     """A merge of rows into a table, without clauses."""
-    names = [on] if isinstance(on, str) else list(on)
-    if not names:
+    if not on:
         raise InvalidRequestError(f"say which columns rows of {store.name} are matched on, such as on=['id']")
-    source = pa.concat_tables(
-        list(input_tables(data, store.schema.fields, table=store.name)), promote_options="default"
-    )
     schema = arrow_schema(store.schema)
+    names = [field_of(name, schema).name for name in ([on] if isinstance(on, str) else on)]
+    source = _named(store, pa.concat_tables(list(input_tables(data, store.schema.fields, table=store.name))))
     for name in names:
-        if field_of(name, schema).name not in source.column_names:
+        if name not in source.column_names:
             raise InvalidRequestError(
                 f"merge into {store.name}: the source has no column {name!r}; it has {', '.join(source.column_names)}",
                 table=store.name,
                 column=name,
             )
-    same = [store.schema.by_name[name] for name in source.column_names if name in store.schema.by_name]
-    for field in same:
-        fitting = _nullable(source, field.name, schema, store)
-        source = source.set_column(source.column_names.index(field.name), field.name, fitting)
+    for index, name in enumerate(source.column_names):
+        if name in store.schema.by_name:
+            source = source.set_column(index, name, fitting_column(store, name, source.column(index)))
     return Merge(open_store, source, tuple(names))
 
 
-def _nullable(source: pa.Table, name: str, schema: pa.Schema, store: TableStore) -> pa.ChunkedArray:
-    """The column in the type of the table; a value that it cannot hold is refused, NULL is not."""
-    try:
-        return source.column(name).cast(schema.field(name).type)
-    except pa.ArrowException as error:
+def _named(store: TableStore, source: pa.Table) -> pa.Table:
+    """The rows with the names that the table has for their columns; case does not matter."""
+    known = {name.lower(): name for name in store.schema.column_names}
+    lowered = [name.lower() for name in source.column_names]
+    twice = next((name for name in source.column_names if lowered.count(name.lower()) > 1), None)
+    if twice is not None or ROW_KIND_COLUMN in source.column_names:
+        name = twice or ROW_KIND_COLUMN
+        reason = "names it twice, but for case" if twice else "has row kinds, and clauses say what becomes of its rows"
         raise InvalidRequestError(
-            f"merge into {store.name}: column {name!r} of the source cannot be {schema.field(name).type}: {error}",
+            f"merge into {store.name}: the source {reason} ({name!r}); leave the column out",
             table=store.name,
             column=name,
-        ) from error
+        )
+    return source.rename_columns([known.get(name.lower(), name) for name in source.column_names])

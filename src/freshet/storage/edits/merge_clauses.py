@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from freshet.storage.edits.expression import Expression, expr
+from freshet.storage.edits.expression import Expression, expr, first_names
+from freshet.storage.exceptions import InvalidRequestError
 
 
 class Side(StrEnum):
@@ -42,6 +43,28 @@ class Clause:
     condition: Expression | None = None
 
 
-def condition_of(text: str | Expression | None) -> Expression | None:
-    """A condition as users give it: SQL over `source.…` and `target.…`."""
-    return expr(text) if isinstance(text, str) else text
+SIDES_SEEN = {
+    Side.MATCHED: ("source", "target"),
+    Side.NOT_MATCHED: ("source",),
+    Side.BY_SOURCE: ("target",),
+}
+"""Whose columns a clause of a side may name."""
+
+
+def clause_of(
+    side: Side, action: Action, values: Mapping[str, Any] | None, condition: str | Expression | None
+) -> Clause:
+    """A clause as users give it; raises `InvalidRequestError` for SQL that names columns of nothing or of another side.
+
+    A bare name could be a column of either.
+    """
+    condition = expr(condition) if isinstance(condition, str) else condition
+    computed = [each for each in (values or {}).values() if isinstance(each, Expression)]
+    for each in [*computed, *([] if condition is None else [condition])]:
+        for side_name, text in first_names(each):
+            if side_name.lower() not in SIDES_SEEN[side]:
+                raise InvalidRequestError(
+                    f"merge: {text!r} in {each!r} is a column of neither side; rows that are {side} have "
+                    f"{' and '.join(f'{name}.column' for name in SIDES_SEEN[side])}"
+                )
+    return Clause(side, action, values, condition)

@@ -23,12 +23,16 @@ Numbers = npt.NDArray[np.int64]
 _NO_CLAUSE: Final = -1
 _SOURCE_ROW: Final = "freshet:source row"
 _TARGET_ROW: Final = "freshet:target row"
+_PAIR: Final = "freshet:pair"
+_PAIR_SOURCE: Final = "freshet:pair's source"
+_PAIR_TARGET: Final = "freshet:pair's target"
 
 
 class MergeJoin:
     """Parts of a source and a table; `close` it whatever happens."""
 
     def __init__(self, source: pa.Table, target: pa.Table) -> None:
+        self.source = source
         self._connection = optional_library("duckdb", "merge()").connect()
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.register("freshet_source", _numbered(source, _SOURCE_ROW))
@@ -78,16 +82,16 @@ class MergeJoin:
         return {name: found.column(name) for name in expressions}
 
     def _on_rows(self, selected: str, source_rows: Numbers | None, target_rows: Numbers | None) -> pa.Table:
-        given = {"s": source_rows, "t": target_rows}
+        given = {_PAIR_SOURCE: source_rows, _PAIR_TARGET: target_rows}
         pairs = {name: pa.array(rows) for name, rows in given.items() if rows is not None}
         count = len(_one(source_rows, target_rows))
-        self._connection.register("freshet_pairs", pa.table({"n": pa.array(np.arange(count)), **pairs}))
+        self._connection.register("freshet_pairs", pa.table({_PAIR: pa.array(np.arange(count)), **pairs}))
         joins = ""
         if source_rows is not None:
-            joins += f" JOIN freshet_source AS source ON source.{_quoted(_SOURCE_ROW)} = pairs.s"
+            joins += f" JOIN freshet_source AS source ON source.{_quoted(_SOURCE_ROW)} = pairs.{_quoted(_PAIR_SOURCE)}"
         if target_rows is not None:
-            joins += f" JOIN freshet_target AS target ON target.{_quoted(_TARGET_ROW)} = pairs.t"
-        return self._query(f"SELECT {selected} FROM freshet_pairs AS pairs{joins} ORDER BY pairs.n")
+            joins += f" JOIN freshet_target AS target ON target.{_quoted(_TARGET_ROW)} = pairs.{_quoted(_PAIR_TARGET)}"
+        return self._query(f"SELECT {selected} FROM freshet_pairs AS pairs{joins} ORDER BY pairs.{_quoted(_PAIR)}")
 
     def _query(self, text: str) -> pa.Table:
         errors = optional_library("duckdb", "merge()").Error

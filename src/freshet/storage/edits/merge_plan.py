@@ -5,15 +5,16 @@
 | the primary key, or more | looked up by the keys of the source, part by part |
 | other columns, or with a clause of rows that the source lacks | scanned, part by part |
 
-A key of the source that two of its rows have is refused where both match: which one counts would be chance. Of a table
-that is scanned, what others change meanwhile makes all be computed again.
+A key that two rows of the source have is refused where both would count: which one does would be chance. Rows are
+looked up only where each row that is added has the key of its row of the source, so that what others change of that key
+is found again. Of a table that is scanned, what others change meanwhile makes all be computed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ from freshet.storage.edits.update_rows import as_updates, check_updated, constan
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema, conform
+from freshet.storage.model.data_type import with_nullable
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.scan.table_scan import TableScan
@@ -50,6 +52,7 @@ class MergePlan:
     def of_table(self, store: TableStore, snapshot: Snapshot | None) -> Iterator[pa.Table]:
         """By lookups, or by a scan."""
         if self.is_by_key:
+            _refuse_two_of(store, self.source.select(list(self.on)))
             for start in range(0, self.source.num_rows, PART_ROWS):
                 yield from self._by_key(store, snapshot, self.source.slice(start, PART_ROWS))
             return
@@ -109,7 +112,7 @@ class MergePlan:
                 yield with_kind(before, RowKind.DELETE)
                 continue
             rows = None if source_rows is None else source_rows[is_meant]
-            new = _with_values(store, join, before, self._values(store, clause), rows, target_rows[is_meant])
+            new = self._with_values(store, join, clause, before, rows, target_rows[is_meant])
             check_updated(store, before, new, self.rules[number])
             yield as_updates(store, before, new, self.rules[number])
 
@@ -124,46 +127,58 @@ class MergePlan:
         with closing(MergeJoin(source, schema.empty_table())) as join:
             everything = np.arange(source.num_rows)
             chosen = join.chosen([each.condition for each in clauses], everything, None)
+            added = []
             for index, clause in enumerate(clauses):
                 rows = everything[chosen == index]
-                if not len(rows):
-                    continue
-                values = self._values(store, clause)
-                blank = pa.table(
-                    [pa.nulls(len(rows), field.type) for field in schema],
-                    schema=pa.schema([field.with_nullable(True) for field in schema]),
-                )
-                new = _with_values(store, join, blank, values, rows, None)
-                _refuse_two_inserts(store, new)
-                if set(self.on) != set(store.schema.primary_keys):
-                    _refuse_stored(store, snapshot, new)
-                yield with_kind(new, RowKind.INSERT)
+                if len(rows):
+                    blank = pa.table(
+                        [pa.nulls(len(rows), field.type) for field in schema],
+                        schema=pa.schema([field.with_nullable(True) for field in schema]),
+                    )
+                    added.append(self._with_values(store, join, clause, blank, rows, None))
+        if added:
+            new = pa.concat_tables(added)
+            keys = new.select(list(store.schema.primary_keys))
+            _refuse_two_of(store, keys)
+            if not self.is_by_key or set(self.on) != set(store.schema.primary_keys):
+                _refuse_stored(store, snapshot, keys)
+            yield with_kind(new, RowKind.INSERT)
 
-    def _values(self, store: TableStore, clause: Clause) -> dict[str, Any]:
-        if clause.values is not None:
-            return dict(clause.values)
-        keys = store.schema.primary_keys if clause.action is Action.UPDATE else ()
-        given = [name for name in self.source.column_names if name in store.schema.by_name and name not in keys]
-        return {name: Expression(f"source.`{name.replace('`', '``')}`") for name in given}
+    def _with_values(
+        self,
+        store: TableStore,
+        join: MergeJoin,
+        clause: Clause,
+        rows: pa.Table,
+        source_rows: Numbers | None,
+        target_rows: Numbers | None,
+    ) -> pa.Table:
+        """The rows with the values of a clause, in the types of the table but for NOT NULL."""
+        schema, values = arrow_schema(store.schema), dict(clause.values or {})
+        expressions = {name: each for name, each in values.items() if isinstance(each, Expression)}
+        computed = join.computed(expressions, schema, source_rows, target_rows)
+        if clause.values is None and source_rows is not None:
+            for name in all_columns(store, self.source, clause.action):
+                values[name] = None
+                computed[name] = join.source.column(name).take(pa.array(source_rows))
+        for name, value in values.items():
+            column = computed[name] if name in computed else constant(store, name, value, rows.num_rows)
+            fitting = fitting_column(store, name, column)
+            rows = rows.set_column(rows.column_names.index(name), pa.field(name, fitting.type), fitting)
+        return rows
 
 
-def _with_values(
-    store: TableStore,
-    join: MergeJoin,
-    rows: pa.Table,
-    values: dict[str, Any],
-    source_rows: Numbers | None,
-    target_rows: Numbers | None,
-) -> pa.Table:
-    """The rows with new values, in the types of the table but for NOT NULL."""
-    schema = arrow_schema(store.schema)
-    expressions = {name: each for name, each in values.items() if isinstance(each, Expression)}
-    computed = join.computed(expressions, schema, source_rows, target_rows)
-    for name, value in values.items():
-        column = computed[name] if name in computed else constant(store, name, value, rows.num_rows)
-        fitting = conform(pa.table({name: column}), [store.schema.by_name[name]], table=store.name)
-        rows = rows.set_column(rows.column_names.index(name), fitting.schema.field(0), fitting.column(0))
-    return rows
+def all_columns(store: TableStore, source: pa.Table, action: Action) -> list[str]:
+    """The columns of the source that the table has, too; of an update none that would make another row of it."""
+    fixed = {*store.schema.primary_keys, *store.schema.partition_keys} if action is Action.UPDATE else set()
+    return [name for name in source.column_names if name in store.schema.by_name and name not in fixed]
+
+
+def fitting_column(store: TableStore, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in the type of the table, without loss; NULL is left to the writer."""
+    field = store.schema.by_name[name]
+    nullable = replace(field, type=with_nullable(field.type, True))
+    return conform(pa.table({name: column}), [nullable], table=store.name).column(0)
 
 
 def _refuse_two(
@@ -175,21 +190,20 @@ def _refuse_two(
         raise _twice(store, {name: source.column(name)[int(source_rows[twice[0]])].as_py() for name in on})
 
 
-def _refuse_two_inserts(store: TableStore, rows: pa.Table) -> None:
-    names = list(store.schema.primary_keys)
-    counted = rows.group_by(names).aggregate([([], "count_all")])
-    counts = counted.column("count_all").to_numpy()
-    if (counts > 1).any():
-        row = int(np.flatnonzero(counts > 1)[0])
-        raise _twice(store, {name: counted.column(name)[row].as_py() for name in names})
+def _refuse_two_of(store: TableStore, keys: pa.Table) -> None:
+    """Raises for a key that is there twice; NULL is none."""
+    names = keys.column_names
+    counted = keys.drop_null().group_by(names).aggregate([([], "count_all")])
+    twice = np.flatnonzero(counted.column("count_all").to_numpy() > 1)
+    if len(twice):
+        raise _twice(store, {name: counted.column(name)[int(twice[0])].as_py() for name in names})
 
 
-def _refuse_stored(store: TableStore, snapshot: Snapshot | None, rows: pa.Table) -> None:
+def _refuse_stored(store: TableStore, snapshot: Snapshot | None, keys: pa.Table) -> None:
     """A row that is added under a key that is there would replace the row of that key, which was not matched."""
-    names = list(store.schema.primary_keys)
-    stored = rows_of_keys(store, snapshot, rows.select(names))
+    stored = rows_of_keys(store, snapshot, keys.drop_null())
     if stored.num_rows:
-        key = {name: stored.column(name)[0].as_py() for name in names}
+        key = {name: stored.column(name)[0].as_py() for name in keys.column_names}
         raise InvalidRequestError(
             f"merge into {store.name}: a row would be added under the key {key}, which the table has and nothing "
             "matched; match on the primary key",

@@ -63,6 +63,12 @@ def check_deletes(store: TableStore) -> None:
                            "have it")  # fmt: skip
 
 
+def check_inserts(store: TableStore) -> None:
+    """Raises `InvalidRequestError` where rows that a merge adds would be none, or those there are cannot be seen."""
+    if store.options.has_postponed_buckets or store.options.rowkind_field:
+        _check_common(store, "merged")
+
+
 def update_rules(store: TableStore, updated: Collection[str]) -> UpdateRules:
     """How updates of these columns are written; raises `InvalidRequestError` where they cannot be.
 

@@ -307,7 +307,8 @@ class LocalFileIO:
         try:
             os.utime(target)
         except OSError:  # of another owner
-            os.unlink(target)
+            with contextlib.suppress(OSError):
+                os.unlink(target)
             return False
         return True
 
