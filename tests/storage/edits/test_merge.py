@@ -182,7 +182,7 @@ def test_a_key_that_is_twice_in_a_large_source(tmp_path: Path, monkeypatch: pyte
 def test_names_by_case_and_values_of_all_types(tmp_path: Path) -> None:
     table = Catalog(tmp_path).create_table(
         "db.odd",
-        schema={"id": "INT", "n": "INT", "r": "ROW<x INT NOT NULL>", "m": "MAP<STRING, INT>", "t": "TIMESTAMP(9)"},
+        schema={"id": "INT", "n": "INT", "r": "ROW<x INT>", "m": "MAP<STRING, INT>", "t": "TIMESTAMP(9)"},
         primary_keys=["id"],
         options={"bucket": "1"},
     )
