@@ -261,8 +261,8 @@ def test_records_that_are_deleted_while_a_query_stands_still(
     def after_planning(do: Callable[[], None]) -> None:
         planned = query_job.planned_ranges
 
-        def late(query: Any) -> Ranges | None:
-            ranges = planned(query)
+        def late(query: Any, *most: float) -> Ranges | None:
+            ranges = planned(query, *most)
             do()
             return ranges
 

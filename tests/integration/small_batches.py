@@ -274,8 +274,8 @@ def noted(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
     """Does something between the plan of a batch and its job."""
     planned = query_job.planned_ranges
 
-    def late(query: Any) -> Any:
-        ranges = planned(query)
+    def late(query: Any, *most: float) -> Any:
+        ranges = planned(query, *most)
         do()
         return ranges
 
