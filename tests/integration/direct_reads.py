@@ -1,6 +1,6 @@
 """Records that the Python workers read themselves, of a real broker: the same tables as with Spark's source.
 
-Run by `test_direct_reads` in a process of its own: the session has the jars of Spark's Kafka source.
+Run by `test_own_sessions` in a process of its own: the session has the jars of Spark's Kafka source.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Small batches that one task reads, decodes and writes: the same tables as by two stages, of a real broker.
 
-Run by `test_small_batches` in a process of its own: the session has the jars of Spark's Kafka source.
+Run by `test_own_sessions` in a process of its own: the session has the jars of Spark's Kafka source.
 """
 
 from __future__ import annotations

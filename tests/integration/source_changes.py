@@ -1,6 +1,6 @@
 """A pipeline with one table whose source changes: new fields become columns, truncates empty the table.
 
-Run by `test_sync` in a process of its own.
+Run by `test_own_sessions` in a process of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Many tables by one query whose driver dies, or one of whose tables is lost, damaged or brought up again.
 
-Run by `test_sync` in a process of its own.
+Run by `test_own_sessions` in a process of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many tables by one query whose sources rename columns. Run by `test_sync` in a process of its own."""
+"""Many tables by one query whose sources rename columns. Run by `test_own_sessions` in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Many tables by one query, of a real broker: they are created, follow their sources, and what does not fit is refused.
 
-Run by `test_sync` in a process of its own.
+Run by `test_own_sessions` in a process of its own.
 """
 
 from __future__ import annotations

@@ -49,15 +49,15 @@ LARGE_RECORDS = Count(14_000, "records of 100 KB, hard to compress and easy")
 VERY_LARGE_RECORDS = Count(300, "records of 5 MB, hard to compress and easy")
 
 
-def share() -> float:
-    """Of all counts, above 0 and at most 1; everything unless the environment says less."""
-    text = os.environ.get(SHARE, "1")
+def share(variable: str = SHARE) -> float:
+    """Of all counts, above 0 and at most 1; everything unless that variable of the environment says less."""
+    text = os.environ.get(variable, "1")
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value <= 1:
-        raise ValueError(f"{SHARE} is {text!r}: give a number above 0 and at most 1")
+        raise ValueError(f"{variable} is {text!r}: give a number above 0 and at most 1")
     return value
 
 

@@ -1,0 +1,57 @@
+"""Runs the suites that need a Spark session of their own, with the jars of its Kafka source, in processes of theirs.
+
+A few tests of each suite are in every run, the others are slow.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.__main__ import NOTHING_COLLECTED
+from tests.kit import slow_share
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+class Suite(NamedTuple):
+    """Files of tests that run in one process."""
+
+    files: tuple[str, ...]
+    quick: str
+    """Chooses what every run has, as `-k` of pytest does."""
+
+
+SUITES = {
+    "direct reads": Suite(("direct_reads.py",), "small_batches or too_early"),
+    "small batches": Suite(("small_batches.py",), "shrink or each_kind_of_table[keyed]"),
+    "sources that change": Suite(
+        ("sync_tables.py", "sync_deaths.py", "sync_renames.py", "sync_truncates.py", "source_changes.py"),
+        "tables_are_created_and_follow_their_sources and python",
+    ),
+}
+SUITE = pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
+
+
+def run(suite: Suite, chosen: str) -> int:
+    files = [str(Path(__file__).with_name(name)) for name in suite.files]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", chosen]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1150, check=False)
+    assert done.returncode in (0, NOTHING_COLLECTED), done.stdout + done.stderr[-2000:]
+    return done.returncode
+
+
+@SUITE
+def test_the_quick_ones(suite: Suite) -> None:
+    assert run(suite, suite.quick) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.takes_its_share
+@SUITE
+def test_the_others(suite: Suite) -> None:
+    assert run(suite, f"not ({suite.quick})") == 0 or slow_share.share() < 1

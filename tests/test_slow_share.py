@@ -1,0 +1,55 @@
+"""A run with a share of the slow tests: which it has, and that other seeds have the others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit import slow_share
+from tests.soak import counts
+
+ROOT = Path(__file__).parents[1]
+COUNT = 40
+SLOW = """
+import pytest
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(40))
+def test_slow(number): pass
+
+@pytest.mark.slow
+@pytest.mark.takes_its_share
+def test_of_others(): pass
+
+def test_quick(): pass
+"""
+
+
+def collected(folder: Path, share: str, seed: int) -> set[str]:
+    (folder / "test_some.py").write_text(SLOW)
+    (folder / "run_by_another.py").write_text("def test_b(): pass\n\ndef test_c(): pass\n")
+    files = ["test_some.py", "run_by_another.py"]
+    program = [sys.executable, "-m", "pytest", "-p", "tests.kit.slow_share", "--collect-only", "-q", "-c", "/dev/null"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), counts.SEED: str(seed), slow_share.SHARE: share}
+    done = subprocess.run([*program, *files], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return {line.split("::")[1] for line in done.stdout.splitlines() if "::" in line}
+
+
+def test_other_seeds_run_other_tests_and_quick_ones_always_run(tmp_path: Path) -> None:
+    everything = collected(tmp_path, "1", 1)
+    runs = [collected(tmp_path, "0.5", seed) for seed in range(6)]
+    assert len(everything) == COUNT + 4
+    assert set.union(*runs) == everything
+    assert all({"test_quick", "test_of_others"} <= run < everything for run in runs)
+    assert collected(tmp_path, "0.5", 3) == runs[3]
+
+
+@pytest.mark.parametrize("share", ["0", "1.5", "half"])
+def test_a_share_that_is_none_is_refused(share: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(slow_share.SHARE, share)
+    with pytest.raises(ValueError, match="FRESHET_SLOW_SHARE .* at most 1"):
+        slow_share.share()
