@@ -145,8 +145,22 @@ def test_a_group_that_is_empty_and_a_source_without_schemas() -> None:
         ('kafka.bootstrap.servers: "h:1", ', "", ["4: sync.source.kafka: kafka.bootstrap.servers is missing"]),
         (f"{FORMAT}\n", "", ["3: sync.source.format: is missing"]),
         ("debezium-json", "debezium-xml", ["5: sync.source.format: Input should be 'debezium-json', "]),
-        ("debezium-json", "debezium-unwrapped", ["5: sync.source.format: debezium-unwrapped does not go with sync"]),
-        ("debezium-json", "row-kind", ["5: sync.source.format: row-kind does not go with sync, whose formats are"]),
+        ("debezium-json", "avro", ["3: sync.source.schema_registry: is missing: the schemas of avro are there"]),
+        (
+            "debezium-json",
+            "row-kind",
+            [f"{line}: sync.tables.{line - 7}: format row-kind needs the option rowkind.field" for line in (8, 9, 10)],
+        ),
+        (
+            "schema_evolution: lenient",
+            "options: {rowkind.field: kind}",
+            ["11: sync.options.rowkind.field: is for sources of format row-kind; the other formats know"],
+        ),
+        (
+            "bucket: 4",
+            "bucket: 4, rowkind.field: kind",
+            ["8: sync.tables.1.options.rowkind.field: is for sources of format row-kind"],
+        ),
         (
             FORMAT,
             f"{FORMAT}\n    on_unknown_field: ignore",
@@ -260,6 +274,14 @@ def test_mistakes(old: str, new: str, messages: list[str]) -> None:
     assert len(found) == len(messages), found
     for text, message in zip(found, messages, strict=True):
         assert text.startswith(f"p.yaml:{message}"), text
+
+
+def test_row_kinds_are_said_once_for_all_tables_or_by_rule() -> None:
+    text = GOOD.replace("debezium-json", "row-kind").replace("bucket: 4", "bucket: 4, rowkind.field: op")
+    wanting = "schema_evolution: lenient\n  options: {rowkind.field: KIND}"
+    assert read(text.replace("schema_evolution: lenient", wanting)).sync.options == {"rowkind.field": "KIND"}
+    (problem,) = problems(text.replace("schema_evolution: lenient", wanting.replace("KIND", "a b")))
+    assert problem.endswith("sync.options.rowkind.field: the row kind must be a field of letters and digits, not 'a b'")
 
 
 def test_no_rules_and_no_section() -> None:

@@ -7,6 +7,9 @@
 A batch in which something is new is not committed: the driver follows it, and the batch is run once more. So from there
 on only what is new is looked for, and nothing is decoded.
 
+A tombstone of rows that Debezium has unwrapped is a deletion, and names no table. It is of the one that its topic
+stands for, where the pipeline knows that; else it is a dead letter: the rows of the topic may name other tables.
+
 Rows, dead letters and tallies cross as (task, table, Arrow's bytes). Those of no table have the number 0, the ledger's.
 """
 
@@ -22,22 +25,23 @@ import pyarrow as pa
 
 from freshet._garbage import collect_now_and_then, without_gc
 from freshet.pipeline.decode import raw_records
-from freshet.pipeline.decode.change import Dead, Skipped, Truncate, changes_of
+from freshet.pipeline.decode.change import Dead, RawRecord, Skipped, Truncate, changes_of
 from freshet.pipeline.decode.debezium import SCHEMA_CHANGE
 from freshet.pipeline.decode.decoder import BLOCK_BYTES, Counts, block_decoder, blocks_of
+from freshet.pipeline.decode.flat import is_tombstone
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
 from freshet.pipeline.decode.outcomes import Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, RecordBlock, block_of, blocks_within
-from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
+from freshet.pipeline.decode.source_table import SourceTable, table_of, table_of_record
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.sync.field_versions import VersionSorter
 from freshet.pipeline.sync.many_plan import LEFT, NOTHING, Held, ManyPlan
-from freshet.pipeline.sync.record_sorter import RecordSorter
+from freshet.pipeline.sync.record_sorter import RecordSorter, tables_of_topics
 from freshet.pipeline.sync.renames import NO_RENAMES
-from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.sync.routes import EXCLUDED, Route, route_of
 from freshet.pipeline.sync.stream_news import KnownSchemas, StreamNews
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage.exceptions import RetryableError
@@ -48,6 +52,10 @@ NO_TABLE: Final = 0
 
 _SAYS_NOTHING: Final = "the record says nothing of the columns of its table, which is not there yet"
 _NAMELESS: Final = "the record does not say which table it is of"
+_OF_NO_TABLE: Final = (
+    "a tombstone does not say which table it is of, and the pipeline knows no table {table} of its topic: have the "
+    "connector write delete.tombstone.handling.mode=rewrite"
+)
 
 
 @dataclass(slots=True)
@@ -91,6 +99,11 @@ class ManyDecoder:
             tally = Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=stream.news.found())
             yield from self.tally(replace(tally, truncated=tuple(stream.truncated)))
 
+    @property
+    def _renames(self) -> bool:
+        """Whether renamed columns are followed: of unwrapped rows it is not sure which names their tables have."""
+        return self.plan.config.schema_evolution == "evolve" and self.plan.ledger.has_envelope
+
     def tally(self, tally: Tally) -> Iterator[tuple[int, int, pa.Buffer]]:
         """What whoever reads the records has to say, packed."""
         yield from self._packed(NO_TABLE, _shared(self.plan.ledger).writer.tally(tally))
@@ -101,12 +114,14 @@ class ManyDecoder:
 
     def _decoded(self, block: RecordBlock, stream: _Stream, shared: _Shared) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts, indexes = stream.counts, block.present()
-        tombstones = block.num_rows - len(indexes)
-        if tombstones:
-            counts.read += tombstones
-            counts.skipped["tombstone"] += tombstones
+        tombstones = np.setdiff1d(np.arange(block.num_rows), indexes)
         by_table = dict(shared.sorter.by_table(block, indexes)) if len(indexes) else {}
         dead: dict[int, tuple[str, str | None]] = {}
+        if len(tombstones) and self.plan.ledger.format == "debezium-unwrapped":
+            self._sort_tombstones(block, tombstones, by_table, dead, stream)
+        elif len(tombstones):
+            counts.read += len(tombstones)
+            counts.skipped["tombstone"] += len(tombstones)
         unsorted = by_table.pop(None, None)
         if unsorted is not None:
             self._sort_carefully(block, unsorted, by_table, dead, stream)
@@ -127,25 +142,55 @@ class ManyDecoder:
         """Sorts the records that the sorter could not; what is no change of a table is counted here."""
         format_name, counts = self.plan.ledger.format, stream.counts
         more: dict[SourceTable, list[int]] = {}
+        gone: list[int] = []
         for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
             reading = read_record(format_name, record, registry=self.plan.ledger.registry)
-            table = None if isinstance(reading, Skipped) else table_of(reading.source, part_names(format_name))
+            table = None if isinstance(reading, Skipped) else self._table_of(reading.source, record)
             if table is not None:
                 more.setdefault(table, []).append(index)
+                continue
+            if format_name == "debezium-unwrapped" and is_tombstone(record.value):
+                gone.append(index)
                 continue
             counts.read += 1
             if isinstance(reading, Skipped):
                 counts.skipped[reading.reason] += 1
-                if reading.reason == SCHEMA_CHANGE and self.plan.config.schema_evolution == "evolve":
+                if reading.reason == SCHEMA_CHANGE and self._renames:
                     stream.news.note_renames(record, raw_records.place(block, index))
             elif self.plan.only is not None:
                 counts.skipped[LEFT] += 1  # the pipeline has made a dead letter of it
             else:
                 dead[index] = (reading.reason, reading.column) if isinstance(reading, Dead) else (_NAMELESS, None)
         for table, found in more.items():
-            known = by_table.get(table)
-            own = np.array(found, np.int64)
-            by_table[table] = own if known is None else np.sort(np.concatenate([known, own]))
+            _add(by_table, table, np.array(found, np.int64))
+        if gone:
+            self._sort_tombstones(block, np.array(gone, np.int64), by_table, dead, stream)
+
+    def _table_of(self, source: Any, record: RawRecord) -> SourceTable | None:
+        format_name = self.plan.ledger.format
+        if format_name == "debezium-unwrapped" and is_tombstone(record.value):
+            return table_of(source)
+        return table_of_record(format_name, source, record.topic)
+
+    def _sort_tombstones(
+        self,
+        block: RecordBlock,
+        indexes: RowIndexes,
+        by_table: dict[SourceTable | None, RowIndexes],
+        dead: dict[int, tuple[str, str | None]],
+        stream: _Stream,
+    ) -> None:
+        """Sorts those of unwrapped rows by their topics; of tables that are not known they are dead letters."""
+        for table, own in tables_of_topics(self.plan.ledger.format, block, indexes):
+            route = route_of(self.plan.config, table)
+            if table in self.plan.tables or route == EXCLUDED:
+                _add(by_table, table, own)
+                continue
+            stream.counts.read += len(own)
+            if self.plan.only is not None:
+                stream.counts.skipped[LEFT] += len(own)  # the pipeline has made dead letters of them
+            else:
+                dead |= dict.fromkeys(own.tolist(), (_OF_NO_TABLE.format(table=table), None))
 
     def _of_table(
         self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
@@ -232,6 +277,11 @@ class _Shared:
     sorter: RecordSorter
     schemas: dict[Any, KnownSchemas] = field(default_factory=dict)
     versions: dict[Any, dict[bytes, int]] = field(default_factory=dict)
+
+
+def _add(by_table: dict[SourceTable | None, RowIndexes], table: SourceTable, indexes: RowIndexes) -> None:
+    known = by_table.get(table)
+    by_table[table] = indexes if known is None else np.sort(np.concatenate([known, indexes]))
 
 
 @lru_cache(8)
