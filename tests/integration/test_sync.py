@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-FILES = ("sync_tables.py", "sync_deaths.py", "sync_renames.py", "sync_truncates.py", "source_changes.py")
+FILES = (
+    "sync_tables.py",
+    "sync_rows.py",
+    "sync_deaths.py",
+    "sync_renames.py",
+    "sync_truncates.py",
+    "source_changes.py",
+)
 QUICK = "follow_their_sources and python"
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
