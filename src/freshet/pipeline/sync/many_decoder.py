@@ -204,11 +204,17 @@ class ManyDecoder:
                 counts.skipped[LEFT] += len(indexes)
             elif isinstance(route, Route):
                 stream.news.describe(block, table, indexes, self.plan.renames.get(route.target, NO_RENAMES))
+            elif self.plan.is_replay and route != EXCLUDED:
+                yield from self._kept(block, indexes, f"{route}: {table}", stream, shared)
             else:
                 counts.skipped[f"{route}: {table}"] += len(indexes)
             return
         if isinstance(decoding, Held) and decoding.is_nothing:
             yield from self._of_nothing(block, table, indexes, stream, shared)
+            return
+        if isinstance(decoding, Held) and self.plan.is_replay:
+            counts.read += len(indexes)
+            yield from self._kept(block, indexes, f"{decoding.reason}: {table}", stream, shared)
             return
         if isinstance(decoding, Held):
             counts.read += len(indexes)
@@ -223,6 +229,14 @@ class ManyDecoder:
         for version, piece in sorter.parts(part, is_avro=decoding.plan.is_avro):
             ranked = piece.ranked(decoding.ranks[version]) if decoding.ranks else piece
             yield from self._of_version(ranked, table, decoding.of_version(version), stream)
+
+    def _kept(
+        self, block: RecordBlock, indexes: RowIndexes, reason: str, stream: _Stream, shared: _Shared
+    ) -> Iterator[tuple[int, int, pa.Buffer]]:
+        """Dead letters that stay what they are."""
+        if not stream.news.is_any:
+            dead: dict[int, tuple[str, str | None]] = dict.fromkeys(indexes.tolist(), (reason, None))
+            yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
 
     def _of_version(
         self, part: RecordBlock, table: SourceTable, decoding: TableDecoding, stream: _Stream

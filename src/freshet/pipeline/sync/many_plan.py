@@ -41,5 +41,7 @@ class ManyPlan:
     guesses: bool
     only: str | None = None
     """The one target that is written, where records of others are left to the pipeline."""
+    is_replay: bool = False
+    """Of dead letters: those of tables that are set apart, or that no rule takes, stay dead letters."""
     renames: Mapping[str, Renames] = field(default_factory=dict)
     """What is known of renamed columns, by target, there or not."""
