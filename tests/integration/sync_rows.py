@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.commands.replaying import plan_replay_of_many, run_replay_of_many
 from freshet.pipeline.exceptions import PipelineFailedError
 from tests.integration.source_world import SyncWorld
 from tests.kit.schema_registry import SchemaRegistry
@@ -135,3 +136,10 @@ def test_rows_that_debezium_has_unwrapped(world: SyncWorld) -> None:
     assert [row["id"] for row in rows(world, "b")] == [0, 1] and len(rows(world, "c")) == 3
     ((reason, count),) = progress.report.result.dead.items()
     assert count == 1 and f"knows no table {mixed} of its topic" in reason
+    replay = plan_replay_of_many(world.config, everything=False)
+    assert replay is not None
+    assert run_replay_of_many(world.spark, world.config, replay).result.dead == {reason: 1}
+    world.send_to(a, [sent(None, {"id": 7, "n": 7}, ID, N)])  # the pipeline goes on behind it
+    world.run()
+    assert [row["id"] for row in rows(world, "a")] == [0, 1, 2, 3, 7]
+    assert world.target("dead_letters").scan().to_arrow().num_rows == 1

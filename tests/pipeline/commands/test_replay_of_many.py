@@ -226,6 +226,28 @@ def test_the_same_replay_twice_says_so(world: World, spark: SparkSession) -> Non
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("place", ["_begin", "_finish"])
+def test_two_replays_at_the_same_time(
+    world: World, spark: SparkSession, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One runs from end to end while the other is about to commit, or has."""
+    world.add(("log", {"n": 1}), ("keyed", {"id": 1, "n": 1}), ("log", b"{"))
+    call, others = getattr(LetterReplay, place), []
+
+    def late(self: LetterReplay) -> None:
+        if not others:
+            others.append(None)
+            world.replay(spark)
+        call(self)
+
+    monkeypatch.setattr(LetterReplay, place, late)
+    world.replay(spark)
+    assert world.rows("log") == [{"n": 1}, {"n": 9}]
+    assert world.rows("keyed") == [{"id": 1, "n": 1}, {"id": 9, "n": 9}]
+    assert world.letters() == {("the value is not a JSON object", b"{"): 1}
+
+
+@pytest.mark.spark
 def test_a_table_that_cannot_be_written_ends_the_replay(world: World, spark: SparkSession) -> None:
     world.add(("log", {"n": 1}), ("keyed", {"id": 1, "n": 1}))
     world.catalog.drop_table("lake.keyed")
