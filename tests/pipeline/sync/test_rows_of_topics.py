@@ -13,15 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freshet.pipeline.decode.change import RawRecord, Skipped
+from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.flat import is_tombstone
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.record_block import block_of
 from freshet.pipeline.decode.source_table import SourceTable, table_of, table_of_topic
 from freshet.pipeline.sync.many_plan import HELD, Held, ManyPlan
 from freshet.pipeline.sync.record_sorter import RecordSorter
+from freshet.pipeline.sync.table_decoding import TableDecoding
 from tests.kit.schema_registry import SchemaRegistry
 from tests.pipeline.avro_records import AvroTopic, decimal, optional, record_of
 from tests.pipeline.records import Record, flat_with_schema, octets, raw_batch
+from tests.pipeline.records import run as run_alone
 from tests.pipeline.sync.kit import Result, many_plan, run, schema_of, sync_config
 
 COLUMNS = {"id": "BIGINT", "n": "INT"}
@@ -293,3 +296,44 @@ def change_names(value: Any) -> dict[str, Any]:
         part: row.get(f"__source_{part}") if row.get(f"__source_{part}") is not None else row.get(f"__{part}")
         for part in ("db", "schema", "table")
     }
+
+
+_NAMED = {"__source_db": "shop", "__source_schema": "public", "__source_table": "orders"}
+_ANY = st.sampled_from(
+    [
+        unwrapped({"id": 1, "n": 2}), unwrapped({"id": 1, "n": "x"}), unwrapped({"id": 2, "n": 1}, deleted="true"),
+        Record({"id": 3, "n": 1, **_NAMED}, None, "other"), Record(b"{"),
+        Record({"id": 4, **_NAMED}, None, "shop.public.items"),
+        Record(flat_with_schema({"id": 5, "n": 1, **_NAMED}, [ID, N]), None, "other"), Record(b"{", None, "t"),
+        Record({"id": 6, "n": 1}, {"id": 6}, "shop.public.items"), Record(None, {"id": 1}), Record(b"null", {"id": 1}),
+        Record(None, {"id": 1}, "other"), Record(b"null", None, "shop.public.items"), unwrapped({"ts_ms": 1, "id": 7}),
+        Record(None, b"{"), Record({"schema": {}, "payload": None}, {"id": 8}), unwrapped({"id": None, "n": 1}),
+    ]
+)  # fmt: skip
+
+
+def _of(record: Record) -> str | None:
+    """The table by hand: what the row names, else its topic; None for what is no row of tables that are not known."""
+    value = record.value
+    if value in (None, b"null", b"{") or (isinstance(value, dict) and value.get("payload", "") is None):
+        return record.topic if record.topic in (str(ORDERS), str(ITEMS)) else None
+    row = value.get("payload", value) if isinstance(value, dict) else {}
+    return str(ORDERS) if "__source_table" in row else record.topic
+
+
+@given(st.lists(_ANY, max_size=30))
+def test_each_table_gets_what_its_own_decoder_gives(records: list[Record]) -> None:
+    """The oracle is the decoder of one table, over the records that are its by hand."""
+    config = sync_config(of="debezium-unwrapped")
+    plan = many_plan(config, {str(table): schema_of(COLUMNS) for table in (ORDERS, ITEMS)})
+    found = run(plan, records)
+    assert found.tally.error is None and found.tally.read == found.record_count == len(records)
+    skipped = 0
+    for table in (ORDERS, ITEMS):
+        decoding = plan.tables[table]
+        assert isinstance(decoding, TableDecoding)
+        alone = run_alone(RecordDecoder(decoding.plan), [each for each in records if _of(each) == str(table)])
+        assert found.texts(decoding.index) == [text for text in alone.shown if text]
+        skipped += sum(alone.tally.skipped.values())
+    assert len(found.texts(0)) == sum(_of(each) is None for each in records)
+    assert sum(found.tally.skipped.values()) == skipped

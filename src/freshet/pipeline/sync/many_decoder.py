@@ -7,8 +7,9 @@
 A batch in which something is new is not committed: the driver follows it, and the batch is run once more. So from there
 on only what is new is looked for, and nothing is decoded.
 
-A tombstone of rows that Debezium has unwrapped is a deletion, and names no table. It is of the one that its topic
-stands for, where the pipeline knows that; else it is a dead letter: the rows of the topic may name other tables.
+A tombstone of rows that Debezium has unwrapped is a deletion, and names no table; nor does a value that cannot be read.
+It is of the one that its topic stands for, where the pipeline knows that; else it is a dead letter: the rows of the
+topic may name other tables.
 
 Rows, dead letters and tallies cross as (task, table, Arrow's bytes). Those of no table have the number 0, the ledger's.
 """
@@ -25,17 +26,16 @@ import pyarrow as pa
 
 from freshet._garbage import collect_now_and_then, without_gc
 from freshet.pipeline.decode import raw_records
-from freshet.pipeline.decode.change import Dead, RawRecord, Skipped, Truncate, changes_of
+from freshet.pipeline.decode.change import Dead, Skipped, Truncate, changes_of
 from freshet.pipeline.decode.debezium import SCHEMA_CHANGE
 from freshet.pipeline.decode.decoder import BLOCK_BYTES, Counts, block_decoder, blocks_of
-from freshet.pipeline.decode.flat import is_tombstone
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
 from freshet.pipeline.decode.outcomes import Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, RecordBlock, block_of, blocks_within
-from freshet.pipeline.decode.source_table import SourceTable, table_of, table_of_record
+from freshet.pipeline.decode.source_table import SourceTable, table_of_topic
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.sync.field_versions import VersionSorter
 from freshet.pipeline.sync.many_plan import LEFT, NOTHING, Held, ManyPlan
@@ -142,15 +142,11 @@ class ManyDecoder:
         """Sorts the records that the sorter could not; what is no change of a table is counted here."""
         format_name, counts = self.plan.ledger.format, stream.counts
         more: dict[SourceTable, list[int]] = {}
-        gone: list[int] = []
         for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
             reading = read_record(format_name, record, registry=self.plan.ledger.registry)
-            table = None if isinstance(reading, Skipped) else self._table_of(reading.source, record)
+            table = None if isinstance(reading, Skipped) else self.plan.table_of(reading, record)
             if table is not None:
                 more.setdefault(table, []).append(index)
-                continue
-            if format_name == "debezium-unwrapped" and is_tombstone(record.value):
-                gone.append(index)
                 continue
             counts.read += 1
             if isinstance(reading, Skipped):
@@ -159,18 +155,13 @@ class ManyDecoder:
                     stream.news.note_renames(record, raw_records.place(block, index))
             elif self.plan.only is not None:
                 counts.skipped[LEFT] += 1  # the pipeline has made a dead letter of it
+            elif isinstance(reading, Dead):
+                dead[index] = reading.reason, reading.column
             else:
-                dead[index] = (reading.reason, reading.column) if isinstance(reading, Dead) else (_NAMELESS, None)
+                topic = table_of_topic(format_name, record.topic)
+                dead[index] = _NAMELESS if topic is None else _OF_NO_TABLE.format(table=topic), None
         for table, found in more.items():
             _add(by_table, table, np.array(found, np.int64))
-        if gone:
-            self._sort_tombstones(block, np.array(gone, np.int64), by_table, dead, stream)
-
-    def _table_of(self, source: Any, record: RawRecord) -> SourceTable | None:
-        format_name = self.plan.ledger.format
-        if format_name == "debezium-unwrapped" and is_tombstone(record.value):
-            return table_of(source)
-        return table_of_record(format_name, source, record.topic)
 
     def _sort_tombstones(
         self,
@@ -182,8 +173,7 @@ class ManyDecoder:
     ) -> None:
         """Sorts those of unwrapped rows by their topics; of tables that are not known they are dead letters."""
         for table, own in tables_of_topics(self.plan.ledger.format, block, indexes):
-            route = route_of(self.plan.config, table)
-            if table in self.plan.tables or route == EXCLUDED:
+            if self.plan.stands_for(table):
                 _add(by_table, table, own)
                 continue
             stream.counts.read += len(own)
