@@ -247,6 +247,41 @@ def test_two_replays_at_the_same_time(
     assert world.letters() == {("the value is not a JSON object", b"{"): 1}
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_pipeline_writes_while_letters_are_replayed(
+    world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the job of the replay and its commits, rows of the same buckets come."""
+    world.add(("log", {"n": 1}), ("keyed", {"id": 1, "n": 1}))
+    begin = LetterReplay._begin
+
+    def late(self: LetterReplay) -> None:
+        for name, rows in (("lake.keyed", {"id": [1, 2], "n": [5, 5]}), ("lake.log", {"n": [5]})):
+            with world.catalog.table(name).writer("shop") as writer:
+                writer.write(rows)
+                writer.commit(1)
+        begin(self)
+
+    monkeypatch.setattr(LetterReplay, "_begin", late)
+    world.replay(spark)
+    assert world.rows("log") == [{"n": 1}, {"n": 5}, {"n": 9}]
+    assert world.rows("keyed") == [{"id": 1, "n": 1}, {"id": 2, "n": 5}, {"id": 9, "n": 9}], (
+        "as all replays: it is later"
+    )
+
+
+@pytest.mark.spark
+def test_a_letter_is_older_where_the_table_knows_the_order(world: World, spark: SparkSession) -> None:
+    world.say("options: {bucket: 2}", "options: {bucket: 2, sequence.field: n}")
+    world.add(("keyed_new", {"id": 1, "n": 7}))
+    world.replay(spark)
+    world.add(("keyed_new", {"id": 1, "n": 3}), ("keyed_new", {"id": 2, "n": 3}))
+    report = world.replay(spark)
+    assert report is not None and report.result.applied == 2
+    assert world.rows("keyed_new") == [{"id": 1, "n": 7}, {"id": 2, "n": 3}]
+
+
 @pytest.mark.spark
 def test_a_table_that_cannot_be_written_ends_the_replay(world: World, spark: SparkSession) -> None:
     world.add(("log", {"n": 1}), ("keyed", {"id": 1, "n": 1}))

@@ -124,10 +124,12 @@ def test_rows_that_debezium_has_unwrapped(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("of", ["json", "row-kind"])
 def test_a_plain_topic_is_a_table_of_its_whole_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
     options = {"rowkind.field": "k"} if of == "row-kind" else {}
-    config = sync_config([{"from": ".*", "to": "lake.x{table}"}], of=of, options=options)
-    said, _ = report(config, tmp_path, [Record({"id": 1}, topic="a.b.c")], ["a.b.c", "d.e.f"], monkeypatch)
+    rules = [{"from": "a[.].*", "to": "lake.x"}, {"from": ".*", "to": "lake.x{table}"}]
+    config = sync_config(rules, of=of, options=options, schema="infer")
+    records = [Record(value, {"id": 1}, topic="a.b.c") for value in ({"id": 1, "k": "+I"}, b"{", {"n": 1})]
+    said, _ = report(config, tmp_path, records, ["a.b.c", "d.e.f"], monkeypatch)
     assert said["topic d.e.f"] == ("lake.xd.e.f", "no records yet")
-    assert said["a.b.c"][0] == "lake.xa.b.c"
+    assert said["a.b.c"] == ("lake.x", "is created: 3 columns, key id, types guessed"), "of all its records"
 
 
 def test_two_tables_into_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

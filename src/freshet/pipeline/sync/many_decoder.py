@@ -114,7 +114,8 @@ class ManyDecoder:
 
     def _decoded(self, block: RecordBlock, stream: _Stream, shared: _Shared) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts, indexes = stream.counts, block.present()
-        tombstones = np.setdiff1d(np.arange(block.num_rows), indexes)
+        is_whole = len(indexes) == block.num_rows
+        tombstones = indexes[:0] if is_whole else np.setdiff1d(np.arange(block.num_rows), indexes)
         by_table = dict(shared.sorter.by_table(block, indexes)) if len(indexes) else {}
         dead: dict[int, tuple[str, str | None]] = {}
         if len(tombstones) and self.plan.ledger.format == "debezium-unwrapped":

@@ -57,12 +57,16 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
         if table is None:
             continue
         named.add(each.topic)
-        if format_name == "debezium-unwrapped" and is_tombstone(each.value) and table_of(reading.source) is None:
-            gone[table] = None  # it is of that table where the pipeline knows it
-            continue
+        if format_name == "debezium-unwrapped" and table_of(reading.source) is None:
+            # What is no row is of that table where the pipeline knows it.
+            if is_tombstone(each.value):
+                gone[table] = None
+                continue
+            if isinstance(reading, Dead):
+                continue
         described = None if isinstance(reading, Dead) else describe_record(format_name, record, "a sample", registry)
         known = found.get(table)
-        found[table] = described if known is None or described is None else known.joined(described)
+        found[table] = described if known is None else known if described is None else known.joined(described)
     routed = [_routed(config, table, described) for table, described in sorted(found.items())]
     routed += [_of_tombstones(config, table) for table in sorted(gone.keys() - found.keys())]
     topics = sorted(topics_of(source, ask_once(brokers)) - named - {str(table) for table in found})
