@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.pipeline_file import load_pipeline, load_pipelines, parse_pipeline, warnings
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, SyncPipelineConfig, default_ledger
 from freshet.pipeline.exceptions import ConfigurationError
@@ -282,6 +283,17 @@ def test_row_kinds_are_said_once_for_all_tables_or_by_rule() -> None:
     assert read(text.replace("schema_evolution: lenient", wanting)).sync.options == {"rowkind.field": "KIND"}
     (problem,) = problems(text.replace("schema_evolution: lenient", wanting.replace("KIND", "a b")))
     assert problem.endswith("sync.options.rowkind.field: the row kind must be a field of letters and digits, not 'a b'")
+
+
+@pytest.mark.parametrize("format_name", ["debezium-json", "debezium-unwrapped", "json"])
+def test_changelogs_of_records_without_the_row_before(format_name: str) -> None:
+    given = read(
+        GOOD.replace("debezium-json", format_name).replace("bucket: 4", "bucket: 4, changelog-producer: input")
+    )
+    found = [text for text in changelog_warnings(given) if "changelog-producer=input" in text]
+    assert [f"those of the format {format_name} do not" in text for text in found] == (
+        [] if format_name == "debezium-json" else [True]
+    )
 
 
 def test_no_rules_and_no_section() -> None:

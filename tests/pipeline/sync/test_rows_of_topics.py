@@ -337,3 +337,20 @@ def test_each_table_gets_what_its_own_decoder_gives(records: list[Record]) -> No
         skipped += sum(alone.tally.skipped.values())
     assert len(found.texts(0)) == sum(_of(each) is None for each in records)
     assert sum(found.tally.skipped.values()) == skipped
+
+
+def test_truncates_of_unwrapped_rows() -> None:
+    """Of the table of their topic, or of the one that they name."""
+    records = [
+        unwrapped({"id": 1, "n": 2}),
+        Record({"__op": "t"}, None, "shop.public.orders"),
+        Record({"__op": "t", **_NAMED}, None, "other"),
+        Record({"__op": "t", "__table": "unknown"}, None, "shop.public.orders"),
+    ]
+    found = run(plan_of("debezium-unwrapped", ORDERS, source={"on_truncate": "apply"}), records[:3])
+    assert [each.offset for each in found.tally.truncated] == [1, 2] and found.tally.skipped == {"truncate": 2}
+    assert_counted(found, 3)
+    found = run(plan_of("debezium-unwrapped", ORDERS, source={"on_truncate": "skip"}), records)
+    assert found.seen["unknown"].is_empty
+    found = run(plan_of("debezium-unwrapped", ORDERS), records[:2])
+    assert found.tally.error is not None
