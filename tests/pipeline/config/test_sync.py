@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.pipeline_file import load_pipeline, load_pipelines, parse_pipeline, warnings
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, SyncPipelineConfig, default_ledger
 from freshet.pipeline.exceptions import ConfigurationError
@@ -145,8 +146,22 @@ def test_a_group_that_is_empty_and_a_source_without_schemas() -> None:
         ('kafka.bootstrap.servers: "h:1", ', "", ["4: sync.source.kafka: kafka.bootstrap.servers is missing"]),
         (f"{FORMAT}\n", "", ["3: sync.source.format: is missing"]),
         ("debezium-json", "debezium-xml", ["5: sync.source.format: Input should be 'debezium-json', "]),
-        ("debezium-json", "debezium-unwrapped", ["5: sync.source.format: debezium-unwrapped does not go with sync"]),
-        ("debezium-json", "row-kind", ["5: sync.source.format: row-kind does not go with sync, whose formats are"]),
+        ("debezium-json", "avro", ["3: sync.source.schema_registry: is missing: the schemas of avro are there"]),
+        (
+            "debezium-json",
+            "row-kind",
+            [f"{line}: sync.tables.{line - 7}: format row-kind needs the option rowkind.field" for line in (8, 9, 10)],
+        ),
+        (
+            "schema_evolution: lenient",
+            "options: {rowkind.field: kind}",
+            ["11: sync.options.rowkind.field: is for sources of format row-kind; the other formats know"],
+        ),
+        (
+            "bucket: 4",
+            "bucket: 4, rowkind.field: kind",
+            ["8: sync.tables.1.options.rowkind.field: is for sources of format row-kind"],
+        ),
         (
             FORMAT,
             f"{FORMAT}\n    on_unknown_field: ignore",
@@ -260,6 +275,25 @@ def test_mistakes(old: str, new: str, messages: list[str]) -> None:
     assert len(found) == len(messages), found
     for text, message in zip(found, messages, strict=True):
         assert text.startswith(f"p.yaml:{message}"), text
+
+
+def test_row_kinds_are_said_once_for_all_tables_or_by_rule() -> None:
+    text = GOOD.replace("debezium-json", "row-kind").replace("bucket: 4", "bucket: 4, rowkind.field: op")
+    wanting = "schema_evolution: lenient\n  options: {rowkind.field: KIND}"
+    assert read(text.replace("schema_evolution: lenient", wanting)).sync.options == {"rowkind.field": "KIND"}
+    (problem,) = problems(text.replace("schema_evolution: lenient", wanting.replace("KIND", "a b")))
+    assert problem.endswith("sync.options.rowkind.field: the row kind must be a field of letters and digits, not 'a b'")
+
+
+@pytest.mark.parametrize("format_name", ["debezium-json", "debezium-unwrapped", "json"])
+def test_changelogs_of_records_without_the_row_before(format_name: str) -> None:
+    given = read(
+        GOOD.replace("debezium-json", format_name).replace("bucket: 4", "bucket: 4, changelog-producer: input")
+    )
+    found = [text for text in changelog_warnings(given) if "changelog-producer=input" in text]
+    assert [f"those of the format {format_name} do not" in text for text in found] == (
+        [] if format_name == "debezium-json" else [True]
+    )
 
 
 def test_no_rules_and_no_section() -> None:

@@ -98,6 +98,40 @@ def test_topics_of_plain_records_are_seen(tmp_path: Path, monkeypatch: pytest.Mo
     assert not refused
 
 
+def test_rows_that_debezium_has_unwrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the names that were added to them, else by their topic; a tombstone has none."""
+    config = sync_config(
+        [{"exclude": "tmp"}, {"from": "shop.public.(.*)", "to": "lake.{table}"}], of="debezium-unwrapped"
+    )
+    names = {"__db": "shop", "__schema": "public", "__table": "named"}
+    records = [
+        Record(flat_with_schema({"id": 1}, [ID]), KEY, "shop.public.orders"), Record(None, KEY, "shop.public.orders"),
+        Record({**flat_with_schema({"id": 1, **names}, [ID])}, KEY, "pg.all"), Record(None, KEY, "pg.all"),
+        Record(None, KEY, "tmp"), Record({"ts_ms": 1}, {"serverName": "x"}, "shop.public.beat"),
+    ]  # fmt: skip
+    topics = ["shop.public.orders", "pg.all", "tmp", "shop.public.late"]
+    said, refused = report(config, tmp_path, records, topics, monkeypatch)
+    assert said.pop("tombstones of pg.all")[1].startswith("they do not say which table they are of: dead letters")
+    assert said == {
+        "shop.public.orders": ("lake.orders", "is created: 1 columns, key id"),
+        "shop.public.named": ("lake.named", "is created: 1 columns, key id"),
+        "tombstones of tmp": (None, "excluded by a rule"),
+        "topic shop.public.late": ("lake.late", "no records yet"),
+    }
+    assert not refused
+
+
+@pytest.mark.parametrize("of", ["json", "row-kind"])
+def test_a_plain_topic_is_a_table_of_its_whole_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+    options = {"rowkind.field": "k"} if of == "row-kind" else {}
+    rules = [{"from": "a[.].*", "to": "lake.x"}, {"from": ".*", "to": "lake.x{table}"}]
+    config = sync_config(rules, of=of, options=options, schema="infer")
+    records = [Record(value, {"id": 1}, topic="a.b.c") for value in ({"id": 1, "k": "+I"}, b"{", {"n": 1})]
+    said, _ = report(config, tmp_path, records, ["a.b.c", "d.e.f"], monkeypatch)
+    assert said["topic d.e.f"] == ("lake.xd.e.f", "no records yet")
+    assert said["a.b.c"] == ("lake.x", "is created: 3 columns, key id, types guessed"), "of all its records"
+
+
 def test_two_tables_into_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules that merge other tables do not allow it."""
     rules: list[dict[str, Any]] = [

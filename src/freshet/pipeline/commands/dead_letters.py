@@ -85,14 +85,12 @@ def _replay(
     file: Path, warehouse: str, table: str, catalog_option: CatalogOption, *, everything: bool, as_json: bool
 ) -> None:
     (config,) = load_pipelines([file])
-    if isinstance(config, SyncPipelineConfig):
-        raise InvalidRequestError(
-            f"dead letters of {file}, which has sync, cannot be replayed: mend their source, or send the records again"
-        )
     if table not in (config.table.name, config.dead_letter_table):
+        is_of_many = isinstance(config, SyncPipelineConfig)
+        named = "the tables of a database" if is_of_many else config.table.name
         raise InvalidRequestError(
-            f"{file} writes {config.table.name} with dead letters in {config.dead_letter_table}, not {table}; name one "
-            "of these tables"
+            f"{file} writes {named} with dead letters in {config.dead_letter_table}, not {table}; name "
+            f"{'that table' if is_of_many else 'one of these tables'}"
         )
     named = warehouse_location(warehouse, catalog_options(catalog_option))
     if _folder(target_location(config)) != _folder(named):
@@ -100,7 +98,7 @@ def _replay(
             f"the table of {file} is in {config.table.warehouse}, not in {warehouse}; name that warehouse"
         )
     report = spark_part("replaying").replay_dead_letters(config, everything=everything)
-    facts = {"replayed": 0, "applied": 0, "dead_letters": {}, "skipped": {}, "snapshots": []}
+    facts = {"replayed": 0, "applied": 0, "dead_letters": {}, "skipped": {}, "snapshots": [], "table_events": []}
     if report is not None:
         facts = {
             "replayed": report.read_count,
@@ -108,6 +106,7 @@ def _replay(
             "dead_letters": dict(report.result.dead),
             "skipped": dict(report.result.skipped),
             "snapshots": list(report.snapshot_ids),
+            "table_events": list(report.table_events),
         }
     if as_json:
         print_json(facts)
@@ -121,6 +120,8 @@ def _replay(
         )
         for reason, count in sorted(report.result.dead.items()):
             say(f"  {count:,} × {printable(reason)}")
+        for text in report.table_events:
+            say(f"  {printable(text)}")
 
 
 def _folder(warehouse: str) -> str:

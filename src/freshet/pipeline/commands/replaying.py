@@ -1,7 +1,8 @@
 """What `freshet dead-letters --replay` does: records of the dead-letter table go through their pipeline once more.
 
 Commits are made under the user `<pipeline>-replay`, with the dead-letter table's latest snapshot as identifier, so a
-call that is repeated does nothing twice. Letters that were replayed leave their table (`replayed`); those that fail
+call that is repeated does nothing twice. For a file with `sync`, its ledger says what was replayed, as the table does
+for other files (`sync.letter_replay`). Letters that were replayed leave their table (`replayed`); those that fail
 again are in it once, with their new reason, and the next replay takes them too.
 
 A table with a log (`log.system`) is written without it: readers of the log read what the replay changes from its files
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -31,15 +33,17 @@ from freshet.pipeline.commands.replayed import remove_replayed
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import MaxDeadLetters, PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
-from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
 from freshet.pipeline.running.runner import spark_settings
-from freshet.pipeline.sources.record_frame import RECORD_SCHEMA, read_record_frame
+from freshet.pipeline.sources.record_frame import RECORD_SCHEMA, raw_record_frame, read_record_frame
 from freshet.pipeline.spark.session import session_of_a_command
+from freshet.pipeline.sync.letter_replay import QUERY_ID, LetterReplay, ReplayIdentity, unfinished_replay
+from freshet.storage.exceptions import NotFoundError
 from freshet.storage.table import Table, TableScan
 from freshet.storage.table_engine import Split
 
 REPLAY_SUFFIX: Final = "-replay"
-QUERY_ID: Final = "freshet-replay"
 _REMOVAL_SUFFIX: Final = "-removal"
 
 _COLUMNS: Final = {
@@ -109,11 +113,21 @@ def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchRep
 
     With `everything` also those of which it is not known whether an earlier replay has taken them.
     """
+    if isinstance(config, SyncPipelineConfig):
+        of_many = plan_replay_of_many(config, everything=everything)
+        if of_many is None:
+            return None
+        with _session(config) as spark:
+            return run_replay_of_many(spark, config, of_many)
     replay = plan_replay(config, everything=everything)
     if replay is None:
         return None
-    with session_of_a_command(f"{config.name} replay", settings=spark_settings([config])) as spark:
+    with _session(config) as spark:
         return run_replay(spark, config, replay)
+
+
+def _session(config: PipelineConfig) -> AbstractContextManager[SparkSession]:
+    return session_of_a_command(f"{config.name} replay", settings=spark_settings([config]))
 
 
 def run_replay(spark: SparkSession, config: PipelineConfig, replay: Replay) -> BatchReport:
@@ -143,6 +157,38 @@ def run_replay(spark: SparkSession, config: PipelineConfig, replay: Replay) -> B
     return report
 
 
+def plan_replay_of_many(config: SyncPipelineConfig, *, everything: bool) -> Replay | None:
+    """The same for a file with `sync`: where an earlier replay has begun to commit and is not done, its records once
+    more, unless `everything` is taken."""
+    catalog = target_catalog(config)
+    if not catalog.has_table(config.ledger_name):
+        raise InvalidRequestError(f"{config.name!r} has no ledger {config.ledger_name}: it has not run yet")
+    if not catalog.has_table(config.dead_letter_table):
+        return None
+    ledger, dead = catalog.table(config.ledger_name), catalog.table(config.dead_letter_table)
+    begun = None if everything else unfinished_replay(config, ledger)
+    if begun is None:
+        return _plan(config, ledger, dead, everything=everything)
+    try:
+        return _of_snapshot(config, dead, begun.snapshot_id, begun.commit_user)
+    except NotFoundError as error:
+        raise InvalidRequestError(
+            f"table {dead.name}: snapshot {begun.snapshot_id}, whose letters an interrupted replay was applying, has "
+            "expired; --all takes all letters that are there, also those that were applied"
+        ) from error
+
+
+def run_replay_of_many(spark: SparkSession, config: SyncPipelineConfig, replay: Replay) -> BatchReport:
+    """The same as `run_replay` for a file with `sync`."""
+    catalog = target_catalog(config)
+    dead = catalog.table(config.dead_letter_table)
+    identity = ReplayIdentity(replay.identifier, replay.commit_user)
+    frame = raw_record_frame(spark, len(replay.splits), SplitReader(replay, None))
+    report = LetterReplay(config, catalog.table(config.ledger_name), dead, identity).write(frame)
+    _remove(config, dead, replay.identifier)
+    return report
+
+
 def plan_replay(config: PipelineConfig, *, everything: bool) -> Replay | None:
     """The records to try again; None where there are none. Raises `InvalidRequestError` where they are not known."""
     refuse_other_table(config)
@@ -166,13 +212,16 @@ def _plan(config: PipelineConfig, table: Table, dead: Table, *, everything: bool
         if last is not None:
             _remove(config, dead, last.identifier)
     latest = dead.latest_snapshot()
-    if latest is None:
-        return None
-    scan = dead.scan([*_COLUMNS, "pipeline"], snapshot_id=latest.id)
+    return None if latest is None else _of_snapshot(config, dead, latest.id, user)
+
+
+def _of_snapshot(config: PipelineConfig, dead: Table, snapshot_id: int, user: str) -> Replay | None:
+    """The records that were outstanding at a snapshot of the dead letters."""
+    scan = dead.scan([*_COLUMNS, "pipeline"], snapshot_id=snapshot_id)
     splits = tuple(scan.plan())
     pipelines = _names(config)
-    topics = _topics(dead.scan(["pipeline", "topic"], snapshot_id=latest.id), splits, pipelines)
-    return Replay(scan, splits, pipelines, topics, user, latest.id) if topics else None
+    topics = _topics(dead.scan(["pipeline", "topic"], snapshot_id=snapshot_id), splits, pipelines)
+    return Replay(scan, splits, pipelines, topics, user, snapshot_id) if topics else None
 
 
 def _remove(config: PipelineConfig, dead: Table, snapshot_id: int) -> None:

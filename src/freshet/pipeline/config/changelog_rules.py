@@ -12,9 +12,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from freshet.pipeline.config.model import OptionTexts, PipelineConfig
+from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.options import former_values, risky_options, unheeded_options
@@ -26,6 +26,9 @@ _WITHOUT_OVERWRITES = ("lookup", "full-compaction")
 def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) -> Iterator[str]:
     """Warnings for the start of a run; `is_compacted` where the table is known to be compacted by another process."""
     yield from _truncate_warnings(config)
+    if isinstance(config, SyncPipelineConfig):
+        producers = {options.get("changelog-producer", "").lower() for options in _table_options(config)}
+        yield from _blind_warnings(config) if "input" in producers else ()
     table = config.table
     try:
         options = table.written_options
@@ -56,8 +59,11 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
         )
     if not (options.compacts_elsewhere and is_compacted):
         yield from risky_options(options)
-    if not options.changelog_producer.emits.at_flush:
-        return
+    if options.changelog_producer.emits.at_flush:
+        yield from _blind_warnings(config)
+
+
+def _blind_warnings(config: PipelineConfig) -> Iterator[str]:
     blind = sorted({source.format for source in config.sources if source.format in _WITHOUT_BEFORE})
     if blind:
         yield (
@@ -71,13 +77,17 @@ def _truncate_warnings(config: PipelineConfig) -> Iterator[str]:
     """Of tables whose options refuse `streaming-read-overwrite`, with which readers see a truncate."""
     if all(source.on_truncate != "apply" for source in config.sources):
         return
-    tables = [config.table.options]
-    if isinstance(config, SyncPipelineConfig):
-        tables = [OptionTexts({**config.sync.options, **rule.options}) for rule in config.sync.tables]
     for producer in _WITHOUT_OVERWRITES:
-        if any(options.get("changelog-producer", "").lower() == producer for options in tables):
+        if any(options.get("changelog-producer", "").lower() == producer for options in _table_options(config)):
             yield (
                 f"on_truncate: apply with changelog-producer={producer}: readers of the changelog keep the rows that a "
                 "truncate takes away, since emptying the table emits no changes; let them read the table anew after a "
                 "truncate, or use changelog-producer=input with streaming-read-overwrite=true"
             )
+
+
+def _table_options(config: PipelineConfig) -> list[Mapping[str, str]]:
+    """Of the table that is written, or of each rule of `sync`."""
+    if not isinstance(config, SyncPipelineConfig):
+        return [config.table.options]
+    return [{**config.sync.options, **rule.options} for rule in config.sync.tables]

@@ -14,5 +14,8 @@ ENVELOPE_FORMATS: Final = frozenset({"debezium-json", "debezium-avro"})
 AVRO_FORMATS: Final = frozenset({"debezium-avro", "avro"})
 """Formats whose schemas are in a registry."""
 
+PLAIN_FORMATS: Final = frozenset({"json", "avro", "row-kind"})
+"""Formats whose records are rows that do not name their table."""
+
 BINLOG_FORMATS: Final = frozenset({"canal-json", "maxwell-json"})
 """Change captures of MySQL's binary log, whose updates carry the old values of the columns that changed."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
+from freshet.pipeline.config.model import ROW_KIND_OPTION
 from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.rules import contradictions
 from freshet.pipeline.config.sync import OF_SOURCES, SyncConfig, SyncPipelineConfig, TableRule
@@ -15,7 +16,6 @@ from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.options import CoreOptions, check_option_keys
 
-FORMATS: Final = ("debezium-json", "debezium-avro", "canal-json", "maxwell-json", "json")
 _NOT_HERE: Final = {
     "on_unknown_field": "schema_evolution decides what becomes of new fields",
     "only": "the rules under tables decide which tables are read",
@@ -74,12 +74,6 @@ def _of_section(config: SyncPipelineConfig) -> Iterator[Problem]:
     source, key_path = config.sync.source, ("sync", "source")
     if source.kafka is None:
         yield Problem((*key_path, "kafka"), "is missing: sync reads the tables of Kafka topics")
-    if source.format is not None and source.format not in FORMATS:
-        yield Problem(
-            (*key_path, "format"),
-            f"{source.format} does not go with sync, whose formats are {', '.join(FORMATS)}: its records do not always "
-            "say which table they are of",
-        )
     for key, reason in _NOT_HERE.items():
         if key in source.model_fields_set and getattr(source, key) not in (None, {}):
             yield Problem((*key_path, _NAMES.get(key, key)), f"has no place under sync: {reason}")
@@ -100,6 +94,7 @@ def _of_section(config: SyncPipelineConfig) -> Iterator[Problem]:
             yield Problem((*at, "to"), f"wants database.name, such as lake.{{table}}, not {rule.to!r}")
         if rule.to in names:
             yield Problem((*at, "to"), f"{rule.to} is the table of the ledger or of the dead letters")
+    yield from dict.fromkeys(_row_kinds(config))  # what sync says wrong is wrong in many rules
     sections: list[tuple[KeyPath, SyncConfig | TableRule]] = [(("sync",), config.sync)]
     sections += [(("sync", "tables", index), rule) for index, rule in enumerate(config.sync.tables)]
     for at, section in sections:
@@ -114,3 +109,30 @@ def _of_section(config: SyncPipelineConfig) -> Iterator[Problem]:
         except InvalidRequestError as error:
             option = (error.option,) if error.option is not None and error.option in section.options else ()
             yield Problem((*at, "options", *option), str(error))
+
+
+def _row_kinds(config: SyncPipelineConfig) -> Iterator[Problem]:
+    """Every table of records with a row kind says which field holds it; no other does."""
+    sync = config.sync
+    if sync.source.format is None:
+        return
+    if sync.source.format != "row-kind":
+        reason = "is for sources of format row-kind; the other formats know the kind of each record themselves"
+        if ROW_KIND_OPTION in sync.options:
+            yield Problem(("sync", "options", ROW_KIND_OPTION), reason)
+        for index, rule in enumerate(sync.tables):
+            if ROW_KIND_OPTION in rule.options:
+                yield Problem(("sync", "tables", index, "options", ROW_KIND_OPTION), reason)
+        return
+    for index, rule in enumerate(sync.tables):
+        is_own = ROW_KIND_OPTION in rule.options
+        at: KeyPath = ("sync", "tables", index, "options") if is_own else ("sync", "options")
+        field = {**sync.options, **rule.options}.get(ROW_KIND_OPTION)
+        if rule.taken is not None and not field:
+            yield Problem(
+                ("sync", "tables", index),
+                f"format row-kind needs the option {ROW_KIND_OPTION}, here or in options of sync: the field that holds "
+                "the kind",
+            )
+        elif rule.taken is not None and field and not field.replace("_", "a").isalnum():
+            yield Problem((*at, ROW_KIND_OPTION), f"the row kind must be a field of letters and digits, not {field!r}")

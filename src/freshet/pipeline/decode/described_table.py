@@ -4,7 +4,7 @@
 |---|---|---|
 | Debezium's, with a schema | of the fields of `after` (`connect_types`) | the fields of the record's key |
 | canal-json | `mysqlType` (`mysql_types`) | `pkNames` |
-| debezium-avro | of the writer schema | of the schema of the record's key |
+| debezium-avro, avro | of the writer schema | of the schema of the record's key |
 | any other | guessed from values | the record's key; `primary_key_columns` of Maxwell |
 
 A guess makes whole numbers of 64 bits BIGINT, true and false BOOLEAN, all else STRING: it cannot know decimals and
@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from freshet._lazy import LazyModule
-from freshet.pipeline.config.formats import Format
-from freshet.pipeline.decode.change import RawRecord, changes_of, key_image, key_object, parsed
+from freshet.pipeline.config.formats import ENVELOPE_FORMATS, Format
+from freshet.pipeline.decode.change import RawRecord, changes_of, is_wrapped, key_image, key_object, parsed
 from freshet.pipeline.decode.connect_types import DECIMAL_DIGITS_MAX, sql_type_of_field
 from freshet.pipeline.decode.json_value import BOOL, INT, JsonValue, encodable, kind_of
 from freshet.pipeline.decode.mysql_types import sql_type_of_mysql
@@ -144,7 +144,7 @@ def describe_record(
     if record.value is None:
         return nothing
     if registry is not None:
-        described = _avro.described_avro(record, registry)
+        described = _avro.described_avro(record, registry, is_envelope=format_name in ENVELOPE_FORMATS)
         return nothing if described is None else DescribedTable(*described, True, where)
     try:
         top = parsed(record.value)
@@ -196,6 +196,8 @@ def _types_of(format_name: Format, top: Mapping[str, JsonValue]) -> dict[str, st
                 return None
             return {name: sql_type_of_mysql(str(text)) for name, text in types.items()}
         case "debezium-json" | "debezium-unwrapped":
+            if format_name == "debezium-unwrapped" and not is_wrapped(top):
+                return None  # a row with a column of that name
             fields = _row_fields(format_name, top.get("schema"))
             if fields is None:
                 return None

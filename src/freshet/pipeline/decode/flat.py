@@ -70,6 +70,14 @@ def read_row(record: RawRecord, kind_field: str | None) -> Reading:
     return Dead(f"{kind_field} is no row kind (+I, -U, +U, -D): {shown}")
 
 
+def is_tombstone(value: bytes | None) -> bool:
+    """Whether an unwrapped record has no row: no value, `null`, or a `payload` that is null."""
+    if value is None or value == b"null":
+        return True
+    root = _object(value)
+    return root is not None and is_wrapped(root) and root["payload"] is None
+
+
 def read_unwrapped(record: RawRecord) -> Reading:
     """What a row that ExtractNewRecordState has unwrapped says."""
     value = record.value

@@ -7,7 +7,7 @@
 | canal-json, maxwell-json | `database`, none, `table` of the message |
 
 MySQL and MariaDB have no schema: it is empty. A record that names no table (a heartbeat, an unwrapped row or tombstone
-without added fields) has none.
+without added fields) has none. Where one topic stands for one table (`sync`), it names it instead (`table_of_topic`).
 
 `TableSorter` reads only this of a record, for topics that do hold records of several tables; the structs of the fast
 path refuse all but one table by their type (`fast.structs`).
@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from freshet.pipeline.config.formats import BINLOG_FORMATS
+from freshet.pipeline.config.formats import BINLOG_FORMATS, PLAIN_FORMATS
 from freshet.pipeline.decode.canal import KINDS as CANAL_KINDS
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.json_value import JsonValue, encodable, text_of
@@ -69,6 +69,28 @@ def table_of(source: JsonValue, names: tuple[str, str, str] = PARTS) -> SourceTa
         return None
     db, schema, table = (encodable(text_of(source.get(name)) or "") if name else "" for name in names)
     return SourceTable(db, schema, table) if table else None
+
+
+def table_of_topic(format_name: str, topic: str) -> SourceTable | None:
+    """The table that a topic stands for; None in formats whose records name theirs.
+
+    Of plain rows it is called as the topic. Of rows that Debezium has unwrapped it has the parts of the topic, where
+    these are two or three, so that it is the same whether a record names it or not.
+    """
+    if format_name in PLAIN_FORMATS:
+        return SourceTable("", "", topic)
+    if format_name != "debezium-unwrapped":
+        return None
+    parts = topic.split(".")
+    if not all(parts) or not 2 <= len(parts) <= len(PARTS):
+        return SourceTable("", "", topic)
+    return SourceTable(parts[0], parts[1] if len(parts) == len(PARTS) else "", parts[-1])
+
+
+def table_of_record(format_name: str, source: JsonValue, topic: str) -> SourceTable | None:
+    """The table of a record of `sync`: the one that `source` names, else the one that its topic stands for."""
+    named = None if format_name in PLAIN_FORMATS else table_of(source, part_names(format_name))
+    return named or table_of_topic(format_name, topic)
 
 
 class TableSorter:

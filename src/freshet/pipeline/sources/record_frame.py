@@ -51,9 +51,14 @@ def read_record_frame(
     spark: SparkSession, part_count: int, read: ArrowFunction, config: PipelineConfig, source_index: int
 ) -> DataFrame:
     """The same of records that the workers read: `read` takes numbers of parts and gives batches of `RECORD_SCHEMA`."""
+    return decoded_frame(raw_record_frame(spark, part_count, read), config, source_index)
+
+
+def raw_record_frame(spark: SparkSession, part_count: int, read: ArrowFunction) -> DataFrame:
+    """The records themselves, as `raw_frame` has those of Kafka; `read` as above."""
     numbers = KeptColumns([F.col("id")])
     parts = spark.range(0, part_count, 1, min(part_count, _TASKS_MAX))
-    return decoded_frame(kafka_records(numbers.map_in_arrow(parts, read, _COLUMNS)), config, source_index)
+    return kafka_records(numbers.map_in_arrow(parts, read, _COLUMNS))
 
 
 def failures_of_select(spark: SparkSession, config: PipelineConfig, source_index: int) -> dict[str, tuple[str, ...]]:

@@ -63,7 +63,7 @@ class VersionSorter:
     def _by_prefix(self, block: Any) -> Iterator[tuple[int, RowIndexes]]:
         values, left = block.column(raw_records.VALUE), np.arange(block.num_rows)
         odd: Any = pc.match_substring_regex(values, _ODDLY_WRAPPED)
-        plain = ~odd.to_numpy(zero_copy_only=False)
+        plain = ~odd.fill_null(False).to_numpy(zero_copy_only=False)
         if plain.any():
             yield self._renames.newest, left[plain]
             left, values = left[~plain], values.take(pa.array(np.flatnonzero(~plain)))

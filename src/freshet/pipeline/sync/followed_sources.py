@@ -14,7 +14,6 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.decode.schema_changes import FoundRenames
@@ -152,13 +151,13 @@ class FollowedSources:
                 self.without_table.add(source)
                 return None
             self._create(source, route, described)
-        table = self._catalog.table(route.target)
-        if table.engine.moves_rows:
+        commit = self._known.commit_of(route.target)
+        if commit.table.engine.moves_rows:
             raise InvalidRequestError(
                 f"table {route.target}: its key does not have all partition columns, so its rows move between "
                 "partitions, which sync does not write; give it a pipeline file of its own"
             )
-        target = Target(route.target, route, TableCommit(table, self._config.name), {source}, set())
+        target = Target(route.target, route, commit, {source}, set())
         self._known.events += self._renamed.apply(target.name, target.commit)
         self._targets[route.target] = target
         self.without_table.discard(source)

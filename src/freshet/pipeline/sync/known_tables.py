@@ -28,7 +28,7 @@ from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage import exceptions as storage
 from freshet.storage.table import Table
-from freshet.storage.table_engine import CommitCheck
+from freshet.storage.table_engine import CommitCheck, CommitTrace
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -51,9 +51,14 @@ class Target:
 class KnownTables:
     """Those of one run."""
 
-    def __init__(self, config: SyncPipelineConfig, ledger: Table, *, only: str | None) -> None:
-        """With `only`, no table is set apart: what it fails of is raised (`resume`)."""
+    def __init__(
+        self, config: SyncPipelineConfig, ledger: Table, *, only: str | None = None, commit_user: str | None = None
+    ) -> None:
+        """With `only`, no table is set apart: what it fails of is raised (`resume`). Nor is one with a `commit_user` of
+        its own, which a replay of dead letters has."""
         self.config = config
+        self.is_replay = commit_user is not None
+        self._commit_user = commit_user or config.name
         self.catalog = target_catalog(config)
         self.ledger = TableCommit(ledger, config.name)
         self.state = LedgerState(self.ledger, config.name)
@@ -70,7 +75,7 @@ class KnownTables:
         """Reads what the ledger says, unless it is known; `check` is what it says of the batch that begins."""
         if not self.state.is_read(check):
             self.state.read()
-            self._refuse_other_ledger(check)
+            self._refuse_other_ledger(check.last)
             self._take_state(micro_batch_id, starts)
 
     def take_only(self, row: LedgerRow) -> None:
@@ -81,6 +86,21 @@ class KnownTables:
         self.left = {source for each in others for source in each.source_tables}
         if self.catalog.has_table(row.table_name):
             self._take_up(own, 0, {})
+
+    def take_all(self) -> None:
+        """Takes up all tables that are not set apart, as the ledger says now, and changes nothing there."""
+        last = self.ledger.last_commit_of(self.config.name)
+        self.state.read()
+        self._refuse_other_ledger(last)
+        for row in list(self.state.rows.values()):
+            if row.table_name != WHOLE and row.state != APART:
+                self._take_up(row, 0, {})
+
+    def commit_of(self, name: str) -> TableCommit:
+        """The commits to a table. A log has one user, the pipeline: what a replay commits, its readers take from the
+        files."""
+        table = self.catalog.table(name)
+        return TableCommit(table.without_log() if self.is_replay else table, self._commit_user)
 
     def current(self, micro_batch_id: int, starts: Offsets) -> tuple[Target, ...]:
         """The tables that are written, as they are now."""
@@ -96,7 +116,7 @@ class KnownTables:
         self, name: str, cause: str, micro_batch_id: int, starts: Offsets, *, source: SourceTable | None = None
     ) -> None:
         """Sets a table apart: a fact of the ledger, before any table of the batch is committed."""
-        if self.only is not None:
+        if self.only is not None or self.is_replay:
             raise self.failed(f"table {name}: {cause}", micro_batch_id)
         target = self.targets.pop(name, None)
         known = self.state.rows.get(name, LedgerRow(name))
@@ -161,8 +181,7 @@ class KnownTables:
         try:
             target = self.targets.get(row.table_name)
             if target is None:
-                table = self.catalog.table(row.table_name)
-                target = Target(row.table_name, route, TableCommit(table, self.config.name), set(), set())
+                target = Target(row.table_name, route, self.commit_of(row.table_name), set(), set())
             target.sources |= kept
             self.events += self.renamed.apply(target.name, target.commit)
         except PERMANENT as error:
@@ -178,10 +197,10 @@ class KnownTables:
                 f"table {target.name} was dropped and created again: the rows of batches up to {row.batch} are missing"
             )
 
-    def _refuse_other_ledger(self, check: CommitCheck) -> None:
+    def _refuse_other_ledger(self, last: CommitTrace | None) -> None:
         """What the ledger has as the last batch must be the last commit of this pipeline to it."""
         whole = self.state.rows.get(WHOLE, LedgerRow(WHOLE))
-        own = None if check.last is None else check.last.identifier
+        own = None if last is None else last.identifier
         if whole.batch != own:
             has = "none" if own is None else f"its batch {own}"
             raise InvalidRequestError(

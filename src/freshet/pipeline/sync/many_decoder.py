@@ -7,6 +7,10 @@
 A batch in which something is new is not committed: the driver follows it, and the batch is run once more. So from there
 on only what is new is looked for, and nothing is decoded.
 
+A tombstone of rows that Debezium has unwrapped is a deletion, and names no table; nor does a value that cannot be read.
+It is of the one that its topic stands for, where the pipeline knows that; else it is a dead letter: the rows of the
+topic may name other tables.
+
 Rows, dead letters and tallies cross as (task, table, Arrow's bytes). Those of no table have the number 0, the ledger's.
 """
 
@@ -31,13 +35,13 @@ from freshet.pipeline.decode.outcomes import Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, RecordBlock, block_of, blocks_within
-from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
+from freshet.pipeline.decode.source_table import SourceTable, table_of_topic
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.sync.field_versions import VersionSorter
 from freshet.pipeline.sync.many_plan import LEFT, NOTHING, Held, ManyPlan
-from freshet.pipeline.sync.record_sorter import RecordSorter
+from freshet.pipeline.sync.record_sorter import RecordSorter, tables_of_topics
 from freshet.pipeline.sync.renames import NO_RENAMES
-from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.sync.routes import EXCLUDED, Route, route_of
 from freshet.pipeline.sync.stream_news import KnownSchemas, StreamNews
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage.exceptions import RetryableError
@@ -48,6 +52,10 @@ NO_TABLE: Final = 0
 
 _SAYS_NOTHING: Final = "the record says nothing of the columns of its table, which is not there yet"
 _NAMELESS: Final = "the record does not say which table it is of"
+_OF_NO_TABLE: Final = (
+    "a tombstone does not say which table it is of, and the pipeline knows no table {table} of its topic: have the "
+    "connector write delete.tombstone.handling.mode=rewrite"
+)
 
 
 @dataclass(slots=True)
@@ -91,6 +99,11 @@ class ManyDecoder:
             tally = Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=stream.news.found())
             yield from self.tally(replace(tally, truncated=tuple(stream.truncated)))
 
+    @property
+    def _renames(self) -> bool:
+        """Whether renamed columns are followed: of unwrapped rows it is not sure which names their tables have."""
+        return self.plan.config.schema_evolution == "evolve" and self.plan.ledger.has_envelope
+
     def tally(self, tally: Tally) -> Iterator[tuple[int, int, pa.Buffer]]:
         """What whoever reads the records has to say, packed."""
         yield from self._packed(NO_TABLE, _shared(self.plan.ledger).writer.tally(tally))
@@ -101,12 +114,15 @@ class ManyDecoder:
 
     def _decoded(self, block: RecordBlock, stream: _Stream, shared: _Shared) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts, indexes = stream.counts, block.present()
-        tombstones = block.num_rows - len(indexes)
-        if tombstones:
-            counts.read += tombstones
-            counts.skipped["tombstone"] += tombstones
+        is_whole = len(indexes) == block.num_rows
+        tombstones = indexes[:0] if is_whole else np.setdiff1d(np.arange(block.num_rows), indexes)
         by_table = dict(shared.sorter.by_table(block, indexes)) if len(indexes) else {}
         dead: dict[int, tuple[str, str | None]] = {}
+        if len(tombstones) and self.plan.ledger.format == "debezium-unwrapped":
+            self._sort_tombstones(block, tombstones, by_table, dead, stream)
+        elif len(tombstones):
+            counts.read += len(tombstones)
+            counts.skipped["tombstone"] += len(tombstones)
         unsorted = by_table.pop(None, None)
         if unsorted is not None:
             self._sort_carefully(block, unsorted, by_table, dead, stream)
@@ -129,23 +145,43 @@ class ManyDecoder:
         more: dict[SourceTable, list[int]] = {}
         for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
             reading = read_record(format_name, record, registry=self.plan.ledger.registry)
-            table = None if isinstance(reading, Skipped) else table_of(reading.source, part_names(format_name))
+            table = None if isinstance(reading, Skipped) else self.plan.table_of(reading, record)
             if table is not None:
                 more.setdefault(table, []).append(index)
                 continue
             counts.read += 1
             if isinstance(reading, Skipped):
                 counts.skipped[reading.reason] += 1
-                if reading.reason == SCHEMA_CHANGE and self.plan.config.schema_evolution == "evolve":
+                if reading.reason == SCHEMA_CHANGE and self._renames:
                     stream.news.note_renames(record, raw_records.place(block, index))
             elif self.plan.only is not None:
                 counts.skipped[LEFT] += 1  # the pipeline has made a dead letter of it
+            elif isinstance(reading, Dead):
+                dead[index] = reading.reason, reading.column
             else:
-                dead[index] = (reading.reason, reading.column) if isinstance(reading, Dead) else (_NAMELESS, None)
+                topic = table_of_topic(format_name, record.topic)
+                dead[index] = _NAMELESS if topic is None else _OF_NO_TABLE.format(table=topic), None
         for table, found in more.items():
-            known = by_table.get(table)
-            own = np.array(found, np.int64)
-            by_table[table] = own if known is None else np.sort(np.concatenate([known, own]))
+            _add(by_table, table, np.array(found, np.int64))
+
+    def _sort_tombstones(
+        self,
+        block: RecordBlock,
+        indexes: RowIndexes,
+        by_table: dict[SourceTable | None, RowIndexes],
+        dead: dict[int, tuple[str, str | None]],
+        stream: _Stream,
+    ) -> None:
+        """Sorts those of unwrapped rows by their topics; of tables that are not known they are dead letters."""
+        for table, own in tables_of_topics(self.plan.ledger.format, block, indexes):
+            if self.plan.stands_for(table):
+                _add(by_table, table, own)
+                continue
+            stream.counts.read += len(own)
+            if self.plan.only is not None:
+                stream.counts.skipped[LEFT] += len(own)  # the pipeline has made dead letters of them
+            else:
+                dead |= dict.fromkeys(own.tolist(), (_OF_NO_TABLE.format(table=table), None))
 
     def _of_table(
         self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
@@ -159,11 +195,17 @@ class ManyDecoder:
                 counts.skipped[LEFT] += len(indexes)
             elif isinstance(route, Route):
                 stream.news.describe(block, table, indexes, self.plan.renames.get(route.target, NO_RENAMES))
+            elif self.plan.is_replay and route != EXCLUDED:
+                yield from self._kept(block, indexes, f"{route}: {table}", stream, shared)
             else:
                 counts.skipped[f"{route}: {table}"] += len(indexes)
             return
         if isinstance(decoding, Held) and decoding.is_nothing:
             yield from self._of_nothing(block, table, indexes, stream, shared)
+            return
+        if isinstance(decoding, Held) and self.plan.is_replay:
+            counts.read += len(indexes)
+            yield from self._kept(block, indexes, f"{decoding.reason}: {table}", stream, shared)
             return
         if isinstance(decoding, Held):
             counts.read += len(indexes)
@@ -178,6 +220,14 @@ class ManyDecoder:
         for version, piece in sorter.parts(part, is_avro=decoding.plan.is_avro):
             ranked = piece.ranked(decoding.ranks[version]) if decoding.ranks else piece
             yield from self._of_version(ranked, table, decoding.of_version(version), stream)
+
+    def _kept(
+        self, block: RecordBlock, indexes: RowIndexes, reason: str, stream: _Stream, shared: _Shared
+    ) -> Iterator[tuple[int, int, pa.Buffer]]:
+        """Dead letters that stay what they are."""
+        if not stream.news.is_any:
+            dead: dict[int, tuple[str, str | None]] = dict.fromkeys(indexes.tolist(), (reason, None))
+            yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
 
     def _of_version(
         self, part: RecordBlock, table: SourceTable, decoding: TableDecoding, stream: _Stream
@@ -232,6 +282,11 @@ class _Shared:
     sorter: RecordSorter
     schemas: dict[Any, KnownSchemas] = field(default_factory=dict)
     versions: dict[Any, dict[bytes, int]] = field(default_factory=dict)
+
+
+def _add(by_table: dict[SourceTable | None, RowIndexes], table: SourceTable, indexes: RowIndexes) -> None:
+    known = by_table.get(table)
+    by_table[table] = indexes if known is None else np.sort(np.concatenate([known, indexes]))
 
 
 @lru_cache(8)

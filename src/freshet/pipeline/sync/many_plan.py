@@ -8,9 +8,12 @@ from typing import Final, NamedTuple
 
 from freshet.pipeline.batch.packed_rows import PackRule
 from freshet.pipeline.config.sync import SyncConfig
+from freshet.pipeline.decode.change import Change, Dead, RawRecord, Several, Truncate
+from freshet.pipeline.decode.flat import is_tombstone
 from freshet.pipeline.decode.plan import DecodePlan
-from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.decode.source_table import SourceTable, table_of, table_of_record
 from freshet.pipeline.sync.renames import Renames
+from freshet.pipeline.sync.routes import EXCLUDED, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding
 
 LEFT: Final = "left to the pipeline"
@@ -41,5 +44,20 @@ class ManyPlan:
     guesses: bool
     only: str | None = None
     """The one target that is written, where records of others are left to the pipeline."""
+    is_replay: bool = False
+    """Of dead letters: those of tables that are set apart, or that no rule takes, stay dead letters."""
     renames: Mapping[str, Renames] = field(default_factory=dict)
     """What is known of renamed columns, by target, there or not."""
+
+    def table_of(self, reading: Change | Several | Dead | Truncate, record: RawRecord) -> SourceTable | None:
+        """The table of a record; None where it does not say it, and its topic may have rows that name other tables."""
+        format_name = self.ledger.format
+        table = table_of_record(format_name, reading.source, record.topic)
+        if table is None or format_name != "debezium-unwrapped" or table_of(reading.source) is not None:
+            return table
+        is_row = not isinstance(reading, Dead) and not is_tombstone(record.value)
+        return table if is_row or self.stands_for(table) else None
+
+    def stands_for(self, table: SourceTable) -> bool:
+        """Whether a record that is no row and does not name its table is of the one that its topic stands for."""
+        return table in self.tables or route_of(self.config, table) == EXCLUDED

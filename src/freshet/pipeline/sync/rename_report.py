@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from freshet.logstore.kafka.sampled_record import SampledRecord
+from freshet.pipeline.config.formats import ENVELOPE_FORMATS
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.change import RawRecord, Skipped
 from freshet.pipeline.decode.described_table import describe_record
@@ -35,7 +36,7 @@ def rename_warnings(
         return
     source = config.sync.source
     format_name, registry = source.format or "json", registry_settings(source)
-    if not format_name.startswith("debezium"):
+    if format_name not in ENVELOPE_FORMATS:
         yield f"schema_evolution: evolve: records of {format_name} do not tell of renames; {_BECOME}"
         return
     connectors: dict[_Connector, bool] = {}

@@ -55,7 +55,17 @@ class RoundWork:
         is_followed = sync.schema_evolution != "ignore"
         guesses = sync.of_schema == "infer"
         renames = self._known.renamed.by_target()
-        return ManyPlan(sync, self._nameless, tables, tuple(rules), is_followed, guesses, self._known.only, renames)
+        return ManyPlan(
+            sync,
+            self._nameless,
+            tables,
+            tuple(rules),
+            is_followed,
+            guesses,
+            only=self._known.only,
+            is_replay=self._known.is_replay,
+            renames=renames,
+        )
 
     def kept_plan(self, targets: Sequence[Target], without_table: Set[SourceTable]) -> KeptValue[ManyPlan]:
         """The same as it travels."""

@@ -11,13 +11,14 @@ from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.change import Dead, RawRecord, Reading, Skipped
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record
+from freshet.pipeline.decode.flat import is_tombstone
 from freshet.pipeline.decode.json_value import text_of
 from freshet.pipeline.decode.planning import registry_settings
 from freshet.pipeline.decode.reading import read_record
-from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
+from freshet.pipeline.decode.source_table import PARTS, SourceTable, table_of, table_of_record, table_of_topic
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.rename_report import rename_warnings
-from freshet.pipeline.sync.routes import Route, refuse_own_table, route_of
+from freshet.pipeline.sync.routes import EXCLUDED, Route, refuse_own_table, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.storage.exceptions import StorageError
 
@@ -42,6 +43,8 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
     if brokers is None or records is None:
         return None
     found: dict[SourceTable, DescribedTable | None] = {}
+    gone: dict[SourceTable, None] = {}
+    named: set[str] = set()
     prefixes: set[str] = set()
     format_name, registry = source.format or "json", registry_settings(source)
     for each in records:
@@ -50,16 +53,23 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
         prefixes.update(_prefix(reading))
         if isinstance(reading, Skipped):
             continue
-        is_plain = format_name == "json"  # a topic is a table
-        table = SourceTable("", "", each.topic) if is_plain else table_of(reading.source, part_names(format_name))
+        table = table_of_record(format_name, reading.source, each.topic)
         if table is None:
             continue
+        named.add(each.topic)
+        if format_name == "debezium-unwrapped" and table_of(reading.source) is None:
+            # What is no row is of that table where the pipeline knows it.
+            if is_tombstone(each.value):
+                gone[table] = None
+                continue
+            if isinstance(reading, Dead):
+                continue
         described = None if isinstance(reading, Dead) else describe_record(format_name, record, "a sample", registry)
         known = found.get(table)
-        found[table] = described if known is None or described is None else known.joined(described)
+        found[table] = described if known is None else known if described is None else known.joined(described)
     routed = [_routed(config, table, described) for table, described in sorted(found.items())]
-    named = {str(table) for table in found}
-    topics = sorted(topics_of(source, ask_once(brokers)) - named)
+    routed += [_of_tombstones(config, table) for table in sorted(gone.keys() - found.keys())]
+    topics = sorted(topics_of(source, ask_once(brokers)) - named - {str(table) for table in found})
     return [*routed, *(_of_topic(config, topic, prefixes) for topic in topics)]
 
 
@@ -123,14 +133,29 @@ def _prefix(reading: Reading) -> Iterator[str]:
         yield name
 
 
+def _of_tombstones(config: SyncPipelineConfig, table: SourceTable) -> RoutedTable:
+    """Tombstones of unwrapped rows, whose topic stands for a table that no record was seen of."""
+    route = route_of(config.sync, table)
+    text = (
+        "they do not say which table they are of: dead letters, unless the pipeline knows a table of this name; have "
+        "the connector write delete.tombstone.handling.mode=rewrite"
+    )
+    return RoutedTable(f"tombstones of {table}", None, route if route == EXCLUDED else text, table)
+
+
+def _named_by(topic: str) -> SourceTable:
+    """The table of a topic as Debezium calls it."""
+    parts = topic.split(".")
+    return SourceTable(parts[0], parts[1], parts[2]) if len(parts) == len(PARTS) else SourceTable("", "", topic)
+
+
 def _of_topic(config: SyncPipelineConfig, topic: str, prefixes: Collection[str]) -> RoutedTable:
     """A topic of whose records none was seen: by its name, as Debezium calls topics."""
     if topic in prefixes:
         evolves = config.sync.schema_evolution == "evolve"
         text = "schema changes: renamed columns are read there" if evolves else "schema changes, which are skipped"
         return RoutedTable(f"topic {topic}", None, text, SourceTable("", "", topic))
-    parts = topic.split(".")
-    table = SourceTable(parts[0], parts[1], parts[2]) if len(parts) == 3 else SourceTable("", "", topic)
+    table = table_of_topic(config.sync.source.format or "json", topic) or _named_by(topic)
     route = route_of(config.sync, table)
     where = route.target if isinstance(route, Route) else None
     return RoutedTable(f"topic {topic}", where, "no records yet" if where else str(route), table)

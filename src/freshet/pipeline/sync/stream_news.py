@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.pipeline.decode import raw_records
-from freshet.pipeline.decode.avro.wire import HEAD_BYTES
+from freshet.pipeline.decode.avro.wire import HEAD_BYTES, datum_of
 from freshet.pipeline.decode.change import RawRecord
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, union_type
 from freshet.pipeline.decode.fast.schemas_seen import SCHEMAS_MAX, schema_prefix, schema_texts
@@ -95,7 +95,7 @@ class StreamNews:
         if self.plan.ledger.is_avro:
             self._look_at_ids(part, table, decoding)
             return
-        is_debezium = self.plan.ledger.format == "debezium-json"
+        is_debezium = self.plan.ledger.is_debezium
         if is_debezium and not part.has_text(_PAYLOAD):
             return  # 1.6 µs a record of small parts to see it one by one
         # What is passed over changes `known` alone.
@@ -152,7 +152,7 @@ class StreamNews:
         """The schemas that stand in front as Connect's converter writes them; gives the records of any other form."""
         values, left = part.column(raw_records.VALUE), np.arange(part.num_rows)
         while len(left):
-            is_wrapped = pc.starts_with(values, pattern=WRAPPED).to_numpy(zero_copy_only=False)
+            is_wrapped = pc.starts_with(values, pattern=WRAPPED).fill_null(False).to_numpy(zero_copy_only=False)
             if not is_wrapped.any():
                 break
             at = int(is_wrapped.argmax())
@@ -161,7 +161,8 @@ class StreamNews:
             if prefix is None or len(known) >= SCHEMAS_MAX:
                 break
             self._look_at_one(part, int(left[at]), table, decoding, known, prefix)
-            others = np.flatnonzero(~pc.starts_with(values, pattern=prefix).to_numpy(zero_copy_only=False))
+            is_same = pc.starts_with(values, pattern=prefix).fill_null(False)
+            others = np.flatnonzero(~is_same.to_numpy(zero_copy_only=False))
             left, values = left[others], values.take(pa.array(others))
         return left
 
@@ -186,6 +187,8 @@ class StreamNews:
         known = self.schemas.setdefault((table, *decoding.identity), {})
         heads = pc.binary_slice(part.column(raw_records.VALUE), 0, HEAD_BYTES).dictionary_encode()
         for code, head in enumerate(heads.dictionary.to_pylist()):
+            if datum_of(head) is None:
+                continue  # a dead letter
             if head not in known:
                 first = pc.index(heads.indices, code).as_py()
                 (record,) = raw_records.each_of(part, np.array([first]))

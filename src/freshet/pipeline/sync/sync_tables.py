@@ -25,7 +25,7 @@ from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.sync.followed_sources import FollowedSources
 from freshet.pipeline.sync.known_tables import KnownTables, Target
-from freshet.pipeline.sync.ledger import WHOLE, LedgerRow, Offsets, has_renames, ledger_rows
+from freshet.pipeline.sync.ledger import WHOLE, LedgerRow, Offsets, has_renames, ledger_rows, read_ledger
 from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.many_task import ManyTask
 from freshet.pipeline.sync.round_work import RoundWork
@@ -47,10 +47,12 @@ class SyncTables:
         task_count: int,
         *,
         only: str | None = None,
+        commit_user: str | None = None,
     ) -> None:
-        """With `only`, records of every other table are passed over (`resume`)."""
+        """With `only`, records of every other table are passed over (`resume`). With `commit_user`, the records are
+        dead letters that are replayed, and commits have that user."""
         self._config = config
-        self._known = KnownTables(config, ledger, only=only)
+        self._known = KnownTables(config, ledger, only=only, commit_user=commit_user)
         self._sources = FollowedSources(self._known)
         self._work = RoundWork(self._known, dead_letters, task_count)
         self._current: tuple[Target, ...] = ()
@@ -69,6 +71,17 @@ class SyncTables:
     def take_only(self, row: LedgerRow) -> None:
         """Of what the ledger says, one table alone is written, and all others are left to the pipeline (`resume`)."""
         self._known.take_only(row)
+
+    def take_all(self) -> None:
+        """All tables of the ledger that are not set apart are written (`letter_replay`)."""
+        self._known.take_all()
+
+    def note_new(self) -> None:
+        """Says in the ledger which source tables have new tables, of which it has nothing yet."""
+        known = read_ledger(self.ledger.table)
+        for target in self._current:
+            if target.name not in known:
+                self._known.state.write(LedgerRow(target.name).with_sources(target.sources))
 
     def round(self, micro_batch_id: int, starts: Offsets) -> tuple[TableCommit, ...]:
         """The tables of the batch as they are now, the ledger first."""

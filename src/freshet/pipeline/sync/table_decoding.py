@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
-from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableConfig
+from freshet.pipeline.config.formats import PLAIN_FORMATS
+from freshet.pipeline.config.model import ROW_KIND_OPTION, PipelineConfig, SourceConfig, TableConfig
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.sync import LEDGER_KEY, MetadataColumn, SyncPipelineConfig
 from freshet.pipeline.decode.described_table import wider_type
@@ -32,7 +33,9 @@ METADATA_TYPES: Final[Mapping[MetadataColumn, str]] = {
 _TEXTS: Final[Mapping[MetadataColumn, str]] = {
     "op": "_op", "topic": "_topic", "partition": "_partition", "offset": "_offset",
 }  # fmt: skip
-_SOURCE_TIMES: Final = {"debezium-json": "ts_ms", "debezium-avro": "ts_ms", "canal-json": "es"}
+_SOURCE_TIMES: Final = {
+    "debezium-json": "ts_ms", "debezium-avro": "ts_ms", "debezium-unwrapped": "ts_ms", "canal-json": "es",
+}  # fmt: skip
 """The member of `_source` with the time of the change at the source, in milliseconds."""
 
 
@@ -100,7 +103,7 @@ def _planned(
     for name, kind in metadata.items():
         if kind in ("db", "schema", "table"):
             part = part_names(source.format or "")[PARTS.index(kind)]
-            if source.format == "json":  # a topic is a table
+            if source.format in PLAIN_FORMATS:  # a topic is a table
                 select |= {name: "_topic"} if kind == "table" else {}
             elif part:
                 select[name] = f"_source.{part}"
@@ -110,7 +113,8 @@ def _planned(
             select[name] = _TEXTS[kind]
     types = {name: str(with_nullable(schema.by_name[column].type, True)) for column, name in fields.items()}
     given = {name: types[name] for name in names if name in types}
-    plan = plan_decoding(_as_pipeline(config, source, schema, select, given), 0)
+    options = _with_kinds(source, schema, route.options.get(ROW_KIND_OPTION))
+    plan = plan_decoding(_as_pipeline(config, source, schema, options, select, given), 0)
     member = _SOURCE_TIMES.get(source.format or "")
     columns = [_with_own(column, times, member, computed) for column in plan.columns]
     known = {name: types.get(name, "") for name in schema.column_names if name in types or name not in names} | given
@@ -134,10 +138,11 @@ def _is_computed(name: str, computed: ComputedColumn, schema: TableSchema) -> bo
 
 def nameless_plan(config: SyncPipelineConfig) -> DecodePlan:
     """The plan of what belongs to no table: dead letters and tallies, without columns."""
-    schema = config.table.table_schema
-    plan = plan_decoding(_as_pipeline(config, config.sync.source, schema, {LEDGER_KEY: _quoted(LEDGER_KEY)}), 0)
+    schema, source = config.table.table_schema, config.sync.source
+    options = _with_kinds(source, schema, LEDGER_KEY)
+    plan = plan_decoding(_as_pipeline(config, source, schema, options, {LEDGER_KEY: _quoted(LEDGER_KEY)}), 0)
     nothing = BucketPlan((), plan.bucket_key.rule)
-    return replace(plan, fields=(), columns=(), scope=(), bucket_key=nothing)
+    return replace(plan, fields=(), columns=(), scope=(), bucket_key=nothing, kind_field=None)
 
 
 def _with_own(
@@ -150,10 +155,18 @@ def _with_own(
     return replace(column, computed=computed[name]) if name in computed else column
 
 
+def _with_kinds(source: SourceConfig, schema: TableSchema, field: str | None) -> dict[str, str]:
+    """The options of a table, with the field that holds the row kind where records have one: the rule says it of a
+    table that was created without."""
+    own = {ROW_KIND_OPTION: field} if source.format == "row-kind" and field is not None else {}
+    return {**schema.options, **own}
+
+
 def _as_pipeline(
     config: SyncPipelineConfig,
     source: SourceConfig,
     schema: TableSchema,
+    options: Mapping[str, str],
     select: Mapping[str, str],
     types: Mapping[str, str] | None = None,
 ) -> PipelineConfig:
@@ -170,7 +183,7 @@ def _as_pipeline(
             columns={field.name: str(field.type) for field in schema.fields},
             primary_key=schema.primary_keys,
             partition_by=schema.partition_keys,
-            options=dict(schema.options),
+            options=dict(options),
         ),
         checkpoint=config.checkpoint,
     )

@@ -1,7 +1,7 @@
-"""Which source table each change in Avro is of, and what its writer schema says of the table.
+"""Which source table each change in Avro is of, and what the writer schema of a record says of its table.
 
 The names are read by the column, before the whole is decoded: 1 µs a record more. A table's columns are the fields of
-`after` (`before`), its key those of the record's key.
+`after` (`before`) of a change, those of the record where it is a plain row; its key has those of the record's key.
 """
 
 from __future__ import annotations
@@ -69,15 +69,17 @@ class AvroTables:
         return self._readers[schema_id]
 
 
-def described_avro(record: RawRecord, settings: RegistrySettings) -> tuple[Mapping[str, str], tuple[str, ...]] | None:
-    """The columns with their types in SQL, and the key, as the writer schemas of a change say them; None where the
-    record is none."""
+def described_avro(
+    record: RawRecord, settings: RegistrySettings, *, is_envelope: bool
+) -> tuple[Mapping[str, str], tuple[str, ...]] | None:
+    """The columns with their types in SQL, and the key, as the writer schemas of a change or a plain row say them; None
+    where the record is none."""
     schemas = schemas_of(settings)
     try:
         node, _ = schemas.read(record.value or b"", record.topic)
     except UnreadableError:
         return None
-    row = node.fields.get("after") or node.fields.get("before")
+    row = (node.fields.get("after") or node.fields.get("before")) if is_envelope else node
     if row is None or row.kind != "record":
         return None
     return {name: sql_type_of_node(each) for name, each in row.fields.items()}, _keys(record, schemas)

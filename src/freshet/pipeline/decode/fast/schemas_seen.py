@@ -39,8 +39,11 @@ class _WithMysqlType(msgspec.Struct, rename={"types": "mysqlType"}):
     types: msgspec.Raw = msgspec.Raw(b"")
 
 
+_WRAPPING: Final = ("debezium-json", "debezium-unwrapped")
+"""Formats whose records have a payload beside their schema."""
 _TYPES: Final[Mapping[Format, Callable[[bytes], Any]]] = {
     "debezium-json": msgspec.json.Decoder(_WithSchema).decode,
+    "debezium-unwrapped": msgspec.json.Decoder(_WithSchema).decode,
     "canal-json": msgspec.json.Decoder(_WithMysqlType).decode,
 }
 _DECODE: Final = msgspec.json.Decoder(_Wrapped).decode
@@ -62,7 +65,7 @@ def schema_texts(format_name: Format, values: Any, indexes: RowIndexes) -> Itera
     decode = _TYPES.get(format_name)
     if decode is None or not len(indexes):
         return
-    if format_name == "debezium-json":  # without a schema there is no payload either
+    if format_name in _WRAPPING:  # without a schema there is no payload either
         there = pc.match_substring(values.take(pa.array(indexes)), b'"payload"')
         indexes = indexes[there.fill_null(False).to_numpy(zero_copy_only=False)]
     seen: set[bytes] = set()

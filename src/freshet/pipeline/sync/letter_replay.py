@@ -1,0 +1,185 @@
+"""Dead letters of a pipeline of many tables that go through it once more (`freshet dead-letters --replay`).
+
+    1. the tables of the ledger that are not set apart; the job, until they fit the records (created, altered)
+    2. `begun`: a commit to the ledger says of which snapshot of the dead letters, under which user, by which rules
+    3. the dead letters that failed again, then each table that has rows, under that user and number
+    4. `done`: another commit to the ledger. What was replayed is then removed from the dead letters by the caller
+
+A replay that dies between 2 and 4 is gone on with by the next one, over the same letters and under the same user: a
+table that has its rows does not get them again. The rules must be the same, or a letter would go to another table too.
+
+Nothing is lost by it: letters of tables that are set apart, or that no rule takes, stay dead letters with that reason.
+Nor is a table set apart here: what it fails of ends the replay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+from pyspark.sql import DataFrame
+
+from freshet.pipeline.batch.arrow_batches import BATCH_BYTES
+from freshet.pipeline.batch.batch_check import BatchCheck
+from freshet.pipeline.batch.batch_report import BatchReport
+from freshet.pipeline.batch.dead_letters import DeadLetterCommit
+from freshet.pipeline.batch.lap_clock import LapClock
+from freshet.pipeline.batch.many_tables import ROUNDS_MAX
+from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.batch.task_result import TableFailedError, TaskResult, sum_results
+from freshet.pipeline.config.model import MaxDeadLetters
+from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
+from freshet.pipeline.identity.batch_identity import BatchIdentity
+from freshet.pipeline.spark.active_query import collected_binary
+from freshet.pipeline.spark.batch_settings import batch_settings
+from freshet.pipeline.sync.many_job import ManyJob, task_count
+from freshet.pipeline.sync.sync_tables import SyncTables
+from freshet.storage.table import Table
+from freshet.storage.table_engine import CommitCheck, Committer
+
+QUERY_ID: Final = "freshet-replay"
+_DONE: Final = "-replay"
+_BEGUN: Final = "-replay-begun"
+_OF_PLACES: Final = {"source": {"kafka", "schema_registry", "read"}, "ledger": True}
+"""Keys of `sync` that say where records are, not what becomes of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayIdentity:
+    """Which dead letters are replayed, those live at a snapshot of their table, and the user of the commits."""
+
+    snapshot_id: int
+    commit_user: str
+
+
+def replay_user(config: SyncPipelineConfig) -> str:
+    """The user of replays that take what is outstanding."""
+    return f"{config.name}{_DONE}"
+
+
+def unfinished_replay(config: SyncPipelineConfig, ledger: Table) -> ReplayIdentity | None:
+    """The replay that has begun to commit and is not done. Raises `InvalidRequestError` where the file says something
+    else now of where its letters go."""
+    begun = _committer(config, ledger, _BEGUN).last_commit()
+    if begun is None or begun.carried is None:
+        return None
+    snapshot_id, commit_user, rules = orjson.loads(begun.carried)
+    done = _committer(config, ledger, _DONE).last_commit()
+    if done is not None and done.identifier >= snapshot_id:
+        return None
+    if rules != _rules(config):
+        raise InvalidRequestError(
+            f"a replay of the dead letters of {config.name!r} (up to snapshot {snapshot_id} of their table) died after "
+            "it had begun to commit, and sync of the file says something else now. Put the file back as it was and "
+            "replay once more, which finishes it; then change the file. Or give --all: then letters that it has "
+            "applied are applied again"
+        )
+    return ReplayIdentity(snapshot_id, commit_user)
+
+
+class LetterReplay:
+    """One replay."""
+
+    def __init__(self, config: SyncPipelineConfig, ledger: Table, dead: Table, identity: ReplayIdentity) -> None:
+        self._config, self._ledger, self._identity = config, ledger, identity
+        self._dead = dead
+        self._batch = BatchIdentity(identity.snapshot_id, QUERY_ID, None)
+        self._letters = DeadLetterCommit(dead, identity.commit_user)
+        self._check = BatchCheck(
+            [TableCommit(ledger, config.name)],
+            self._letters,
+            MaxDeadLetters(share=1.0),
+            commit_user=identity.commit_user,
+            pipeline=config.name,
+        )
+
+    def write(self, frame: DataFrame) -> BatchReport:
+        """Puts the raw records of the frame through the pipeline and commits what becomes of them, once."""
+        number, user = self._identity.snapshot_id, self._identity.commit_user
+        last = _committer(self._config, self._ledger, _DONE).last_commit()
+        if user == replay_user(self._config) and last is not None and last.identifier >= number:
+            return BatchReport(user, number, is_replay=True)
+        clock = LapClock()
+        count = task_count(frame.sparkSession)
+        tables = SyncTables(self._config, self._ledger, self._dead, count, commit_user=user)
+        try:
+            tables.take_all()
+            result, commits, checks = self._fitting_round(tables, frame)
+            clock.lap("job")
+            tables.note_new()
+            self._begin()
+            self._letters.commit(self._batch, result.dead_letter_messages)
+            reports = [
+                commit.commit(self._batch, result.messages[index], None, clock)
+                for index, (commit, check) in enumerate(zip(commits, checks, strict=True))
+                if index and index in result.messages and not check.is_committed
+            ]
+            self._finish()
+            report = BatchReport.of_tables(
+                user, number, result, reports, task_count=count, left_out=(), times_ms=clock.times_ms
+            )
+            return replace(report, table_events=tables.take_events(), is_replay=False)
+        finally:
+            tables.close()
+
+    def _fitting_round(
+        self, tables: SyncTables, frame: DataFrame
+    ) -> tuple[TaskResult, Sequence[TableCommit], Sequence[CommitCheck]]:
+        """Runs the job until the tables fit all of the letters."""
+        number, context = self._identity.snapshot_id, frame.sparkSession.sparkContext
+        job = ManyJob(tables.kept_plan, tables.task)
+        for _ in range(ROUNDS_MAX):
+            commits = tables.round(number, {})
+            own = CommitCheck(is_committed=False, last=None, latest=commits[0].table.latest_snapshot())
+            checks = [own, *(each.has_committed(self._batch) for each in commits[1:])]
+            pins = {
+                index: commit.pin(number, None, context, check)
+                for index, (commit, check) in enumerate(zip(commits, checks, strict=True))
+            }
+            with batch_settings(frame.sparkSession, size_bytes=BATCH_BYTES):
+                rows, _ = job.tasks(frame, pins)
+                try:
+                    result = sum_results(collected_binary(rows))
+                except TableFailedError as error:
+                    raise error.cause from None
+            if not result.seen and not result.truncated:
+                self._check.check(result, number, None, None, commits)
+                return result, commits, checks
+            self._check.discard(result, commits)
+            if result.truncated:
+                place = result.truncated[0]
+                raise PipelineFailedError(
+                    f"the dead letter {place.topic} partition {place.partition} offset {place.offset} is a truncate, "
+                    "and would take away rows that came later; nothing was committed",
+                    pipeline=self._config.name,
+                )
+            tables.follow(result.seen, number, {})
+        raise PipelineFailedError(
+            f"the tables still do not fit the dead letters after {ROUNDS_MAX} tries; nothing was committed",
+            pipeline=self._config.name,
+        )
+
+    def _begin(self) -> None:
+        committer = _committer(self._config, self._ledger, _BEGUN)
+        last = committer.last_commit()
+        given = [self._identity.snapshot_id, self._identity.commit_user, _rules(self._config)]
+        carried = orjson.dumps(given).decode()
+        if last is None or last.carried != carried:
+            committer.commit(0 if last is None else last.identifier + 1, (), carried=carried)
+
+    def _finish(self) -> None:
+        _committer(self._config, self._ledger, _DONE).commit(self._identity.snapshot_id, ())
+
+
+def _committer(config: SyncPipelineConfig, ledger: Table, suffix: str) -> Committer:
+    return ledger.engine.committer(f"{config.name}{suffix}", QUERY_ID)
+
+
+def _rules(config: SyncPipelineConfig) -> str:
+    """A digest of what the file says of where records go and what becomes of them."""
+    said = config.sync.model_dump(mode="json", exclude=_OF_PLACES)  # type: ignore[arg-type]
+    return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
