@@ -30,7 +30,14 @@ SUITES = {
     "direct reads": Suite(("direct_reads.py",), "small_batches or too_early"),
     "small batches": Suite(("small_batches.py",), "shrink or each_kind_of_table[keyed]"),
     "sources that change": Suite(
-        ("sync_tables.py", "sync_rows.py", "sync_deaths.py", "sync_renames.py", "sync_truncates.py", "source_changes.py"),
+        (
+            "sync_tables.py",
+            "sync_rows.py",
+            "sync_deaths.py",
+            "sync_renames.py",
+            "sync_truncates.py",
+            "source_changes.py",
+        ),
         "tables_are_created_and_follow_their_sources and python",
     ),
 }
