@@ -65,7 +65,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "changes",
         "compact",
         "write",
-        "describe maintenance system_tables table_logs table_session",
+        "describe maintenance notebook system_tables table_logs table_session",
         "edits",
         "table_engine",
         "readable_table",

@@ -104,9 +104,6 @@ _LOG: Final = logging.getLogger(__name__)
 class Table(EditableTable):
     """One table of a warehouse; `Catalog.table` and `Catalog.create_table` give it."""
 
-    def __repr__(self) -> str:
-        return f"Table({self.name!r} at {self.location}, schema {self.schema.id})"
-
     @classmethod
     def open(
         cls,

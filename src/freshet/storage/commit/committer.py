@@ -43,6 +43,7 @@ from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitDigest, CommitMessage
 from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.shown import Facts, Shown, ids_text
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
@@ -68,8 +69,8 @@ class CommitCheck:
     latest: Snapshot | None
 
 
-@dataclass(frozen=True, slots=True)
-class CommitResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CommitResult(Shown):
     """`snapshots` in order of their ids; empty when the commit was there already, or was empty and not forced."""
 
     snapshots: tuple[Snapshot, ...]
@@ -82,6 +83,11 @@ class CommitResult:
     """What was committed: those given, but for files that were written again."""
     hidden_buckets: tuple[BucketId, ...] = ()
     """Buckets whose new rows readers do not see before the next compaction."""
+
+    def _shown(self) -> Facts:
+        yield from (("snapshots", ids_text(each.id for each in self.snapshots)), ("was there", self.already_committed))
+        yield from (("compactions dropped", len(self.aborted_compactions)), ("files written again", self.rewrite_count))
+        yield ("buckets whose new rows wait for a compaction", len(self.hidden_buckets))
 
 
 Renumber = Callable[[int, Sequence[CommitMessage], int, int], Sequence[CommitMessage]]

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.metadata.tag_store import check_tag_name
+from freshet.storage.model.shown_lists import Tags
 from freshet.storage.model.tag import Tag
 from freshet.storage.tags.creation import check_auto_name, create_tag, rename_tag, replace_tag, snapshot_to_tag, tag_of
 from freshet.storage.tags.removal import TagRemoval, remove_tag
@@ -23,7 +24,7 @@ class TableTags:
     def list(self) -> tuple[Tag, ...]:
         """All tags, by snapshot and name."""
         tags = self._store.snapshots.tags.tags().values()
-        return tuple(sorted(tags, key=lambda tag: (tag.snapshot_id, tag.name)))
+        return Tags(sorted(tags, key=lambda tag: (tag.snapshot_id, tag.name)))
 
     def get(self, name: str) -> Tag:
         """One tag; `NotFoundError`, which names those there are, where it is not there."""
