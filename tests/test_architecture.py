@@ -165,6 +165,9 @@ MAY_NEED = {
     "freshet": ["spark"],
 }
 
+# Libraries that may be there or not, whose types editors are told.
+OPTIONAL_TYPES = {"storage/scan/frame_outputs.py": {"pandas", "polars", "duckdb"}}
+
 # Storage meets the world in these files only.
 DOORS = {
     "storage/io/env.py",
@@ -409,6 +412,8 @@ def undeclared_libraries(module: Module) -> Iterator[str]:
     known |= {"botocore"} if "boto3" in declared else set()
     for line, name in module.imports():
         top = name.split(".")[0]
+        if top in OPTIONAL_TYPES.get(module.path, ()):
+            continue
         if top and top != "top-level" and top not in sys.stdlib_module_names and top.lower() not in known:
             yield f"{module.path}:{line} imports {top}; pyproject.toml does not name it for {module.package}"
 

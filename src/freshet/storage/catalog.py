@@ -87,7 +87,17 @@ class TableSummary:
 
 
 class Catalog:
-    """The databases and tables of one warehouse; holds no state, so several may look at the same one."""
+    """The databases and tables of one warehouse; holds no state, so several may look at the same one.
+
+        catalog = Catalog("/data/lake")
+        catalog.create_table("shop.orders", schema={"id": "BIGINT", "total": "DOUBLE"}, primary_keys=["id"])
+        catalog.table("shop.orders").append([{"id": 1, "total": 9.5}])
+        catalog.list_tables("shop")
+
+    Tables: `table`, `create_table`, `check_new_table`, `has_table`, `list_tables`, `summary`, `system_table`,
+    `rename_table`, `register_table`, `drop_table`.
+    Databases: `create_database`, `list_databases`, `database_properties`, `alter_database`, `drop_database`.
+    """
 
     def __init__(
         self,

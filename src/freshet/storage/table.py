@@ -102,7 +102,27 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Table(EditableTable):
-    """One table of a warehouse; `Catalog.table` and `Catalog.create_table` give it."""
+    """One table of a warehouse; `Catalog.table` and `Catalog.create_table` give it.
+
+        orders = Catalog("/data/lake").table("shop.orders")
+        orders.upsert([{"id": 1, "total": 9.5}, {"id": 2, "total": 3}])
+        orders.scan(["id"], "total > 5").to_pandas()
+        orders.delete("id = 1")
+        orders.rollback(to=1)
+
+    What it is: `name`, `location`, `schema`, `arrow_schema`, `options`, `describe`, `facts`, `system`.
+    Rows and changes: `scan`, `lookup`, `stream`, `changelog`, `changes_between`.
+    Other rows: `append`, `upsert`, `update`, `delete`, `merge`, `overwrite`, `truncate`, `drop_partition`, `writer`.
+    Its history: `snapshots`, `latest_snapshot`, `tags`, `branches`, `rollback`.
+    Columns and options: `alter`, `with_options`.
+    Care: `files`, `compact`, `sort_compact`, `rescale`, `expire_snapshots`, `expire_partitions`, `remove_orphan_files`,
+    `consumers`, `reset_consumer`, `delete_consumer`.
+    Damage: `check`, `repair`, `repair_hash_indexes`, `lost_commits`, `lost_commit`, `repair_lost_commit`.
+    Other processes and engines: `open`, `handle`, `of`, `engine`, `without_log`.
+
+    A call that changes something has done so when it returns, and says what it did. Errors are a `StorageError`, of a
+    kind that says whether to try again.
+    """
 
     @classmethod
     def open(

@@ -51,7 +51,16 @@ STORE_THREADS: Final = 8
 
 
 class TableScan(FrameOutputs):
-    """One read of a table; nothing is read before rows are requested."""
+    """One read of a table; nothing is read before rows are requested. `Table.scan` gives it.
+
+        scan = table.scan(["id", "total"], "total > 10", limit=100)
+        scan.to_pandas()
+        for batch in scan.to_batches():  # in bounded memory
+            print(batch.num_rows)
+
+    All rows: `to_arrow`, `to_pandas`, `to_polars`, `to_duckdb`; bit by bit: `to_batches`, `to_reader`; `count`.
+    For other processes: `plan` gives splits, `read_split` the rows of one.
+    """
 
     def __init__(
         self,

@@ -13,7 +13,12 @@ from freshet.storage.tags.removal import TagRemoval, remove_tag
 
 
 class TableTags:
-    """Names of snapshots, which neither expire nor lose their files while they have one."""
+    """Names of snapshots, which neither expire nor lose their files while they have one. `Table.tags` gives it.
+
+    table.tags.create("2026-11")
+    table.scan(tag="2026-11").to_pandas()
+    table.tags.delete("2026-11")
+    """
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
