@@ -28,6 +28,7 @@ from typing import Final
 
 from freshet.storage.commit.changes import append_change, compact_change
 from freshet.storage.commit.conflict import Conflict
+from freshet.storage.commit.iceberg_lag import warn_of_lag
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed, snapshot_that_added
 from freshet.storage.commit.last_commits import CommitTrace, LastCommits
 from freshet.storage.commit.log_progress import check_log
@@ -128,6 +129,7 @@ class Committer:
         if not commit_user.strip():
             raise InvalidRequestError("the commit user must not be blank; give the writer or the pipeline a name")
         store.check_writable()
+        warn_of_lag(store)
         self._store = store
         self._commit_user = commit_user
         self._query_id = query_id

@@ -15,9 +15,11 @@ from freshet.storage.tags.removal import TagRemoval, remove_tag
 class TableTags:
     """Names of snapshots, which neither expire nor lose their files while they have one. `Table.tags` gives it.
 
-    table.tags.create("2026-11")
-    table.scan(tag="2026-11").to_pandas()
-    table.tags.delete("2026-11")
+        table.tags.create("2026-11")
+        table.scan(tag="2026-11").to_pandas()
+        table.tags.delete("2026-11")
+
+    What there is: `list`, `get`. What changes it: `create`, `replace`, `rename`, `delete`.
     """
 
     def __init__(self, store: TableStore) -> None:
