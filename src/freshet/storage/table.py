@@ -52,12 +52,14 @@ from freshet.storage.schema.change import (
     AddColumn,
     ChangeType,
     DropColumn,
+    DropPrimaryKey,
     MoveColumn,
     RenameColumn,
     ResetOption,
     SchemaChange,
     SetColumnComment,
     SetComment,
+    SetDefault,
     SetNullable,
     SetOption,
 )
@@ -75,6 +77,7 @@ __all__ = [
     "CompactionBudget",
     "CompactionResult",
     "DropColumn",
+    "DropPrimaryKey",
     "EditResult",
     "Elsewhere",
     "LostCommit",
@@ -87,6 +90,7 @@ __all__ = [
     "SchemaChange",
     "SetColumnComment",
     "SetComment",
+    "SetDefault",
     "SetNullable",
     "SetOption",
     "SystemScan",
@@ -478,6 +482,9 @@ class Table(EditableTable):
 
     def alter(self, *changes: SchemaChange, allow_lossy: bool = False) -> Table:
         """Changes the schema, all changes or none, and returns the table opened with the new one.
+
+            table.alter(AddColumn("note", "STRING", after="id"), SetDefault("note", "-"), DropColumn("old"))
+            table.alter(AddColumn("zip", "STRING", within="address"))  # a field of a ROW
 
         A change of type that could lose or break stored values is refused, naming what could happen, unless
         `allow_lossy` says that it may.
