@@ -1,4 +1,4 @@
-"""Changes of fields inside of columns, defaults and places: Apache Paimon makes the same schema and reads the same rows."""
+"""Changes of fields inside of columns, defaults, places: Apache Paimon makes the same schema, and reads the same."""
 
 from __future__ import annotations
 
