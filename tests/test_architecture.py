@@ -165,8 +165,11 @@ MAY_NEED = {
     "freshet": ["spark"],
 }
 
-# Libraries that may be there or not, whose types editors are told.
-OPTIONAL_TYPES = {"storage/scan/frame_outputs.py": {"pandas", "polars", "duckdb"}}
+# Libraries that may be there or not: what they are is told to editors, or they are used where they run the process.
+OPTIONAL = {
+    "storage/scan/frame_outputs.py": {"pandas", "polars", "duckdb"},
+    "storage/io/notebook_bar.py": {"IPython"},
+}
 
 # Storage meets the world in these files only.
 DOORS = {
@@ -412,7 +415,7 @@ def undeclared_libraries(module: Module) -> Iterator[str]:
     known |= {"botocore"} if "boto3" in declared else set()
     for line, name in module.imports():
         top = name.split(".")[0]
-        if top in OPTIONAL_TYPES.get(module.path, ()):
+        if top in OPTIONAL.get(module.path, ()):
             continue
         if top and top != "top-level" and top not in sys.stdlib_module_names and top.lower() not in known:
             yield f"{module.path}:{line} imports {top}; pyproject.toml does not name it for {module.package}"

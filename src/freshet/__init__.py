@@ -18,6 +18,7 @@ from freshet.storage.logs.registry import register_log_system
 if TYPE_CHECKING:
     from freshet._version import __version__
     from freshet.pipeline.batch.table_sink import table_sink
+    from freshet.pipeline.commands.bars import progress
     from freshet.pipeline.config.model import CompactionConfig
     from freshet.pipeline.sources.batch_source import register
     from freshet.storage.catalog import Catalog
@@ -65,6 +66,7 @@ _MODULES = {
     "freshet._version": ("__version__",),
     "freshet.pipeline.sources.batch_source": ("register",),
     "freshet.pipeline.batch.table_sink": ("table_sink",),
+    "freshet.pipeline.commands.bars": ("progress",),
     "freshet.pipeline.config.model": ("CompactionConfig",),
     "freshet.storage.catalog": ("Catalog",),
     "freshet.storage.changes.changelog": ("Changelog",),
@@ -158,6 +160,7 @@ __all__ = [
     "__version__",
     "col",
     "expr",
+    "progress",
     "register",
     "table_sink",
 ]

@@ -23,6 +23,7 @@ from freshet import (
     ConflictError,
     CorruptDataError,
     DropColumn,
+    DropPrimaryKey,
     EditResult,
     Expression,
     InvalidRequestError,
@@ -35,6 +36,7 @@ from freshet import (
     RowKind,
     SetColumnComment,
     SetComment,
+    SetDefault,
     SetNullable,
     SetOption,
     StorageError,
@@ -49,6 +51,7 @@ from freshet import (
     UnsupportedFeatureError,
     col,
     expr,
+    progress,
     register,
     table_sink,
 )
@@ -175,6 +178,9 @@ def writes(table: Table) -> None:
 
 def care(table: Table) -> None:
     print(table.compact(full=False, partition={"dt": "1"}, progress=lambda done: print(done.bytes_done)).buckets_done)
+    progress()
+    with progress(on=False):
+        table.compact()
     print(table.rescale(8).partitions_done)
     print(table.sort_compact(["id"]).buckets_done)
     print(table.expire_snapshots(retain_max=3).snapshot_ids)
@@ -192,6 +198,10 @@ def care(table: Table) -> None:
         ResetOption("write-only"),
         SetColumnComment("c", None),
         SetComment("x"),
+        SetDefault("c", "-"),
+        DropPrimaryKey(),
+        AddColumn("zip", "STRING", within="address"),
+        DropColumn("price", within=("items", "element")),
         SetNullable("c", True),
         allow_lossy=True,
     )

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from os import PathLike, fspath
 from typing import Final, overload
 
@@ -30,6 +31,7 @@ from freshet.storage.editable_table import EditableTable, EditResult, expr
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
+from freshet.storage.io.shown_work import Advance, at_work, show_work
 from freshet.storage.maintenance.compaction_plan import PartitionChoice
 from freshet.storage.maintenance.hash_index_repair import HashIndexRepair, repair_hash_indexes
 from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
@@ -37,6 +39,7 @@ from freshet.storage.maintenance.rescale import RescaleCallback, RescaleProgress
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
     CompactionBudget,
+    CompactionProgress,
     CompactionResult,
     Elsewhere,
     ProgressCallback,
@@ -99,6 +102,7 @@ __all__ = [
     "TableScan",
     "expr",
     "possible_loss",
+    "show_work",
 ]
 """The table, and what its methods take and give."""
 
@@ -345,9 +349,14 @@ class Table(EditableTable):
         """
         store = self.store.at_latest_schema()
         store.check_writable()
-        with store.naming_dropped_table():
+        with store.naming_dropped_table(), at_work(f"compacting {self.name}") as advance:
             result = compact_table(
-                store, full=full, partition=partition, budget=budget, progress=progress, elsewhere=elsewhere
+                store,
+                full=full,
+                partition=partition,
+                budget=budget,
+                progress=progress or partial(_advance_bytes, advance),
+                elsewhere=elsewhere,
             )
         store.env.finish_later()
         return result
@@ -370,8 +379,9 @@ class Table(EditableTable):
         Raises `InvalidRequestError` from and to `bucket=-1`, `UnsupportedFeatureError` for a table with a log,
         `ConflictError` when others commit to a partition all the time or rescale the table to another number.
         """
-        with self.store.naming_dropped_table():
-            return rescale(self.store, bucket, partition=partition, progress=progress, elsewhere=elsewhere)
+        with self.store.naming_dropped_table(), at_work(f"rescaling {self.name}") as advance:
+            shown = progress or partial(_advance_bytes, advance)
+            return rescale(self.store, bucket, partition=partition, progress=shown, elsewhere=elsewhere)
 
     def sort_compact(
         self,
@@ -387,8 +397,9 @@ class Table(EditableTable):
         `partition` and the rest are as in `compact`. A partition of which another job has rewritten a file meanwhile
         is left as it is. Raises `InvalidRequestError` for other tables, and columns without an order.
         """
-        with self.store.naming_dropped_table():
-            return sort_compact(self.store, order_by, strategy, partition=partition, progress=progress)
+        with self.store.naming_dropped_table(), at_work(f"sorting {self.name}") as advance:
+            shown = progress or partial(_advance_bytes, advance)
+            return sort_compact(self.store, order_by, strategy, partition=partition, progress=shown)
 
     def repair(
         self, *, partition: PartitionChoice | None = None, progress: ProgressCallback | None = None
@@ -401,8 +412,9 @@ class Table(EditableTable):
         """
         store = self.store.at_latest_schema()
         store.check_writable()
-        with store.naming_dropped_table():
-            result = repair_levels(store, partition=partition, progress=progress)
+        with store.naming_dropped_table(), at_work(f"repairing {self.name}") as advance:
+            shown = progress or partial(_advance_bytes, advance)
+            result = repair_levels(store, partition=partition, progress=shown)
         store.env.finish_later()
         return result
 
@@ -426,8 +438,8 @@ class Table(EditableTable):
         Raises `ConflictError` where another writer changes one of them meanwhile: nothing was committed then.
         """
         store = self.store.at_latest_schema()
-        with store.naming_dropped_table():
-            repair = repair_hash_indexes(store, progress)
+        with store.naming_dropped_table(), at_work(f"looking at the hash indexes of {self.name}") as advance:
+            repair = repair_hash_indexes(store, progress or advance)
         store.env.finish_later()
         return repair
 
@@ -442,9 +454,10 @@ class Table(EditableTable):
 
         `older_than_ms` is an age: snapshots replaced within that time stay.
         """
-        return expire_snapshots(
-            self.store, retain_max=retain_max, retain_min=retain_min, time_retained_ms=older_than_ms
-        )
+        with at_work(f"expiring snapshots of {self.name}"):
+            return expire_snapshots(
+                self.store, retain_max=retain_max, retain_min=retain_min, time_retained_ms=older_than_ms
+            )
 
     def expire_partitions(
         self,
@@ -478,7 +491,8 @@ class Table(EditableTable):
         if not dry_run:
             self.store.claims.check_writable()
             self.store.env.sweep_scratch()
-        return remove_orphan_files(self.store, older_than_ms=older_than_ms, dry_run=dry_run)
+        with at_work(f"looking for orphan files of {self.name}"):
+            return remove_orphan_files(self.store, older_than_ms=older_than_ms, dry_run=dry_run)
 
     def alter(self, *changes: SchemaChange, allow_lossy: bool = False) -> Table:
         """Changes the schema, all changes or none, and returns the table opened with the new one.
@@ -497,3 +511,7 @@ class Table(EditableTable):
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with options overridden for this object only."""
         return Table(self.store.with_options(option_texts(options), at_latest=True))
+
+
+def _advance_bytes(advance: Advance, done: CompactionProgress | RescaleProgress) -> None:
+    advance(done.bytes_done, done.bytes_planned)

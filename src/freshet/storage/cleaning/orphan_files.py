@@ -30,6 +30,7 @@ from typing import Final
 from freshet.storage.cleaning.named_files import ReadableManifests, every_name, names_of_copy
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
+from freshet.storage.io.shown_work import advance_work
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
@@ -108,8 +109,9 @@ def remove_orphan_files(
             if status.path in names.unreadable or not _is_in_use(status.name, used)
         ]
     if not dry_run:
-        for orphan in orphans:
+        for number, orphan in enumerate(orphans, 1):
             store.env.file_io.delete(orphan.path)
+            advance_work(number, len(orphans))
     return OrphanResult(tuple(orphans), dry_run)
 
 

@@ -30,6 +30,7 @@ from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.column import from_lists
 from freshet.storage.filters.predicate import Predicate
+from freshet.storage.io.shown_work import advance_work
 from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
@@ -206,8 +207,9 @@ class TableScan(FrameOutputs):
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         with self._reader.ahead(self._splits if self._limit is None else ()):
-            for split in self._splits:
+            for number, split in enumerate(self._splits, 1):
                 yield from self._read(split, self._executor)
+                advance_work(number, len(self._splits))
 
     def _read(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         with explained(self._store, self.snapshot):
