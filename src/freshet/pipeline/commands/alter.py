@@ -117,9 +117,9 @@ def alter(
         *(ChangeType(*column_given(text, "--type"), within=inside) for text in type_of or ()),
         *(SetNullable(name, True, inside) for name in nullable or ()),
         *(SetNullable(name, False, inside) for name in not_null or ()),
-        *_column_comments(column_comment or (), inside),
         *_defaults(default or ()),
         *(_moved(text) for text in move or ()),
+        *_column_comments(column_comment or (), inside),
         *(SetOption(*pair_given(text, "--set", "KEY=VALUE")) for text in set_option or ()),
         *(ResetOption(key) for key in unset or ()),
     ]
