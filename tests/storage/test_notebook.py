@@ -156,6 +156,15 @@ def test_only_so_many_rows_are_looked_at(catalog: Catalog, monkeypatch: pytest.M
     assert "the first 10 rows" in html(scan), "what is planned already is not planned again"
 
 
+def test_rows_of_many_files_are_not_merged_for_a_cell(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.append([{"id": 3, "v": "new"}])
+    assert "new" in html(table.scan())
+    monkeypatch.setattr(preview, "FILES_MAX", 1)
+    assert "not shown, since that would take long" in html(table.scan())
+    table.compact()
+    assert "new" in html(table.scan())
+
+
 def _counted(read: list[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         read.append(batch.num_rows)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final
 
 import pyarrow as pa
@@ -72,7 +73,8 @@ def is_cheap_to_plan(store: TableStore, snapshot: Snapshot) -> bool:
 
 def rows_of_scan(reader: SplitReader, splits: Sequence[Split], limit: int | None) -> str:
     """The first rows of a scan that is planned, as HTML."""
-    if any(len(split.files) > FILES_MAX and not split.raw_convertible for split in splits[:1]):
+    narrow = list(takewhile(lambda split: split.raw_convertible or len(split.files) <= FILES_MAX, splits))
+    if splits and not narrow:
         return note_html(TOO_LARGE)
     predicate = None if reader.scan_filter is None else reader.scan_filter.predicate
     shown = reader.columns[:COLUMNS]
@@ -80,9 +82,10 @@ def rows_of_scan(reader: SplitReader, splits: Sequence[Split], limit: int | None
     needed = tuple(name for name in reader.store.schema.column_names if name in looked_at)
     # The filter is applied here, row by row that was looked at: inside it would read on until one passes.
     plain = replace(reader, columns=needed, scan_filter=None, memory_bytes=_MEMORY_BYTES)
-    batches = (batch for split in splits for batch in plain.read(split))
+    batches = (batch for split in narrow for batch in plain.read(split))
     schema = pa.schema([reader.schema.field(name) for name in shown])
-    return first_rows(batches, predicate, schema, limit).html(len(reader.columns))
+    found = first_rows(batches, predicate, schema, limit)
+    return replace(found, is_all=found.is_all and len(narrow) == len(splits)).html(len(reader.columns))
 
 
 def first_rows(
