@@ -65,7 +65,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "changes",
         "compact",
         "write",
-        "describe maintenance system_tables table_logs table_session",
+        "describe maintenance notebook system_tables table_logs table_session",
         "edits",
         "table_engine",
         "readable_table",
@@ -163,6 +163,12 @@ MAY_NEED = {
     "pipeline": ["spark", "kafka", "avro"],
     "jobs": ["spark", "kafka"],
     "freshet": ["spark"],
+}
+
+# Libraries that may be there or not: what they are is told to editors, or they are used where they run the process.
+OPTIONAL = {
+    "storage/scan/frame_outputs.py": {"pandas", "polars", "duckdb"},
+    "storage/io/notebook_bar.py": {"IPython"},
 }
 
 # Storage meets the world in these files only.
@@ -409,6 +415,8 @@ def undeclared_libraries(module: Module) -> Iterator[str]:
     known |= {"botocore"} if "boto3" in declared else set()
     for line, name in module.imports():
         top = name.split(".")[0]
+        if top in OPTIONAL.get(module.path, ()):
+            continue
         if top and top != "top-level" and top not in sys.stdlib_module_names and top.lower() not in known:
             yield f"{module.path}:{line} imports {top}; pyproject.toml does not name it for {module.package}"
 

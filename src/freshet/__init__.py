@@ -18,6 +18,7 @@ from freshet.storage.logs.registry import register_log_system
 if TYPE_CHECKING:
     from freshet._version import __version__
     from freshet.pipeline.batch.table_sink import table_sink
+    from freshet.pipeline.commands.bars import progress
     from freshet.pipeline.config.model import CompactionConfig
     from freshet.pipeline.sources.batch_source import register
     from freshet.storage.catalog import Catalog
@@ -45,11 +46,13 @@ if TYPE_CHECKING:
         AddColumn,
         ChangeType,
         DropColumn,
+        DropPrimaryKey,
         MoveColumn,
         RenameColumn,
         ResetOption,
         SetColumnComment,
         SetComment,
+        SetDefault,
         SetNullable,
         SetOption,
     )
@@ -63,6 +66,7 @@ _MODULES = {
     "freshet._version": ("__version__",),
     "freshet.pipeline.sources.batch_source": ("register",),
     "freshet.pipeline.batch.table_sink": ("table_sink",),
+    "freshet.pipeline.commands.bars": ("progress",),
     "freshet.pipeline.config.model": ("CompactionConfig",),
     "freshet.storage.catalog": ("Catalog",),
     "freshet.storage.changes.changelog": ("Changelog",),
@@ -89,11 +93,13 @@ _MODULES = {
         "AddColumn",
         "ChangeType",
         "DropColumn",
+        "DropPrimaryKey",
         "MoveColumn",
         "RenameColumn",
         "ResetOption",
         "SetColumnComment",
         "SetComment",
+        "SetDefault",
         "SetNullable",
         "SetOption",
     ),
@@ -125,6 +131,7 @@ __all__ = [
     "ConflictError",
     "CorruptDataError",
     "DropColumn",
+    "DropPrimaryKey",
     "EditResult",
     "Expression",
     "InvalidRequestError",
@@ -137,6 +144,7 @@ __all__ = [
     "RowKind",
     "SetColumnComment",
     "SetComment",
+    "SetDefault",
     "SetNullable",
     "SetOption",
     "StorageError",
@@ -152,6 +160,7 @@ __all__ = [
     "__version__",
     "col",
     "expr",
+    "progress",
     "register",
     "table_sink",
 ]

@@ -61,7 +61,7 @@ _FAMILIES: Final = {
     "row-tracking.": "tables with row tracking are not written",
     "format-table.": "format tables are refused",
     "materialized-table.": "of Flink's materialized tables",
-    "metadata.iceberg.": "tables with Iceberg metadata are not written",
+    "metadata.iceberg.": "Freshet writes no Iceberg metadata",
     "metastore.": "of metastores that list partitions",
     "partition.": "partitions neither expire nor are they marked done",
     "tag.callback.": "callbacks are not called",

@@ -29,6 +29,14 @@ def column_nullable(name: str | Sequence[str], nullable: bool) -> dict[str, Any]
     return {"change": "column_nullable", "column": _path(name), "nullable": nullable}
 
 
+def column_default(name: str, value: str | None) -> dict[str, Any]:
+    return {"change": "column_default", "column": _path(name), "value": value}
+
+
+def column_comment(name: str | Sequence[str], comment: str) -> dict[str, Any]:
+    return {"change": "column_comment", "column": _path(name), "comment": comment}
+
+
 def move_column(name: str, **move: Any) -> dict[str, Any]:
     return {"change": "column_position", "column": _path(name), **move}
 

@@ -22,7 +22,9 @@ from freshet.storage.io.env_settings import WHY_NOT_SENT, check_no_secrets, hold
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.shown import ROWS_MAX, facts_html, note_html, rows_html, shown_or_why
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.secrets import shown_text
 from freshet.storage.options.values import option_texts
 from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, scheme_of
 from freshet.storage.schema.readable_options import readable_options
@@ -85,7 +87,17 @@ class TableSummary:
 
 
 class Catalog:
-    """The databases and tables of one warehouse; holds no state, so several may look at the same one."""
+    """The databases and tables of one warehouse; holds no state, so several may look at the same one.
+
+        catalog = Catalog("/data/lake")
+        catalog.create_table("shop.orders", schema={"id": "BIGINT", "total": "DOUBLE"}, primary_keys=["id"])
+        catalog.table("shop.orders").append([{"id": 1, "total": 9.5}])
+        catalog.list_tables("shop")
+
+    Tables: `table`, `create_table`, `check_new_table`, `has_table`, `list_tables`, `summary`, `system_table`,
+    `rename_table`, `register_table`, `drop_table`.
+    Databases: `create_database`, `list_databases`, `database_properties`, `alter_database`, `drop_database`.
+    """
 
     def __init__(
         self,
@@ -110,6 +122,20 @@ class Catalog:
         settings = catalog_settings(self.warehouse, texts)
         self._env = env or open_env(fspath(given), settings)  # as it was typed, for an error to show
         self._metastore = open_metastore(self._env, self.warehouse, texts)
+
+    def __repr__(self) -> str:
+        return f"Catalog({shown_text(self.warehouse)!r})"
+
+    def _repr_html_(self) -> str:
+        return shown_or_why(self, self._html)
+
+    def _html(self) -> str:
+        """Asks for the databases alone: to list the tables of a folder may take a request for each."""
+        databases = self._metastore.list_databases()
+        left_out = f"{ROWS_MAX} of {len(databases):,} databases" if len(databases) > ROWS_MAX else None
+        rows = [(name,) for name in databases[:ROWS_MAX]]
+        table = rows_html(("database",), rows, left_out=left_out) if databases else note_html("no databases")
+        return facts_html(f"Catalog {shown_text(self.warehouse)}", (), table)
 
     def create_database(
         self, name: str, *, if_not_exists: bool = False, properties: Mapping[str, str] | None = None

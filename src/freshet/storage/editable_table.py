@@ -19,6 +19,7 @@ from freshet.storage.edits.row_edits import add_rows, delete_rows, update_rows, 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.filters.predicate import Predicate
+from freshet.storage.io.shown_work import at_work
 from freshet.storage.maintenance.compaction_plan import partition_test
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.readable_table import ReadableTable
@@ -66,7 +67,9 @@ class EditableTable(ReadableTable):
         Raises `InvalidRequestError` without a filter (`truncate` takes all rows away) and where the table cannot delete
         rows, naming the reason, `RetryableError` where others change the same rows all the time.
         """
-        return delete_rows(self._edited(), self._filter(filter, "deleted", "truncate() takes all rows away"), dry_run)
+        predicate = self._filter(filter, "deleted", "truncate() takes all rows away")
+        with at_work(f"deleting rows of {self.name}"):
+            return delete_rows(self._edited(), predicate, dry_run)
 
     def update(
         self,
@@ -82,7 +85,8 @@ class EditableTable(ReadableTable):
         where the merge engine would not take the new value as it is.
         """
         predicate = self._filter(filter, "updated", "write a filter that all rows pass, if all are meant")
-        return update_rows(self._edited(), values, predicate, dry_run)
+        with at_work(f"updating rows of {self.name}"):
+            return update_rows(self._edited(), values, predicate, dry_run)
 
     def merge(self, source: object, on: Sequence[str] | str) -> Merge:
         """Begins a merge of rows into this table, which has a primary key: rows are matched on these columns, clauses
@@ -156,7 +160,8 @@ class EditableTable(ReadableTable):
         store = self._edited()
         target = before_commit(store, *undo) if undo is not None else find_target(store, to if to is not None else 0)
         if not delete_newer:
-            return roll_back(store, target, dry_run=dry_run)
+            with at_work(f"rolling {self.name} back"):
+                return roll_back(store, target, dry_run=dry_run)
         if target is None:
             raise InvalidRequestError(
                 "delete_newer=True keeps a snapshot to go back to; truncate() empties the table", table=self.name

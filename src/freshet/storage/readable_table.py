@@ -28,8 +28,12 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.shown import shown_or_why
+from freshet.storage.model.shown_lists import Snapshots
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.notebook import table_html
 from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.secrets import shown_text
 from freshet.storage.scan.read_snapshot import explained, find_in, find_snapshot
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.system_tables.system_table import SystemTable
@@ -40,6 +44,12 @@ class ReadableTable:
 
     def __init__(self, store: TableStore) -> None:
         self.store = store
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r} at {shown_text(self.location)}, schema {self.schema.id})"
+
+    def _repr_html_(self) -> str:
+        return shown_or_why(self, lambda: table_html(self.store))
 
     @property
     def name(self) -> str:
@@ -185,7 +195,7 @@ class ReadableTable:
 
     def snapshots(self) -> list[Snapshot]:
         """All snapshots that are still there, oldest first."""
-        return self.store.snapshots.all()
+        return Snapshots(self.store.snapshots.all())
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot; None for a table that nothing was committed to."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from os import PathLike, fspath
 from typing import Final, overload
 
@@ -30,6 +31,7 @@ from freshet.storage.editable_table import EditableTable, EditResult, expr
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
+from freshet.storage.io.shown_work import Advance, at_work, show_work
 from freshet.storage.maintenance.compaction_plan import PartitionChoice
 from freshet.storage.maintenance.hash_index_repair import HashIndexRepair, repair_hash_indexes
 from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
@@ -37,6 +39,7 @@ from freshet.storage.maintenance.rescale import RescaleCallback, RescaleProgress
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
     CompactionBudget,
+    CompactionProgress,
     CompactionResult,
     Elsewhere,
     ProgressCallback,
@@ -52,12 +55,14 @@ from freshet.storage.schema.change import (
     AddColumn,
     ChangeType,
     DropColumn,
+    DropPrimaryKey,
     MoveColumn,
     RenameColumn,
     ResetOption,
     SchemaChange,
     SetColumnComment,
     SetComment,
+    SetDefault,
     SetNullable,
     SetOption,
 )
@@ -75,6 +80,7 @@ __all__ = [
     "CompactionBudget",
     "CompactionResult",
     "DropColumn",
+    "DropPrimaryKey",
     "EditResult",
     "Elsewhere",
     "LostCommit",
@@ -87,6 +93,7 @@ __all__ = [
     "SchemaChange",
     "SetColumnComment",
     "SetComment",
+    "SetDefault",
     "SetNullable",
     "SetOption",
     "SystemScan",
@@ -95,6 +102,7 @@ __all__ = [
     "TableScan",
     "expr",
     "possible_loss",
+    "show_work",
 ]
 """The table, and what its methods take and give."""
 
@@ -102,10 +110,27 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Table(EditableTable):
-    """One table of a warehouse; `Catalog.table` and `Catalog.create_table` give it."""
+    """One table of a warehouse; `Catalog.table` and `Catalog.create_table` give it.
 
-    def __repr__(self) -> str:
-        return f"Table({self.name!r} at {self.location}, schema {self.schema.id})"
+        orders = Catalog("/data/lake").table("shop.orders")
+        orders.upsert([{"id": 1, "total": 9.5}, {"id": 2, "total": 3}])
+        orders.scan(["id"], "total > 5").to_pandas()
+        orders.delete("id = 1")
+        orders.rollback(to=1)
+
+    What it is: `name`, `location`, `schema`, `arrow_schema`, `options`, `describe`, `facts`, `system`.
+    Rows and changes: `scan`, `lookup`, `stream`, `changelog`, `changes_between`.
+    Other rows: `append`, `upsert`, `update`, `delete`, `merge`, `overwrite`, `truncate`, `drop_partition`, `writer`.
+    Its history: `snapshots`, `latest_snapshot`, `tags`, `branches`, `rollback`.
+    Columns and options: `alter`, `with_options`.
+    Care: `files`, `compact`, `sort_compact`, `rescale`, `expire_snapshots`, `expire_partitions`, `remove_orphan_files`,
+    `consumers`, `reset_consumer`, `delete_consumer`.
+    Damage: `check`, `repair`, `repair_hash_indexes`, `lost_commits`, `lost_commit`, `repair_lost_commit`.
+    Other processes and engines: `open`, `handle`, `of`, `engine`, `without_log`.
+
+    A call that changes something has done so when it returns, and says what it did. Errors are a `StorageError`, of a
+    kind that says whether to try again.
+    """
 
     @classmethod
     def open(
@@ -324,9 +349,14 @@ class Table(EditableTable):
         """
         store = self.store.at_latest_schema()
         store.check_writable()
-        with store.naming_dropped_table():
+        with store.naming_dropped_table(), at_work(f"compacting {self.name}") as advance:
             result = compact_table(
-                store, full=full, partition=partition, budget=budget, progress=progress, elsewhere=elsewhere
+                store,
+                full=full,
+                partition=partition,
+                budget=budget,
+                progress=progress or partial(_advance_bytes, advance),
+                elsewhere=elsewhere,
             )
         store.env.finish_later()
         return result
@@ -349,8 +379,9 @@ class Table(EditableTable):
         Raises `InvalidRequestError` from and to `bucket=-1`, `UnsupportedFeatureError` for a table with a log,
         `ConflictError` when others commit to a partition all the time or rescale the table to another number.
         """
-        with self.store.naming_dropped_table():
-            return rescale(self.store, bucket, partition=partition, progress=progress, elsewhere=elsewhere)
+        with self.store.naming_dropped_table(), at_work(f"rescaling {self.name}") as advance:
+            shown = progress or partial(_advance_bytes, advance)
+            return rescale(self.store, bucket, partition=partition, progress=shown, elsewhere=elsewhere)
 
     def sort_compact(
         self,
@@ -366,8 +397,9 @@ class Table(EditableTable):
         `partition` and the rest are as in `compact`. A partition of which another job has rewritten a file meanwhile
         is left as it is. Raises `InvalidRequestError` for other tables, and columns without an order.
         """
-        with self.store.naming_dropped_table():
-            return sort_compact(self.store, order_by, strategy, partition=partition, progress=progress)
+        with self.store.naming_dropped_table(), at_work(f"sorting {self.name}") as advance:
+            shown = progress or partial(_advance_bytes, advance)
+            return sort_compact(self.store, order_by, strategy, partition=partition, progress=shown)
 
     def repair(
         self, *, partition: PartitionChoice | None = None, progress: ProgressCallback | None = None
@@ -380,8 +412,9 @@ class Table(EditableTable):
         """
         store = self.store.at_latest_schema()
         store.check_writable()
-        with store.naming_dropped_table():
-            result = repair_levels(store, partition=partition, progress=progress)
+        with store.naming_dropped_table(), at_work(f"repairing {self.name}") as advance:
+            shown = progress or partial(_advance_bytes, advance)
+            result = repair_levels(store, partition=partition, progress=shown)
         store.env.finish_later()
         return result
 
@@ -405,8 +438,8 @@ class Table(EditableTable):
         Raises `ConflictError` where another writer changes one of them meanwhile: nothing was committed then.
         """
         store = self.store.at_latest_schema()
-        with store.naming_dropped_table():
-            repair = repair_hash_indexes(store, progress)
+        with store.naming_dropped_table(), at_work(f"looking at the hash indexes of {self.name}") as advance:
+            repair = repair_hash_indexes(store, progress or advance)
         store.env.finish_later()
         return repair
 
@@ -421,9 +454,10 @@ class Table(EditableTable):
 
         `older_than_ms` is an age: snapshots replaced within that time stay.
         """
-        return expire_snapshots(
-            self.store, retain_max=retain_max, retain_min=retain_min, time_retained_ms=older_than_ms
-        )
+        with at_work(f"expiring snapshots of {self.name}"):
+            return expire_snapshots(
+                self.store, retain_max=retain_max, retain_min=retain_min, time_retained_ms=older_than_ms
+            )
 
     def expire_partitions(
         self,
@@ -457,10 +491,14 @@ class Table(EditableTable):
         if not dry_run:
             self.store.claims.check_writable()
             self.store.env.sweep_scratch()
-        return remove_orphan_files(self.store, older_than_ms=older_than_ms, dry_run=dry_run)
+        with at_work(f"looking for orphan files of {self.name}"):
+            return remove_orphan_files(self.store, older_than_ms=older_than_ms, dry_run=dry_run)
 
     def alter(self, *changes: SchemaChange, allow_lossy: bool = False) -> Table:
         """Changes the schema, all changes or none, and returns the table opened with the new one.
+
+            table.alter(AddColumn("note", "STRING", after="id"), SetDefault("note", "-"), DropColumn("old"))
+            table.alter(AddColumn("zip", "STRING", within="address"))  # a field of a ROW
 
         A change of type that could lose or break stored values is refused, naming what could happen, unless
         `allow_lossy` says that it may.
@@ -473,3 +511,7 @@ class Table(EditableTable):
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with options overridden for this object only."""
         return Table(self.store.with_options(option_texts(options), at_latest=True))
+
+
+def _advance_bytes(advance: Advance, done: CompactionProgress | RescaleProgress) -> None:
+    advance(done.bytes_done, done.bytes_planned)

@@ -114,6 +114,9 @@ class TableEngine:
     def __init__(self, store: TableStore) -> None:
         self._store = store
 
+    def __repr__(self) -> str:
+        return f"TableEngine({self._store.name!r})"
+
     @property
     def log(self) -> TableLogs:
         """The log of the table, where it has one (`log.system`): opened for drivers, and checked."""

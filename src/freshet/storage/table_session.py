@@ -102,6 +102,10 @@ class TableSession:
         self._has_committed = False
         self._pending: _PendingCommit | None = None
 
+    def __repr__(self) -> str:
+        user = f"commit user {self._commit_user!r}"
+        return f"TableSession({self._store.name!r}, {user}, {self._row_count:,} rows not committed)"
+
     @property
     def merge_metrics(self) -> MergeMetrics:
         """How many keys this session has merged, and for how many of them values were folded one by one."""

@@ -328,7 +328,7 @@ GATE: list[tuple[dict[str, str], bool, Access | None]] = [
     ({"bucket": "1", "chain-table.enabled": "true"}, True, None),
     ({"bucket": "1", "type": "format-table"}, True, None),
     ({"bucket": "1", "data-file.external-paths": "file:/x"}, True, Access.READ),
-    ({"bucket": "1", "metadata.iceberg.storage": "table-location"}, True, Access.READ),
+    ({"bucket": "1", "metadata.iceberg.storage": "table-location"}, True, Access.WRITE),
     ({"bucket": "1", "commit.callbacks": "a.B"}, True, Access.READ),
     ({"bucket": "1", "file.compression": "snappy"}, True, Access.CREATE),
     ({"bucket": "1", "file.compression": "brotli"}, True, Access.READ),

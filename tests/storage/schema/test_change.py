@@ -22,8 +22,8 @@ from freshet.storage.schema.change import (
     SetComment,
     SetNullable,
     SetOption,
-    apply_changes,
 )
+from freshet.storage.schema.changed_schema import apply_changes
 
 COLUMNS = {"dt": "DATE NOT NULL", "id": "INT NOT NULL", "a": "INT", "b": "STRING", "r": "ROW<x INT, y INT>"}
 

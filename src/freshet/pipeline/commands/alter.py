@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -15,11 +16,14 @@ from freshet.storage.table import (
     AddColumn,
     ChangeType,
     DropColumn,
+    DropPrimaryKey,
+    MoveColumn,
     RenameColumn,
     ResetOption,
     SchemaChange,
     SetColumnComment,
     SetComment,
+    SetDefault,
     SetNullable,
     SetOption,
 )
@@ -43,6 +47,30 @@ def alter(
     nullable: Annotated[
         list[str] | None, typer.Option("--nullable", metavar="COLUMN", help="Let a column hold NULL.")
     ] = None,
+    not_null: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--not-null",
+            metavar="COLUMN",
+            help="Let a column hold no NULL; needs alter-column-null-to-not-null.disabled=false.",
+        ),
+    ] = None,
+    default: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--default",
+            metavar="COLUMN=TEXT",
+            help="What is written where rows have no value for a column; an empty text removes it.",
+        ),
+    ] = None,
+    move: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--move",
+            metavar="'COLUMN PLACE'",
+            help="Move a column: 'note first', 'note last', 'note after id', 'note before id'.",
+        ),
+    ] = None,
     column_comment: Annotated[
         list[str] | None,
         typer.Option("--column-comment", metavar="COLUMN=TEXT", help="Comment a column; an empty text removes it."),
@@ -55,6 +83,18 @@ def alter(
     ] = None,
     comment: Annotated[
         str | None, typer.Option("--comment", help="Comment the table; an empty text removes it.")
+    ] = None,
+    drop_primary_key: Annotated[
+        bool, typer.Option("--drop-primary-key", help="Make an append table of one that nothing was committed to.")
+    ] = False,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            "--within",
+            metavar="COLUMN",
+            help="The columns of this call are fields of this one, a ROW: address, or items.element of an ARRAY, "
+            "prices.value of a MAP. Names with dots in back quotes.",
+        ),
     ] = None,
     allow_lossy: Annotated[
         bool, typer.Option("--allow-lossy", help="Allow a --type that may lose or break stored values.")
@@ -69,18 +109,24 @@ def alter(
     pipeline file names it under `table.columns`, and under `select` of the source if it has one. With
     `on_unknown_field: add` they fill it as soon as records have a field of its name.
     """
+    inside = () if within is None else _way(within)
     changes: list[SchemaChange] = [
-        *(RenameColumn(*_pair(text, "--rename", "OLD=NEW")) for text in rename or ()),
-        *(DropColumn(name) for name in drop or ()),
-        *(AddColumn(*_column(text, "--add")) for text in add or ()),
-        *(ChangeType(*_column(text, "--type")) for text in type_of or ()),
-        *(SetNullable(name, True) for name in nullable or ()),
-        *_column_comments(column_comment or ()),
-        *(SetOption(*_pair(text, "--set", "KEY=VALUE")) for text in set_option or ()),
+        *(RenameColumn(*pair_given(text, "--rename", "OLD=NEW"), within=inside) for text in rename or ()),
+        *(DropColumn(name, inside) for name in drop or ()),
+        *(AddColumn(*column_given(text, "--add"), within=inside) for text in add or ()),
+        *(ChangeType(*column_given(text, "--type"), within=inside) for text in type_of or ()),
+        *(SetNullable(name, True, inside) for name in nullable or ()),
+        *(SetNullable(name, False, inside) for name in not_null or ()),
+        *_defaults(default or ()),
+        *(_moved(text) for text in move or ()),
+        *_column_comments(column_comment or (), inside),
+        *(SetOption(*pair_given(text, "--set", "KEY=VALUE")) for text in set_option or ()),
         *(ResetOption(key) for key in unset or ()),
     ]
     if comment is not None:
         changes.append(SetComment(comment or None))
+    if drop_primary_key:
+        changes.append(DropPrimaryKey())
     if not changes:
         raise InvalidRequestError("name at least one change, such as --add 'note STRING'; see freshet alter --help")
     changed = open_table(warehouse, table, catalog_option).alter(*changes, allow_lossy=allow_lossy)
@@ -89,7 +135,7 @@ def alter(
     else:
         say(f"{table} has schema {changed.schema.id} now")
         for each in changes:
-            if isinstance(each, AddColumn):
+            if isinstance(each, AddColumn) and not each.within:
                 complain(
                     f"{each.name} is NULL in the rows of pipelines whose file does not name it, unless it says "
                     f"on_unknown_field: add. {_remedy(each)}"
@@ -100,19 +146,49 @@ def _remedy(added: AddColumn) -> str:
     return remedy_text(added.name, f'"{added.type}"')
 
 
-def _column_comments(texts: Sequence[str]) -> list[SetColumnComment]:
-    pairs = [_pair(text, "--column-comment", "COLUMN=TEXT") for text in texts]
-    return [SetColumnComment(name, text or None) for name, text in pairs]
+def _column_comments(texts: Sequence[str], within: tuple[str, ...]) -> list[SetColumnComment]:
+    pairs = [pair_given(text, "--column-comment", "COLUMN=TEXT") for text in texts]
+    return [SetColumnComment(name, text or None, within) for name, text in pairs]
 
 
-def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+def _defaults(texts: Sequence[str]) -> list[SetDefault]:
+    pairs = [pair_given(text, "--default", "COLUMN=TEXT") for text in texts]
+    return [SetDefault(name, text or None) for name, text in pairs]
+
+
+def _moved(text: str) -> MoveColumn:
+    name, place = column_given(text, "--move", "'note after id'")
+    word, _, beside = place.partition(" ")
+    beside = beside.strip().strip("`")
+    match word.lower(), bool(beside):
+        case "first", False:
+            return MoveColumn(name, first=True)
+        case "last", False:
+            return MoveColumn(name, last=True)
+        case "after", True:
+            return MoveColumn(name, after=beside)
+        case "before", True:
+            return MoveColumn(name, before=beside)
+    raise InvalidRequestError(f"--move {text!r}: write first, last, after COLUMN or before COLUMN behind the column")
+
+
+def _way(text: str) -> tuple[str, ...]:
+    """The names of `a.b` and of `` `a.b`.c ``."""
+    parts = re.findall(r"`([^`]+)`|([^.`]+)", text)
+    if not parts or ".".join(f"`{quoted}`" if quoted else plain for quoted, plain in parts) != text:
+        raise InvalidRequestError(f"--within {text!r}: write a column, or the names on the way with dots between them")
+    return tuple(quoted or plain for quoted, plain in parts)
+
+
+def pair_given(text: str, option: str, form: str) -> tuple[str, str]:
+    """A key or a name, and its value."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise InvalidRequestError(f"{option} {text!r}: write {form}")
     return name.strip(), value.strip()
 
 
-def _column(text: str, option: str) -> tuple[str, str]:
+def column_given(text: str, option: str, example: str = "'note STRING'") -> tuple[str, str]:
     """A column's name and its type; the name ends at the first blank, or is in back quotes."""
     stripped = text.strip()
     if stripped.startswith("`"):
@@ -120,5 +196,6 @@ def _column(text: str, option: str) -> tuple[str, str]:
     else:
         name, _, written = stripped.partition(" ")
     if not name or not written.strip():
-        raise InvalidRequestError(f"{option} {text!r}: write the column and its type, such as 'note STRING'")
+        what = "its place" if option == "--move" else "its type"
+        raise InvalidRequestError(f"{option} {text!r}: write the column and {what}, such as {example}")
     return name, written.strip()

@@ -72,6 +72,20 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
     },
     "Changes and care": {
+        "create-database": Listed(
+            "catalog_changes",
+            "Create a database. A table is created with its database, where there is none yet.",
+        ),
+        "create-table": Listed("catalog_changes", "Create a table, and its database where there is none yet."),
+        "rename-table": Listed(
+            "catalog_changes", "Give a table another name, maybe in another database, which must be there."
+        ),
+        "drop-table": Listed(
+            "catalog_changes",
+            "Remove a table with all of its files, snapshots, tags and branches; also what an interrupted call has "
+            "left.",
+        ),
+        "drop-database": Listed("catalog_changes", "Remove a database; with tables in it only when --cascade says so."),
         "alter": Listed("alter", "Change the schema or the options of a table."),
         "append": Listed("row_edits", "Add the rows of a file to a table, in one commit."),
         "upsert": Listed(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -12,7 +13,7 @@ from freshet.pipeline.commands.bars import working
 from freshet.pipeline.commands.compact import partitions_given
 from freshet.pipeline.commands.output import plural, print_json, say
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.table import EditResult
+from freshet.storage.table import EditResult, Table
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change; nothing is committed.")]
 
@@ -25,9 +26,8 @@ def truncate(
     as_json: AsJson = False,
 ) -> None:
     """Take all rows of a table away, in one snapshot. Earlier snapshots keep them until they expire."""
-    with working(f"truncating {table}"):
-        result = open_table(warehouse, table, catalog_option).truncate(dry_run=dry_run)
-    report_edit(result, table, as_json=as_json)
+    place = TablePlace(warehouse, table, catalog_option)
+    run_edit(place, f"truncating {table}", lambda opened: opened.truncate(dry_run=dry_run), as_json=as_json)
 
 
 def drop_partition(
@@ -46,9 +46,12 @@ def drop_partition(
 ) -> None:
     """Take the rows of some partitions away, in one snapshot. Earlier snapshots keep them until they expire."""
     chosen = [partitions_given(text.split("/")) or {} for text in partition]
-    with working(f"dropping partitions of {table}"):
-        result = open_table(warehouse, table, catalog_option).drop_partition(*chosen, dry_run=dry_run)
-    report_edit(result, table, as_json=as_json)
+    run_edit(
+        TablePlace(warehouse, table, catalog_option),
+        f"dropping partitions of {table}",
+        lambda opened: opened.drop_partition(*chosen, dry_run=dry_run),
+        as_json=as_json,
+    )
 
 
 def rollback(
@@ -98,11 +101,29 @@ def rollback(
         )
     to = to_snapshot if to_snapshot is not None else to_tag
     moment = None if to_timestamp is None else _moment(to_timestamp)
-    with working(f"rolling {table} back"):
-        result = open_table(warehouse, table, catalog_option).rollback(
+    run_edit(
+        TablePlace(warehouse, table, catalog_option),
+        f"rolling {table} back",
+        lambda opened: opened.rollback(
             moment if to is None else to, undo=undo, delete_newer=delete_newer, force=force, dry_run=dry_run
-        )
-    report_edit(result, table, as_json=as_json)
+        ),
+        as_json=as_json,
+    )
+
+
+class TablePlace(NamedTuple):
+    """What a command was given to find a table."""
+
+    warehouse: str
+    table: str
+    catalog_option: Sequence[str] | None
+
+
+def run_edit(place: TablePlace, what: str, edit: Callable[[Table], EditResult], *, as_json: bool) -> None:
+    """Opens the table, edits it while a bar says what, and prints what was done."""
+    with working(what):
+        result = edit(open_table(*place))
+    report_edit(result, place.table, as_json=as_json)
 
 
 def report_edit(result: EditResult, table: str, *, as_json: bool) -> None:

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table
-from freshet.pipeline.commands.bars import working
+from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse
 from freshet.pipeline.commands.compact import partitions_given
-from freshet.pipeline.commands.edits import DryRun, report_edit
+from freshet.pipeline.commands.edits import DryRun, TablePlace, run_edit
 from freshet.pipeline.commands.row_files import file_rows
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import expr
@@ -33,10 +32,12 @@ def append(
     as_json: AsJson = False,
 ) -> None:
     """Add the rows of a file to a table, in one commit."""
-    with working(f"appending to {table}"):
-        opened = open_table(warehouse, table, catalog_option)
-        result = opened.append(file_rows(file, opened.arrow_schema))
-    report_edit(result, table, as_json=as_json)
+    run_edit(
+        TablePlace(warehouse, table, catalog_option),
+        f"appending to {table}",
+        lambda opened: opened.append(file_rows(file, opened.arrow_schema)),
+        as_json=as_json,
+    )
 
 
 def upsert(
@@ -50,10 +51,12 @@ def upsert(
     as_json: AsJson = False,
 ) -> None:
     """Add the rows of a file to a table, or replace those of their keys, in one commit."""
-    with working(f"upserting into {table}"):
-        opened = open_table(warehouse, table, catalog_option)
-        result = opened.upsert(file_rows(file, opened.arrow_schema), columns="given" if given else "all")
-    report_edit(result, table, as_json=as_json)
+    run_edit(
+        TablePlace(warehouse, table, catalog_option),
+        f"upserting into {table}",
+        lambda opened: opened.upsert(file_rows(file, opened.arrow_schema), columns="given" if given else "all"),
+        as_json=as_json,
+    )
 
 
 def overwrite(
@@ -77,11 +80,13 @@ def overwrite(
     as_json: AsJson = False,
 ) -> None:
     """Put the rows of a file in the place of those of a table or of some partitions, in one snapshot."""
-    with working(f"overwriting {table}"):
-        opened = open_table(warehouse, table, catalog_option)
-        rows = file_rows(file, opened.arrow_schema)
-        result = opened.overwrite(rows, partition=partitions_given(partition), dynamic=dynamic)
-    report_edit(result, table, as_json=as_json)
+    chosen = partitions_given(partition)
+    run_edit(
+        TablePlace(warehouse, table, catalog_option),
+        f"overwriting {table}",
+        lambda opened: opened.overwrite(file_rows(file, opened.arrow_schema), partition=chosen, dynamic=dynamic),
+        as_json=as_json,
+    )
 
 
 def delete(
@@ -93,9 +98,8 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete rows of a table, in one commit. Earlier snapshots keep them until they expire."""
-    with working(f"deleting rows of {table}"):
-        result = open_table(warehouse, table, catalog_option).delete(where, dry_run=dry_run)
-    report_edit(result, table, as_json=as_json)
+    place = TablePlace(warehouse, table, catalog_option)
+    run_edit(place, f"deleting rows of {table}", lambda opened: opened.delete(where, dry_run=dry_run), as_json=as_json)
 
 
 def update(
@@ -124,6 +128,9 @@ def update(
         if name in values:
             raise InvalidRequestError(f"--set gives {name} two values; give one")
         values[name] = expr(value)
-    with working(f"updating rows of {table}"):
-        result = open_table(warehouse, table, catalog_option).update(values, where, dry_run=dry_run)
-    report_edit(result, table, as_json=as_json)
+    run_edit(
+        TablePlace(warehouse, table, catalog_option),
+        f"updating rows of {table}",
+        lambda opened: opened.update(values, where, dry_run=dry_run),
+        as_json=as_json,
+    )

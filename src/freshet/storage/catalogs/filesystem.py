@@ -15,7 +15,7 @@ from freshet.storage.catalogs.claims import FileClaims, TableClaims
 from freshet.storage.catalogs.coordination import CommitRules, check_coordinated
 from freshet.storage.catalogs.metastore import FoundTable, TableName
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, UnsupportedFeatureError
-from freshet.storage.io.env import Env
+from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import numbered_files
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths
@@ -70,8 +70,10 @@ class FilesystemMetastore:
         self._refuse_properties(changes)
 
     def drop_database(self, name: str) -> None:
-        """Removes the folder."""
+        """Table by table, then the folder: in any other order a table would be without some of its files."""
         check_coordinated(self._rules, self._folder(name))
+        for table in self.list_tables(name):
+            self.drop_table(TableName(name, table))
         self._env.file_io.delete_prefix(self._folder(name))
 
     def list_tables(self, database: str) -> list[str]:
@@ -132,6 +134,7 @@ class FilesystemMetastore:
             return False
         self._claims(paths).check_writable()
         self._env.file_io.delete_prefix(paths.schema_folder)
+        self._env.reach(CrashPoint.TABLE_SCHEMAS_REMOVED)
         self._env.file_io.delete_prefix(paths.location)
         return True
 

@@ -37,7 +37,7 @@ from freshet.storage.exceptions import (
     StorageError,
     UnsupportedFeatureError,
 )
-from freshet.storage.io.env import Env
+from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import numbered_files
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths
@@ -94,6 +94,7 @@ class JdbcMetastore:
         for table in tables[:1]:
             self._found(table).claims.check_writable()
         self._rows.delete_database(name)
+        self._env.reach(CrashPoint.TABLE_ROW_REMOVED)
         for table in tables:
             self._remove_files(self._paths(table))
 
@@ -185,6 +186,7 @@ class JdbcMetastore:
         self._found(name).claims.check_writable()
         paths = self._paths(name)
         had_row = self._rows.delete_table(name)
+        self._env.reach(CrashPoint.TABLE_ROW_REMOVED)
         if not had_row and self._has_schema(name):
             raise NotFoundError(self._unregistered(name), table=str(name), path=paths.location)
         if not had_row and not self._has_snapshots(paths):
@@ -216,6 +218,7 @@ class JdbcMetastore:
                     path=target.location,
                 )
             self._rows.rename_table(name, to)
+            self._env.reach(CrashPoint.TABLE_ROW_RENAMED)
             try:
                 folders.rename(self._paths(name).location, target.location)
             except StorageError:
@@ -280,6 +283,7 @@ class JdbcMetastore:
     def _remove_files(self, paths: TablePaths) -> None:
         """The schema goes first: without it what is not removed yet is neither read nor written."""
         self._env.file_io.delete_prefix(paths.schema_folder)
+        self._env.reach(CrashPoint.TABLE_SCHEMAS_REMOVED)
         self._env.file_io.delete_prefix(paths.location)
 
     def _folder(self, database: str) -> str:

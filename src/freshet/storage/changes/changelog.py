@@ -21,8 +21,9 @@ snapshots come one after the other. A changelog can be pickled: another process 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -36,8 +37,10 @@ from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
+from freshet.storage.model.shown import facts_html, ids_text, note_html, shown_or_why
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
+from freshet.storage.scan.preview import COLUMNS, TOO_LARGE, first_rows, is_cheap_to_plan
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
 
@@ -51,6 +54,10 @@ class ChangeMode(StrEnum):
     """Changelog files only."""
     DELTA = "delta"
     DIFF = "diff"
+
+
+SNAPSHOTS_SHOWN: Final = 5
+"""How many snapshots a notebook looks at for the first changes."""
 
 
 class Changelog:
@@ -95,6 +102,44 @@ class Changelog:
     def snapshot_ids(self) -> range:
         """Ids of the snapshots whose changes are read; the next reader goes on at `snapshot_ids.stop`."""
         return self._ids
+
+    def __repr__(self) -> str:
+        return f"Changelog({self._store.name!r}, {self._mode}, {self._range})"
+
+    def _repr_html_(self) -> str:
+        return shown_or_why(self, self._html)
+
+    def _html(self) -> str:
+        """Reads the first rows of the first snapshots; none of a difference, for which all has to be compared."""
+        filtered = "" if self._filter is None else ", ".join(sorted(self._filter.predicate.columns()))
+        facts = (("mode", str(self._mode)), ("of", self._range), ("filter on", filtered), ("limit", self._limit))
+        title = f"Changes of {self._store.name}"
+        if not self._ids or self._ends is not None:
+            return facts_html(title, facts)
+        looked_at: frozenset[str] = frozenset() if self._filter is None else self._filter.predicate.columns()
+        shown = self._reader.columns[:COLUMNS]
+        reader = ChangeReader(self._store, tuple(dict.fromkeys((*shown, *sorted(looked_at)))))
+        schema = pa.schema([field for field in reader.schema if field.name not in looked_at.difference(shown)])
+        predicate = None if self._filter is None else self._filter.predicate
+        snapshots = [self._history.still_there(each) for each in self._ids[:SNAPSHOTS_SHOWN]]
+        if not all(is_cheap_to_plan(self._store, each) for each in snapshots):
+            return facts_html(title, facts, note_html(TOO_LARGE))
+        rows = first_rows(self._changes_of(snapshots, reader), predicate, schema, self._limit)
+        rows = replace(rows, is_all=rows.is_all and len(snapshots) == len(self._ids))
+        return facts_html(title, facts, rows.html(len(self.schema)))
+
+    def _changes_of(self, snapshots: Sequence[Snapshot], reader: ChangeReader) -> Iterator[pa.RecordBatch]:
+        for snapshot in snapshots:
+            with self._history.explained(snapshot):
+                for split in self._planner.plan(snapshot, self._source(snapshot)):
+                    yield from reader.read(split)
+
+    @property
+    def _range(self) -> str:
+        if self._ends is not None:
+            low, high = (0 if end is None else end.id for end in self._ends)
+            return f"from snapshot {low} to {high}"
+        return f"snapshots {ids_text(self._ids)}" if self._ids else "no snapshots"
 
     def plan(self) -> list[ChangeSplit]:
         """Splits that together hold every change that can match, by snapshot; a limit does not show here.

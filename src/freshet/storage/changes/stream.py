@@ -50,6 +50,9 @@ class ChangeStream(Iterator[pa.RecordBatch]):
         self._begin()
         self._batches = self._run()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.schema)} columns, next snapshot {self.next_snapshot_id})"
+
     @property
     def schema(self) -> pa.Schema:
         """Columns of the batches."""

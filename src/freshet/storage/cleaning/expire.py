@@ -72,14 +72,15 @@ from freshet.storage.metadata.manifest_store import READ_WHOLE_MAX
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import FileSource
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.shown import Facts, Shown, ids_text
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import ChangelogProducer
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpireResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class ExpireResult(Shown):
     """Ids that expired, and how many files went with them (or failed to)."""
 
     snapshot_ids: tuple[int, ...] = ()
@@ -88,6 +89,11 @@ class ExpireResult:
     failed_delete_count: int = 0
     changelog_ids: tuple[int, ...] = ()
     """Changelogs that had outlived their snapshots and expired now."""
+
+    def _shown(self) -> Facts:
+        yield from (("snapshots", ids_text(self.snapshot_ids) or "none"), ("data files", self.data_file_count))
+        yield from (("metadata files", self.metadata_file_count), ("not deleted", self.failed_delete_count))
+        yield ("changelogs", ids_text(self.changelog_ids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from freshet.storage.cleaning.other_lines import other_lines
 from freshet.storage.commit.manifest_merge import cancel_pairs
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.io.file_io import Deleted
+from freshet.storage.io.shown_work import advance_work
 from freshet.storage.metadata.live_files import base_manifests, changelog_entries, delta_entries, entries_of
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import TableStore
@@ -198,7 +199,11 @@ def metadata_paths(store: TableStore, names: MetadataNames) -> tuple[str, ...]:
 
 def delete_data(store: TableStore, by_bucket: Iterable[tuple[str, ...]]) -> list[Deleted]:
     """Deletes data files bucket by bucket, and the folders that became empty where the table wants that."""
-    return [_delete_bucket(store, paths) for paths in by_bucket]
+    buckets, deleted = list(by_bucket), []
+    for number, paths in enumerate(buckets, 1):
+        deleted.append(_delete_bucket(store, paths))
+        advance_work(number, len(buckets))
+    return deleted
 
 
 def _delete_bucket(store: TableStore, paths: tuple[str, ...]) -> Deleted:

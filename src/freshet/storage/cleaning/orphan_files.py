@@ -30,9 +30,12 @@ from typing import Final
 from freshet.storage.cleaning.named_files import ReadableManifests, every_name, names_of_copy
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
+from freshet.storage.io.shown_work import advance_work
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.display import size_text
+from freshet.storage.model.shown import ROWS_MAX, Facts, Shown, facts_html, rows_html
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.paths import (
     BUCKET_PREFIX,
@@ -56,8 +59,8 @@ class OrphanFile:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class OrphanResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class OrphanResult(Shown):
     """Files found; deleted unless `dry_run`."""
 
     files: tuple[OrphanFile, ...]
@@ -67,6 +70,18 @@ class OrphanResult:
     def size_bytes(self) -> int:
         """Bytes of all files found."""
         return sum(file.size_bytes for file in self.files)
+
+    def _shown(self) -> Facts:
+        yield from (
+            ("only listed", self.dry_run),
+            ("files", str(len(self.files))),
+            ("size", size_text(self.size_bytes)),
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [(file.path, size_text(file.size_bytes)) for file in self.files[:ROWS_MAX]]
+        left_out = f"the first {ROWS_MAX} of {len(self.files):,}" if len(self.files) > ROWS_MAX else None
+        return facts_html(type(self).__name__, self._shown(), rows_html(("file", "size"), rows, left_out=left_out))
 
 
 def remove_orphan_files(
@@ -94,8 +109,9 @@ def remove_orphan_files(
             if status.path in names.unreadable or not _is_in_use(status.name, used)
         ]
     if not dry_run:
-        for orphan in orphans:
+        for number, orphan in enumerate(orphans, 1):
             store.env.file_io.delete(orphan.path)
+            advance_work(number, len(orphans))
     return OrphanResult(tuple(orphans), dry_run)
 
 

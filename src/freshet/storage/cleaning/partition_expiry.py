@@ -13,7 +13,7 @@ Source: FORMAT.md §3.6, §12.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -35,6 +35,7 @@ from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.shown import Facts, Shown, ids_text
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import OnLakeOnly
 
@@ -49,8 +50,8 @@ _CHECKED: Final[WeakKeyDictionary[Env, dict[str, int]]] = WeakKeyDictionary()
 """When partitions of a table were looked at last, by its location."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionExpiry:
+@dataclass(frozen=True, slots=True, repr=False)
+class PartitionExpiry(Shown):
     """Partitions as values by key: those that expired (or would, with `dry_run`), in their order, and those whose
     values say no time, which stay. `snapshot_ids` took them away."""
 
@@ -58,6 +59,14 @@ class PartitionExpiry:
     unclear: tuple[Mapping[str, str], ...] = ()
     snapshot_ids: tuple[int, ...] = ()
     dry_run: bool = False
+
+    def _shown(self) -> Facts:
+        yield from (("not committed", self.dry_run), ("partitions", _names(self.partitions) or "none"))
+        yield from (("of no time that can be read", _names(self.unclear)), ("snapshots", ids_text(self.snapshot_ids)))
+
+
+def _names(partitions: Sequence[Mapping[str, str]]) -> str:
+    return "; ".join("/".join(f"{key}={text}" for key, text in each.items()) for each in partitions)
 
 
 @dataclass(frozen=True, slots=True)

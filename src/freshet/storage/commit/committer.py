@@ -28,6 +28,7 @@ from typing import Final
 
 from freshet.storage.commit.changes import append_change, compact_change
 from freshet.storage.commit.conflict import Conflict
+from freshet.storage.commit.iceberg_lag import warn_of_lag
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed, snapshot_that_added
 from freshet.storage.commit.last_commits import CommitTrace, LastCommits
 from freshet.storage.commit.log_progress import check_log
@@ -43,6 +44,7 @@ from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitDigest, CommitMessage
 from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.shown import Facts, Shown, ids_text
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
@@ -68,8 +70,8 @@ class CommitCheck:
     latest: Snapshot | None
 
 
-@dataclass(frozen=True, slots=True)
-class CommitResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CommitResult(Shown):
     """`snapshots` in order of their ids; empty when the commit was there already, or was empty and not forced."""
 
     snapshots: tuple[Snapshot, ...]
@@ -82,6 +84,11 @@ class CommitResult:
     """What was committed: those given, but for files that were written again."""
     hidden_buckets: tuple[BucketId, ...] = ()
     """Buckets whose new rows readers do not see before the next compaction."""
+
+    def _shown(self) -> Facts:
+        yield from (("snapshots", ids_text(each.id for each in self.snapshots)), ("was there", self.already_committed))
+        yield from (("compactions dropped", len(self.aborted_compactions)), ("files written again", self.rewrite_count))
+        yield ("buckets whose new rows wait for a compaction", len(self.hidden_buckets))
 
 
 Renumber = Callable[[int, Sequence[CommitMessage], int, int], Sequence[CommitMessage]]
@@ -122,6 +129,7 @@ class Committer:
         if not commit_user.strip():
             raise InvalidRequestError("the commit user must not be blank; give the writer or the pipeline a name")
         store.check_writable()
+        warn_of_lag(store)
         self._store = store
         self._commit_user = commit_user
         self._query_id = query_id

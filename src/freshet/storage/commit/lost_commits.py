@@ -50,6 +50,9 @@ class LostCommit:
     manifest_list: str
     record: CommitRecord
 
+    def __repr__(self) -> str:
+        return f"LostCommit({self.text})"
+
     @cached_property
     def entries(self) -> Sequence[ManifestEntry]:
         """What it changes; raises where its manifests are gone."""

@@ -42,6 +42,7 @@ from freshet.storage.metadata.live_files import changelog_entries, data_manifest
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import EXPIRED_MAX, TableStore
 from freshet.storage.model.manifest import HASH_INDEX, BucketId, EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.shown import ROWS_MAX, Facts, Shown, facts_html, rows_html
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import packed_range
 
@@ -49,8 +50,8 @@ ENTRIES_MAX: Final = 20_000
 """Manifest entries held at a time, those of one manifest and of one bucket at least."""
 
 
-@dataclass(slots=True)
-class TableCheck:
+@dataclass(slots=True, repr=False)
+class TableCheck(Shown):
     """What was looked at, and the damage found: each once, at the newest snapshot that has it.
 
     `snapshot_id` is the newest one, None for a table without snapshots; the counts of buckets and files are its own.
@@ -61,6 +62,16 @@ class TableCheck:
     bucket_count: int = 0
     file_count: int = 0
     damage: list[Damage] = field(default_factory=list)
+
+    def _shown(self) -> Facts:
+        yield from (("snapshot", self.snapshot_id), ("snapshots", self.snapshot_count), ("buckets", self.bucket_count))
+        yield from (("files", self.file_count), ("damage", str(len(self.damage)) if self.damage else "none"))
+
+    def _repr_html_(self) -> str:
+        rows = [(each.where, each.what, each.remedy) for each in self.damage[:ROWS_MAX]]
+        left_out = f"the first {ROWS_MAX} of {len(self.damage):,}" if len(self.damage) > ROWS_MAX else None
+        table = rows_html(("where", "damage", "what to do"), rows, left_out=left_out) if rows else ""
+        return facts_html(type(self).__name__, self._shown(), table)
 
 
 def check_table(store: TableStore, *, all_snapshots: bool = False) -> TableCheck:

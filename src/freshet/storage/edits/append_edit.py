@@ -33,6 +33,7 @@ from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, read_dat
 from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.shown_work import advance_work
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
@@ -127,13 +128,15 @@ class _Edit:
         store, buckets = self._store, dict[BucketId, _Bucket]()
         marking = store.manifests.marking_files(snapshot.index_manifest)
         with undone_on_failure(lambda: _discard_new(store, buckets)):
-            for split in plan_scan(store, snapshot, self._filter):
+            splits = plan_scan(store, snapshot, self._filter)
+            for number, split in enumerate(splits, 1):
                 bucket_id = (split.partition, split.bucket)
                 if bucket_id not in buckets:
                     vectors = BucketVectors(store.vectors, tuple(marking.get(bucket_id, ())))
                     buckets[bucket_id] = _Bucket(split.total_buckets, vectors)
                 for file in split.files:
                     self._edit_file(bucket_id, buckets[bucket_id], file)
+                advance_work(number, len(splits))
             return [self._message(*each) for each in buckets.items() if each[1].gone or each[1].marks]
 
     def _edit_file(self, bucket_id: BucketId, bucket: _Bucket, file: DataFileMeta) -> None:

@@ -14,11 +14,12 @@ from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
 from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.shown import Facts, Shown, ids_text
 from freshet.storage.model.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class EditResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class EditResult(Shown):
     """`snapshots` in order of their ids, none where nothing changed or the edit was only tried (`is_dry_run`).
 
     The counts of files are those of data files; of rows they are exact, and None where the edit did not look at rows.
@@ -50,6 +51,14 @@ class EditResult:
         what = ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'} {verb}" for noun, verb, count in counts if count)
         where = "not committed" if self.is_dry_run else ", ".join(f"snapshot {each.id}" for each in self.snapshots)
         return f"EditResult({what or 'nothing changed'}{f'; {where}' if where else ''})"
+
+    def _shown(self) -> Facts:
+        yield from (("not committed", self.is_dry_run), ("snapshots", ids_text(each.id for each in self.snapshots)))
+        yield from (("rows deleted", self.rows_deleted), ("rows updated", self.rows_updated))
+        yield from (("rows inserted", self.rows_inserted), ("data files removed", self.files_removed))
+        yield from (("data files added", self.files_added), ("partitions", self.partitions))
+        yield ("snapshots removed", ids_text(self.snapshots_removed))
+        yield ("buckets whose new rows wait for a compaction", len(self.hidden_buckets))
 
 
 def result_of(

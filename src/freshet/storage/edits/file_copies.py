@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from freshet.storage.files.data_file_paths import data_file_path, delete_data_file
+from freshet.storage.io.shown_work import counted
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import FileIdentity, IndexEntry, IndexFileMeta, ManifestEntry
@@ -68,7 +69,7 @@ class FileCopies:
     def _copy(self, pairs: list[Pair]) -> None:
         env = self._store.env
         parts = [pairs[start : start + COPIED_TOGETHER] for start in range(0, len(pairs), COPIED_TOGETHER)]
-        env.together([partial(env.file_io.copy_all, part) for part in parts])
+        env.together(counted([partial(env.file_io.copy_all, part) for part in parts]))
 
     def _pairs(self, entry: ManifestEntry, copy: ManifestEntry) -> list[Pair]:
         store, folder = self._store, self._store.partition_path(entry.partition)

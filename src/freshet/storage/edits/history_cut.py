@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.commit.iceberg_lag import refuse_reused_ids
 from freshet.storage.commit.table_view import look
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import CrashPoint
@@ -32,9 +33,11 @@ def cut_history(store: TableStore, target: Snapshot, *, force: bool = False, dry
     """Removes the snapshots after the target, and returns their ids; nothing where there are none. In a dry run they
     stay.
 
-    Raises `InvalidRequestError` while a stream uses the table, unless `force` says that it was stopped.
+    Raises `InvalidRequestError` while a stream uses the table, unless `force` says that it was stopped, and
+    `UnsupportedFeatureError` for a table with Iceberg metadata.
     """
     store.check_writable()
+    refuse_reused_ids(store)
     if not force:
         _refuse_in_use(store)
     file_io, paths, snapshots = store.env.file_io, store.paths, store.snapshots

@@ -20,6 +20,7 @@ from freshet.storage.edits.row_rules import check_deletes, check_inserts, update
 from freshet.storage.edits.updated_columns import checked_columns
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import field_of
+from freshet.storage.io.shown_work import shown_as
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
@@ -74,6 +75,7 @@ class Merge:
         """Rows of the table that the source lacks are deleted."""
         return self._with(Side.BY_SOURCE, Action.DELETE, None, condition)
 
+    @shown_as("merging rows")
     def execute(self, *, dry_run: bool = False) -> EditResult:
         """Commits it, in one commit; a dry run counts the rows.
 

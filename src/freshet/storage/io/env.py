@@ -113,6 +113,15 @@ class CrashPoint(StrEnum):
     BRANCH_SCHEMAS_REMOVED = "branch-schemas-removed"
     """Of a branch that is dropped the schemas are gone, its snapshots are still there."""
 
+    TABLE_ROW_RENAMED = "table-row-renamed"
+    """The rows of a catalog in a database have the new name of a table; its folder has the old one."""
+
+    TABLE_ROW_REMOVED = "table-row-removed"
+    """The rows of a table, or of a database, are gone from a catalog in a database; the files are all there."""
+
+    TABLE_SCHEMAS_REMOVED = "table-schemas-removed"
+    """Of a table that is dropped the schemas are gone: it is no table any more. The rest is there."""
+
     PARTITIONS_REMOVED = "partitions-removed"
     """The snapshot that takes a batch of expired partitions away is visible; those of later batches are not there."""
 

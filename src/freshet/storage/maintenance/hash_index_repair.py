@@ -25,6 +25,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import HASH_INDEX, BucketId, IndexFileMeta
+from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import DYNAMIC_BUCKET
 
@@ -40,13 +41,17 @@ class RepairedIndex:
     snapshot_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class HashIndexRepair:
+@dataclass(frozen=True, slots=True, repr=False)
+class HashIndexRepair(Shown):
     """What was done, and what cannot be mended so: how many keys of a partition are in more than one bucket."""
 
     repaired: tuple[RepairedIndex, ...]
     bucket_count: int
     keys_in_two_buckets: tuple[tuple[str, int], ...]
+
+    def _shown(self) -> Facts:
+        yield from (("buckets", self.bucket_count), ("built again", str(len(self.repaired))))
+        yield ("keys in more than one bucket", sum(count for _, count in self.keys_in_two_buckets))
 
 
 def repair_hash_indexes(store: TableStore, on_bucket: Callable[[int, int], None] | None) -> HashIndexRepair:

@@ -41,6 +41,8 @@ from freshet.storage.maintenance.table_compaction import Elsewhere, run_compacti
 from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore, alter_table
 from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.display import size_text
+from freshet.storage.model.shown import Facts, Shown, ids_text
 from freshet.storage.model.snapshot import RESCALED_PROPERTY, Snapshot
 from freshet.storage.schema.change import SetBucketCount
 
@@ -63,8 +65,8 @@ class RescaleProgress:
     bytes_planned: int
 
 
-@dataclass(frozen=True, slots=True)
-class RescaleResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class RescaleResult(Shown):
     """`snapshots` in order, also of compactions that emitted what was left to emit; `repeats` is how often partitions
     were done again because others had committed to them."""
 
@@ -72,6 +74,10 @@ class RescaleResult:
     partitions_done: int = 0
     input_bytes: int = 0
     repeats: int = 0
+
+    def _shown(self) -> Facts:
+        yield from (("snapshots", ids_text(each.id for each in self.snapshots)), ("partitions", self.partitions_done))
+        yield from (("read", self.input_bytes and size_text(self.input_bytes)), ("done again", self.repeats))
 
 
 RescaleCallback = Callable[[RescaleProgress], None]

@@ -41,7 +41,9 @@ from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.display import size_text
 from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.shown import Facts, Shown, ids_text
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.full_compaction import behind_full_compaction, is_full_compaction_due
 from freshet.storage.write.task_writer import TaskWriter
@@ -118,8 +120,8 @@ class CompactionProgress:
     bytes_planned: int
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CompactionResult(Shown):
     """`snapshots` in order; compactions that were dropped on conflict; `buckets_left` did not fit into the budget."""
 
     snapshots: tuple[Snapshot, ...] = ()
@@ -127,6 +129,11 @@ class CompactionResult:
     buckets_done: int = 0
     buckets_left: int = 0
     input_bytes: int = 0
+
+    def _shown(self) -> Facts:
+        yield ("snapshots", ids_text(each.id for each in self.snapshots) or "none")
+        yield from (("buckets compacted", self.buckets_done), ("left", self.buckets_left))
+        yield from (("dropped", self.buckets_aborted), ("read", self.input_bytes and size_text(self.input_bytes)))
 
     @property
     def buckets_aborted(self) -> int:

@@ -58,6 +58,9 @@ class Branches:
     def __init__(self, store: TableStore) -> None:
         self._store = store
 
+    def __repr__(self) -> str:
+        return f"Branches({self._store.name!r})"
+
     def half_made(self) -> list[str]:
         """Names of those that are being made or dropped, or that an interrupted call has left; sorted."""
         return [name for name in self._store.snapshots.branches() if not self._is_whole(self._paths(name))]

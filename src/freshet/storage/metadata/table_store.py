@@ -47,7 +47,8 @@ from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.refusal import Access
 from freshet.storage.options.supported import check_access
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, canonical_location
-from freshet.storage.schema.change import SchemaChange, apply_changes
+from freshet.storage.schema.change import SchemaChange
+from freshet.storage.schema.changed_schema import apply_changes
 from freshet.storage.schema.readable_options import readable_options
 from freshet.storage.schema.validation import check_dynamic_options, validate_changed_schema
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from freshet.storage.model.display import time_text
+from freshet.storage.model.shown import Facts, Shown
+
 SNAPSHOT_VERSION: Final = 3
 BATCH_COMMIT_IDENTIFIER: Final = 9223372036854775807
 """Identifier of batch commits, which have no order of their own."""
@@ -37,8 +40,8 @@ class CommitKind(StrEnum):
     ANALYZE = "ANALYZE"
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+@dataclass(frozen=True, slots=True, repr=False)
+class Snapshot(Shown):
     """A snapshot file, as a value. Sizes are exact bytes; a wrong one makes other readers see no rows at all."""
 
     id: int
@@ -64,6 +67,24 @@ class Snapshot:
     operation: str | None = None
     uuid: str | None = None
     version: int = SNAPSHOT_VERSION
+
+    def __repr__(self) -> str:
+        return (
+            f"Snapshot({self.id}, {self.commit_kind} by {self.commit_user!r} #{self.number_text} at "
+            f"{time_text(self.time_ms)}, {self.total_record_count:,} records, {self.delta_record_count:+,})"
+        )
+
+    def _shown(self) -> Facts:
+        yield from (("id", self.id), ("kind", str(self.commit_kind)), ("operation", self.operation))
+        yield from (("time", time_text(self.time_ms)), ("commit user", self.commit_user))
+        yield from (("number of the commit", self.number_text), ("schema", str(self.schema_id)))
+        yield from (("records", self.total_record_count), ("change of records", f"{self.delta_record_count:+,}"))
+        yield from (("changelog rows", self.changelog_record_count), ("watermark", self.watermark))
+
+    @property
+    def number_text(self) -> str:
+        """The commit identifier as people read it: a word for that of batch commits."""
+        return "batch" if self.commit_identifier == BATCH_COMMIT_IDENTIFIER else str(self.commit_identifier)
 
     @property
     def is_rescale(self) -> bool:

@@ -13,13 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from freshet.storage.model.display import time_text
+from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Tag:
+class Tag(Shown):
     """A tag: its `name`, a copy of the `snapshot`, and, of one that stays for a time only, when it was `created` and
     for how long it is `retained`."""
 
@@ -34,6 +36,16 @@ class Tag:
         until = self.retained_until
         kept = "" if until is None else f", until {until.isoformat(' ', 'seconds')}"
         return f"Tag({self.name!r}, snapshot {self.snapshot_id}, {self.row_count} rows{kept})"
+
+    def _shown(self) -> Facts:
+        until = self.retained_until
+        yield from (
+            ("name", self.name),
+            ("snapshot", self.snapshot_id),
+            ("committed", time_text(self.snapshot.time_ms)),
+        )
+        yield from (("records", self.row_count), ("schema", str(self.snapshot.schema_id)))
+        yield ("kept until", "it is deleted" if until is None else until.isoformat(" ", "seconds"))
 
     @property
     def snapshot_id(self) -> int:

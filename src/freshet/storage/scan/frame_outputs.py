@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
+
+if TYPE_CHECKING:  # whoever has them sees what comes back
+    import duckdb
+    import pandas
+    import polars
 
 
 class FrameOutputs:
@@ -21,7 +26,7 @@ class FrameOutputs:
     def to_arrow(self) -> pa.Table:
         """All rows."""
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pandas.DataFrame:
         """All rows as a pandas DataFrame; `InvalidRequestError` without pandas, and for values that it cannot hold."""
         optional_library("pandas", "to_pandas()")
         rows = self.to_arrow()
@@ -34,11 +39,11 @@ class FrameOutputs:
                 table=self._place,
             ) from error
 
-    def to_polars(self) -> Any:
+    def to_polars(self) -> polars.DataFrame:
         """All rows as a polars DataFrame; `InvalidRequestError` without polars."""
         return optional_library("polars", "to_polars()").from_arrow(self.to_arrow())
 
-    def to_duckdb(self, connection: Any = None) -> Any:
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """All rows as a DuckDB relation, of a connection or of DuckDB's default one; needs duckdb."""
         return (connection or optional_library("duckdb", "to_duckdb()")).from_arrow(self.to_arrow())
 

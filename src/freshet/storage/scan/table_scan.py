@@ -30,13 +30,16 @@ from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.column import from_lists
 from freshet.storage.filters.predicate import Predicate
+from freshet.storage.io.shown_work import advance_work
 from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
+from freshet.storage.model.shown import facts_html, note_html, shown_or_why
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.scan.frame_outputs import FrameOutputs
 from freshet.storage.scan.planner import plan_scan
+from freshet.storage.scan.preview import TOO_LARGE, is_cheap_to_plan, rows_of_scan
 from freshet.storage.scan.pruning import PartitionPruning, ScanFilter
 from freshet.storage.scan.read_snapshot import explained, find_in
 from freshet.storage.scan.split_reader import SplitReader, check_columns
@@ -49,7 +52,16 @@ STORE_THREADS: Final = 8
 
 
 class TableScan(FrameOutputs):
-    """One read of a table; nothing is read before rows are requested."""
+    """One read of a table; nothing is read before rows are requested. `Table.scan` gives it.
+
+        scan = table.scan(["id", "total"], "total > 10", limit=100)
+        scan.to_pandas()
+        for batch in scan.to_batches():  # in bounded memory
+            print(batch.num_rows)
+
+    All rows: `to_arrow`, `to_pandas`, `to_polars`, `to_duckdb`; bit by bit: `to_batches`, `to_reader`; `count`.
+    For other processes: `plan` gives splits, `read_split` the rows of one.
+    """
 
     def __init__(
         self,
@@ -149,6 +161,32 @@ class TableScan(FrameOutputs):
         pruning = PartitionPruning(self._filter, self._store.partition_types)
         return self._filter.is_on_partitions_only and pruning.holds(split.partition)
 
+    def __repr__(self) -> str:
+        at = "no snapshot yet" if self.snapshot is None else f"snapshot {self.snapshot.id}"
+        told = [("columns", str(len(self._reader.columns))), ("filter on", self._filtered), ("limit", self._limit)]
+        facts = "".join(f", {label} {value}" for label, value in told if value not in (None, ""))
+        return f"TableScan({self._store.name!r}, {at}{facts})"
+
+    def _repr_html_(self) -> str:
+        return shown_or_why(self, self._html)
+
+    def _html(self) -> str:
+        """Reads the first rows where that is cheap (`preview`)."""
+        facts = (("filter on", self._filtered), ("limit", self._limit))
+        if self.snapshot is None:
+            return facts_html(f"Scan of {self._store.name}", facts, note_html("no snapshot yet: nothing was committed"))
+        title = f"Scan of {self._store.name} at snapshot {self.snapshot.id}"
+        with explained(self._store, self.snapshot):
+            is_planned = "_splits" in vars(self)
+            if not is_planned and not is_cheap_to_plan(self._store, self.snapshot):
+                return facts_html(title, facts, note_html(TOO_LARGE))
+            return facts_html(title, facts, rows_of_scan(self._reader, self._splits, self._limit))
+
+    @property
+    def _filtered(self) -> str:
+        """The columns that the filter looks at."""
+        return "" if self._filter is None else ", ".join(sorted(self._filter.predicate.columns()))
+
     def __reduce__(self) -> tuple[Any, ...]:
         predicate = None if self._filter is None else self._filter.predicate
         snapshot = None if self.snapshot is None else encode_snapshot(self.snapshot)
@@ -169,8 +207,9 @@ class TableScan(FrameOutputs):
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         with self._reader.ahead(self._splits if self._limit is None else ()):
-            for split in self._splits:
+            for number, split in enumerate(self._splits, 1):
                 yield from self._read(split, self._executor)
+                advance_work(number, len(self._splits))
 
     def _read(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         with explained(self._store, self.snapshot):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Any, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
 
@@ -20,12 +20,17 @@ from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
+from freshet.storage.model.shown import facts_html, note_html, shown_or_why
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.scan.frame_outputs import FrameOutputs
+from freshet.storage.scan.preview import COLUMNS, FILES_MAX, TOO_LARGE, first_rows, is_cheap_to_plan
 from freshet.storage.scan.read_snapshot import explained
 from freshet.storage.scan.table_scan import decoders
 from freshet.storage.system_tables.registry import definition_of
+
+SNAPSHOTS_MAX: Final = 200
+"""Of `$snapshots`, each of which is a file, where a notebook shows its first rows."""
 
 
 class SystemScan(FrameOutputs):
@@ -95,7 +100,32 @@ class SystemScan(FrameOutputs):
         return _reopened, (self._store, self._noun, snapshot, self._columns, self._filter, self._limit)
 
     def __repr__(self) -> str:
-        return f"SystemScan({self._place})"
+        return f"SystemScan({self._place!r})"
+
+    def _repr_html_(self) -> str:
+        return shown_or_why(self, self._html)
+
+    def _html(self) -> str:
+        """Reads the first rows where that is cheap (`preview`)."""
+        title = f"Scan of {self._place}" + (f" at snapshot {self.snapshot.id}" if self.snapshot is not None else "")
+        with explained(self._store, self.snapshot):
+            if not self._is_cheap():
+                return facts_html(title, (), note_html(TOO_LARGE))
+            shown = self._columns[:COLUMNS]
+            looked_at = frozenset() if self._filter is None else self._filter.columns()
+            needed = tuple(dict.fromkeys([*shown, *sorted(looked_at)]))
+            parts = self._source.plan(self._filter)
+            if parts and len(parts[0].files) > FILES_MAX:
+                return facts_html(title, (), note_html(TOO_LARGE))
+            batches = (batch for part in parts for batch in self._source.batches(part, needed, None))
+            schema = pa.schema([self.schema.field(name) for name in shown])
+            rows = first_rows(batches, self._filter, schema, self._limit)
+            return facts_html(title, (), rows.html(len(self._columns)))
+
+    def _is_cheap(self) -> bool:
+        if self.snapshot is not None:
+            return is_cheap_to_plan(self._store, self.snapshot)
+        return self._noun != "snapshots" or len(self._store.snapshots.list_ids()) <= SNAPSHOTS_MAX
 
     def _read(self, part: Split, executor: Executor | None = None) -> Iterator[pa.RecordBatch]:
         looked_at = frozenset() if self._filter is None else self._filter.columns()

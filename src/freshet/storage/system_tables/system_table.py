@@ -15,6 +15,8 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.shown import facts_html, rows_html, shown_or_why
+from freshet.storage.scan.preview import COLUMNS
 from freshet.storage.scan.read_snapshot import find_in
 from freshet.storage.system_tables.registry import SYSTEM_TABLES, definition_of
 from freshet.storage.system_tables.system_scan import SystemScan
@@ -79,6 +81,15 @@ class SystemTable:
 
     def __repr__(self) -> str:
         return f"SystemTable({self.name!r}, {self._definition.summary})"
+
+    def _repr_html_(self) -> str:
+        return shown_or_why(self, self._html)
+
+    def _html(self) -> str:
+        fields = self._definition.source(self._store, None).fields[:COLUMNS]
+        rows = [(field.name, str(field.type)) for field in fields]
+        facts = (("what", self._definition.summary), ("rows", "scan() gives them"))
+        return facts_html(f"System table {self.name}", facts, rows_html(("column", "type"), rows))
 
     def __getattr__(self, name: str) -> Never:
         if name.startswith("_"):

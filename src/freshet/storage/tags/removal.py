@@ -44,6 +44,7 @@ from freshet.storage.metadata.live_files import changelog_entries
 from freshet.storage.metadata.snapshot_store import ID_MAX
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import ManifestEntry
+from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.tag import Tag
 from freshet.storage.options.choices import ChangelogProducer
@@ -52,8 +53,8 @@ _ATTEMPTS: Final = 5
 """Snapshots may expire while they are asked what they name."""
 
 
-@dataclass(frozen=True, slots=True)
-class TagRemoval:
+@dataclass(frozen=True, slots=True, repr=False)
+class TagRemoval(Shown):
     """A tag that is gone, or would be (`is_dry_run`), and how many files with it, those that could not be deleted
     included."""
 
@@ -62,6 +63,15 @@ class TagRemoval:
     metadata_file_count: int = 0
     failed_delete_count: int = 0
     is_dry_run: bool = False
+
+    def _shown(self) -> Facts:
+        yield from (
+            ("tag", repr(self.tag.name)),
+            ("of snapshot", self.tag.snapshot_id),
+            ("only tried", self.is_dry_run),
+        )
+        yield from (("data files", self.data_file_count), ("metadata files", self.metadata_file_count))
+        yield from (("not deleted", self.failed_delete_count), ("only tried", self.is_dry_run))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,21 @@ from datetime import timedelta
 
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.metadata.tag_store import check_tag_name
+from freshet.storage.model.shown_lists import Tags
 from freshet.storage.model.tag import Tag
 from freshet.storage.tags.creation import check_auto_name, create_tag, rename_tag, replace_tag, snapshot_to_tag, tag_of
 from freshet.storage.tags.removal import TagRemoval, remove_tag
 
 
 class TableTags:
-    """Names of snapshots, which neither expire nor lose their files while they have one."""
+    """Names of snapshots, which neither expire nor lose their files while they have one. `Table.tags` gives it.
+
+        table.tags.create("2026-11")
+        table.scan(tag="2026-11").to_pandas()
+        table.tags.delete("2026-11")
+
+    What there is: `list`, `get`. What changes it: `create`, `replace`, `rename`, `delete`.
+    """
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
@@ -23,7 +31,7 @@ class TableTags:
     def list(self) -> tuple[Tag, ...]:
         """All tags, by snapshot and name."""
         tags = self._store.snapshots.tags.tags().values()
-        return tuple(sorted(tags, key=lambda tag: (tag.snapshot_id, tag.name)))
+        return Tags(sorted(tags, key=lambda tag: (tag.snapshot_id, tag.name)))
 
     def get(self, name: str) -> Tag:
         """One tag; `NotFoundError`, which names those there are, where it is not there."""

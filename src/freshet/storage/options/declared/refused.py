@@ -73,7 +73,6 @@ REFUSED: Final = (
     _refused("vector-field", Access.READ, is_set, "VECTOR columns are not read"),
     _refused("row-tracking.enabled", Access.WRITE, is_true, "rows would have no row id", immutable=True),
     _refused("data-file.external-paths", Access.WRITE, is_set, "files would lie in the table folder"),
-    _refused("metadata.iceberg.storage", Access.WRITE, is_none_of("disabled"), "Iceberg metadata would fall behind"),
     _refused("pk-vector.index.columns", Access.WRITE, is_set, _INDEX),
     _refused("pk-btree.index.columns", Access.WRITE, is_set, _INDEX),
     _refused("pk-bitmap.index.columns", Access.WRITE, is_set, _INDEX),
@@ -94,6 +93,13 @@ REFUSED: Final = (
         is_set,
         "a table lies in the folder of its database",
         "leave the option out, or choose another warehouse",
+    ),
+    _refused(
+        "metadata.iceberg.storage",
+        Access.CREATE,
+        is_none_of("disabled"),
+        "Freshet writes no Iceberg metadata",
+        "leave the option out, or create the table with Apache Paimon",
     ),
     _refused("clustering.columns", Access.CREATE, is_set, "rows are not clustered", _REMOVE),
 )
