@@ -163,7 +163,9 @@ class Sequence:
                 name: snapshot_id for name, (snapshot_id, _) in line.tags.items()
             }
             for name, (_, state) in line.tags.items():
-                self._same(state, table.scan(tag=name).to_arrow(), judge.read_arrow(tag=name), f"{line.name} {name}")
+                # On a branch Paimon 2.0.0 looks for the tag among those of the table.
+                theirs = judge.read_arrow(tag=name) if line.name == MAIN else None
+                self._same(state, table.scan(tag=name).to_arrow(), theirs, f"{line.name} {name}")
             assert not table.check().damage
         main = self.lines[MAIN]
         assert self.table(main).branches.list() == sorted(set(self.lines) - {MAIN})
@@ -194,6 +196,8 @@ class Sequence:
     def _same(state: State, ours: Any, theirs: Any, what: str) -> None:
         wanted = state.texts()
         for who, rows in (("freshet", ours), ("paimon", theirs)):
+            if rows is None:
+                continue
             assert rows.column_names == state.names, f"{who}: columns of {what}"
             found = texts(tuple(row.values()) for row in rows.to_pylist())
             assert found == wanted, f"{who} reads of {what}:\n{found}\nand it is\n{wanted}"
@@ -240,7 +244,7 @@ class Sequence:
         return [{**line.now.named(row), **({} if kind is None else {"_ROW_KIND": kind})} for row in rows]
 
     def _of_paimon(self, line: Line, rows: list[dict[str, Any]], **given: Any) -> None:
-        compact = self._chance.choice([None, None, "normal", "full"])
+        compact = self._chance.choice([None, None, "normal", "full"]) if self.shape.has_buckets else None
         self.judge(line).write(rows, compact=compact, ignore_empty=True, **given)
 
     # ---------------------------------------------------------------------------------------------- rows
@@ -503,12 +507,15 @@ class Sequence:
         else:
             self.judge(line).remove_orphans(int(time.time() * 1000) + 60_000)
 
-    def _compact(self, line: Line, is_ours: bool) -> None:
+    def _compact(self, line: Line, is_ours: bool) -> bool | None:
+        if not is_ours and not self.shape.has_buckets:
+            return False  # its engines do it
         full = self._chance.random() < 0.5
         if is_ours:
             self.table(line).compact(full=full)
         else:
             self.judge(line).compact(full=full)
+        return None
 
     # ---------------------------------------------------------------------------------------------- tags, branches
 

@@ -33,6 +33,11 @@ class VerbTable:
         return ["p"] if self.partitioned else []
 
     @property
+    def has_buckets(self) -> bool:
+        """Whether rows are in buckets, whose writers compact them."""
+        return bool(self.keys) or self.options["bucket"] != "-1"
+
+    @property
     def moves_rows(self) -> bool:
         """Whether a key may be in any partition."""
         return bool(self.keys) and self.partitioned and P not in self.keys
