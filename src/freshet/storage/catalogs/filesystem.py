@@ -70,8 +70,10 @@ class FilesystemMetastore:
         self._refuse_properties(changes)
 
     def drop_database(self, name: str) -> None:
-        """Removes the folder."""
+        """Removes its tables one by one, so that none is half there after a crash, then the folder."""
         check_coordinated(self._rules, self._folder(name))
+        for table in self.list_tables(name):
+            self.drop_table(TableName(name, table))
         self._env.file_io.delete_prefix(self._folder(name))
 
     def list_tables(self, database: str) -> list[str]:

@@ -158,7 +158,9 @@ class ChangeHistory:
             return False
         if not isinstance(error, MissingFileError):
             return True
-        deleted = {e.file.file_name for e in delta_entries(self._store.manifests, snapshot) if e.kind is EntryKind.DELETE}
+        deleted = {
+            e.file.file_name for e in delta_entries(self._store.manifests, snapshot) if e.kind is EntryKind.DELETE
+        }
         return (error.path or "").rpartition("/")[2] in deleted
 
 
