@@ -104,6 +104,11 @@ def merged(catalog: Catalog) -> object:
     )
 
 
+def loaded(catalog: Catalog) -> int:
+    """The newest snapshot of those that the table begins with."""
+    return max(each.id for each in table_of(catalog).snapshots() if each.commit_user == "w")
+
+
 NEW = [{"p": "a", "id": 2, "n": 7}, {"p": "c", "id": 50, "n": 8}]
 VERBS: dict[str, Verb] = {
     "append": Verb(lambda catalog: table_of(catalog).append(NEW), is_twice=True),
@@ -120,7 +125,7 @@ VERBS: dict[str, Verb] = {
     "undo": Verb(lambda catalog: table_of(catalog).rollback(undo=("w", 2))),
     "cut": Verb(lambda catalog: table_of(catalog).rollback("first", delete_newer=True), may_be_half=True),
     "tag": Verb(lambda catalog: table_of(catalog).tags.create("new")),
-    "replace a tag": Verb(lambda catalog: table_of(catalog).tags.replace("first")),
+    "replace a tag": Verb(lambda catalog: table_of(catalog).tags.replace("first", loaded(catalog))),
     "rename a tag": Verb(lambda catalog: table_of(catalog).tags.rename("first", "new"), may_be_half=True),
     "delete a tag": Verb(lambda catalog: table_of(catalog).tags.delete("first")),
     "branch": Verb(lambda catalog: table_of(catalog).branches.create("new", from_tag="first")),
