@@ -1,5 +1,5 @@
-"""A stream that writes and a stream that reads, both open while somebody else does a verb: each goes on, or stops and says
-what to do; nothing of the writer is lost or there twice, and what the reader has told is the table."""
+"""A stream that writes and a stream that reads, both open while somebody else does a verb: each goes on, or stops and
+says what to do; nothing of the writer is lost or there twice, and what the reader has told is the table."""
 
 from __future__ import annotations
 

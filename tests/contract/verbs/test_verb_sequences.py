@@ -1,8 +1,8 @@
 """Judge: what people do to tables, drawn at random and done by Freshet and Apache Paimon in turn: appends, upserts,
 deletes, updates, merges, overwrites, rollbacks, tags, branches, changes of the schema, compaction, expiry.
 
-After each verb both sides read what a dict holds, of the table, of each tag and of each branch; a stream and a writer of
-ours go on beside. A failure names kind of table and seed, and prints what was done.
+After each verb both sides read what a dict holds, of the table, of each tag and of each branch; a stream and a writer
+of ours go on beside. A failure names kind of table and seed, and prints what was done.
 """
 
 from __future__ import annotations

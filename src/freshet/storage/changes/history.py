@@ -146,8 +146,8 @@ class ChangeHistory:
             self.check_not_replaced(snapshot)
             if self._is_of_before(snapshot, error):
                 raise OvertakenError(
-                    f"snapshot {snapshot.id} of {self._store.location} took rows away whose files have expired with the "
-                    f"snapshot before ({error}), so its changes cannot be told any more. {KEEP_LONGER}",
+                    f"snapshot {snapshot.id} of {self._store.location} took rows away whose files have expired with "
+                    f"the snapshot before ({error}), so its changes cannot be told any more. {KEEP_LONGER}",
                     table=self._store.location,
                 ) from error
             raise
@@ -158,9 +158,8 @@ class ChangeHistory:
             return False
         if not isinstance(error, MissingFileError):
             return True
-        deleted = {
-            e.file.file_name for e in delta_entries(self._store.manifests, snapshot) if e.kind is EntryKind.DELETE
-        }
+        entries = delta_entries(self._store.manifests, snapshot)
+        deleted = {entry.file.file_name for entry in entries if entry.kind is EntryKind.DELETE}
         return (error.path or "").rpartition("/")[2] in deleted
 
 

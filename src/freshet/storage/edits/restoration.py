@@ -34,8 +34,8 @@ class Restoration:
     def __init__(
         self, store: TableStore, target: Snapshot | None, find: Callable[[], Snapshot | None] | None = None
     ) -> None:
-        """None is the table before its first snapshot. `find` looks for the target again in each round: another rollback
-        may have undone the commit that is to be undone, a tag may name another snapshot by now."""
+        """None is the table before its first snapshot. `find` looks for the target again in each round: another
+        rollback may have undone the commit that is to be undone, a tag may name another snapshot by now."""
         self._wanted = live_entries(store.manifests, target)
         self._wanted_index = () if target is None else store.manifests.read_index_manifest(target.index_manifest)
         self.copies = FileCopies(store)
@@ -78,18 +78,18 @@ class Restoration:
     def _check_target(self, store: TableStore) -> None:
         if self._find is None:
             return
-        found = self._find()
-        if found is None or self._target is None:
-            is_same = found is self._target
-        else:
-            is_same = self._target.is_same(found)
-        if not is_same:
+        try:
+            found, reason = self._find(), None
+        except NotFoundError as error:
+            found, reason = None, error
+        is_same = found is None if self._target is None else self._target.is_same(found)
+        if reason is not None or not is_same:
             raise ConflictError(
-                f"table {store.name}: others have rolled it back, or have changed the tag, while this rollback was made; "
-                "nothing was committed. Look at the snapshots and tags (freshet snapshots, freshet tags), and call again "
-                "where it is still wanted",
+                f"table {store.name}: others have rolled it back, or have changed the tag, while this rollback was "
+                "made; nothing was committed. Look at the snapshots and tags (freshet snapshots, freshet tags), and "
+                "call again where it is still wanted",
                 table=store.name,
-            )
+            ) from reason
 
     def _copied(self, missing: list[ManifestEntry]) -> list[ManifestEntry]:
         try:
