@@ -139,17 +139,17 @@ class ChangeHistory:
             yield
         except (MissingFileError, NotFoundError) as error:
             self._store.check_is_there()
-            if snapshot in self._store.snapshots.tags.all().values():
-                raise
-            if self.find(snapshot.id) is None:
-                raise self._overtaken(snapshot.id, error) from error
-            self.check_not_replaced(snapshot)
-            if self._is_of_before(snapshot, error):
+            if self.find(snapshot.id) == snapshot and self._is_of_before(snapshot, error):
                 raise OvertakenError(
                     f"snapshot {snapshot.id} of {self._store.location} took rows away whose files have expired with "
                     f"the snapshot before ({error}), so its changes cannot be told any more. {KEEP_LONGER}",
                     table=self._store.location,
                 ) from error
+            if snapshot in self._store.snapshots.tags.all().values():
+                raise
+            if self.find(snapshot.id) is None:
+                raise self._overtaken(snapshot.id, error) from error
+            self.check_not_replaced(snapshot)
             raise
 
     def _is_of_before(self, snapshot: Snapshot, error: MissingFileError | NotFoundError) -> bool:
