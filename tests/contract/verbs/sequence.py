@@ -50,6 +50,7 @@ WEIGHTS = {
     "rename_tag": 1,
     "branch": 2,
     "drop_branch": 1,
+    "fast_forward": 1,
     "alter": 3,
     "compact": 3,
     "expire": 2,
@@ -584,6 +585,32 @@ class Sequence:
             self.judge(self.lines[MAIN]).delete_branch(line.name)
         del self.lines[line.name]
         return None
+
+    def _fast_forward(self, line: Line, is_ours: bool) -> bool | None:
+        """Puts a branch in the place of the table: Paimon's alone, with nobody who has the table open."""
+        if is_ours or line.name == MAIN or not self._ids(line):
+            return False
+        main, earliest = self.lines[MAIN], self._ids(line)[0]
+        session = self._sessions.pop(MAIN, None)
+        if session is not None:
+            session.close()
+        begins_alike = self._same_snapshot(main, line, earliest)
+        self.judge(main).fast_forward(line.name)
+        main.states = {each: state for each, state in main.states.items() if each < earliest} | line.states
+        main.tags = {name: tag for name, tag in main.tags.items() if tag[0] < earliest} | line.tags
+        main.now = line.now
+        main.saw(self._ids(main))
+        cut_to = earliest if begins_alike else earliest - 1
+        self._follower.cut_to = cut_to if self._follower.cut_to is None else min(self._follower.cut_to, cut_to)
+        self._follower.is_behind = True
+        return None
+
+    def _same_snapshot(self, one: Line, other: Line, snapshot_id: int) -> bool:
+        found = [
+            {snapshot.id: snapshot for snapshot in self.table(line).snapshots()}.get(snapshot_id)
+            for line in (one, other)
+        ]
+        return found[0] is not None and found[0].is_same(found[1])
 
     # ---------------------------------------------------------------------------------------------- schema
 
