@@ -24,7 +24,7 @@ BY_NAME = {shape.name: shape for shape in VERB_TABLES}
 
 @pytest.mark.parametrize(("name", "seed"), [("plain", 1), ("lookup", 2), ("append", 3)])
 def test_short_sequences(tmp_path: Path, paimon: PaimonJudge, name: str, seed: int) -> None:
-    Sequence(tmp_path, paimon, BY_NAME[name], seed).run(15)
+    Sequence(tmp_path, paimon, BY_NAME[name], seed).run(12)
 
 
 @pytest.mark.soak

@@ -1,5 +1,5 @@
-"""In dynamic buckets an overwrite assigns its keys anew: what is read of it, of a rollback and of two states takes a
-row away where it was before it adds the one in another bucket."""
+"""Overwrites and rollbacks as streams read them. In dynamic buckets they assign keys anew: a row is taken away where it
+was before the one in another bucket is added, also where two states are compared."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from freshet import Catalog, Table
 from freshet.storage.changes.stream_request import StreamRequest
+from freshet.storage.exceptions import OvertakenError
 from freshet.storage.model.stream_step import StreamLimit
 
 Rows = dict[int, int]
@@ -89,3 +92,23 @@ def test_two_states_of_a_bucket_without_a_common_key(tmp_path: Path) -> None:
     table.overwrite([{"id": 2, "n": 1}])
     changes = table.changes_between(1, 2, mode="diff").to_arrow().to_pylist()
     assert folded(changes, {1: 1, 3: 1}) == {2: 1}
+
+
+@pytest.mark.parametrize("is_rollback", [False, True])
+def test_what_an_overwrite_took_away_has_expired(tmp_path: Path, is_rollback: bool) -> None:
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t",
+        schema={"id": "INT NOT NULL", "n": "INT"},
+        primary_keys=["id"],
+        options={"bucket": "1", "streaming-read-overwrite": "true"},
+    )
+    table.append([{"id": 1, "n": 1}])
+    table.overwrite([{"id": 2, "n": 1}])
+    if is_rollback:
+        table.rollback(1)
+    else:
+        table.overwrite([{"id": 3, "n": 1}])
+    stream = table.stream(from_snapshot=3, upserts=True, max_wait_s=0)
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    with pytest.raises(OvertakenError, match=r"took rows away whose files have expired .* read the table in full"):
+        next(stream)
