@@ -57,7 +57,7 @@ class Reader:
         return sorted((*key, n) for key, n in held.items())
 
 
-@pytest.mark.parametrize(("kind", "name"), some_now(CASES, 4))
+@pytest.mark.parametrize(("kind", "name"), some_now(CASES, 6))
 def test_streams_go_on_or_say_what_to_do(kind: str, name: str) -> None:
     disk = made(kind).copy()
     is_keyed = KINDS[kind][1]

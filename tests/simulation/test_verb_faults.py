@@ -7,7 +7,7 @@ tests; here are the verbs that those leave out, all named points, and the full d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +22,7 @@ from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, Storag
 from freshet.storage.table import Table
 from tests.kit.hand_made import assert_everything_named_is_there
 from tests.kit.sim_env import Crash, Fault, FaultKind, SimDisk, SimEnv
+from tests.soak.counts import VERB_FAULTS, chance_of
 
 WAREHOUSE = "/warehouse"
 KINDS = {
@@ -147,19 +148,6 @@ CASES = [
 ]
 
 
-def levels() -> Iterator[Any]:
-    """Some faults of a few verbs; some of each verb, on one kind of table; all of all."""
-    for number, (kind, name) in enumerate(CASES):
-        if number % 13 == 0:
-            yield pytest.param(kind, name, 3)
-        elif number % 3 == 1 and name not in OFTEN_TESTED:
-            yield pytest.param(kind, name, 4, marks=pytest.mark.slow)
-        yield pytest.param(kind, name, None, marks=pytest.mark.soak)
-
-
-LEVELS = list(levels())
-
-
 def spread(faults: list[Fault], count: int | None) -> list[Fault]:
     """So many of them, from the first to the last."""
     if count is None or len(faults) <= count:
@@ -217,14 +205,14 @@ def check(kind: str, name: str, faults: Sequence[Fault]) -> None:
         except StorageError:
             assert verb.may_be_half, fault
         if found is not None and not verb.may_be_half:
-            assert found in (before, after), f"{fault}: {failure!r}: {found}"
+            assert found in (before, after), f"{kind}, {name}, {fault}: {failure!r}: {found}"
         if fault.kind is FaultKind.FULL and failure is None:
             # Rows that could not be compacted are committed, and hidden until they are: a warning says so.
             assert found == after or kind == "vectors", f"{fault}: it said that it was done"
         again(tried, verb)
         end = seen(tried)
         if not (verb.is_twice and kind == "append" and found == after):
-            assert end == after, f"{fault}, again: {failure!r}"
+            assert end == after, f"{kind}, {name}, {fault}, again: {failure!r}"
         catalog = catalog_of(tried.boot())
         if catalog.list_databases() and catalog.has_table("db.t"):
             remove_orphan_files(table_of(catalog).store, older_than_ms=-1_000_000)
@@ -252,22 +240,35 @@ def test_each_kind_of_table_can_be_seen() -> None:
         assert set(found["db.t "][1]) == {"first", "last"}
 
 
-@pytest.mark.parametrize(("kind", "name", "some"), LEVELS)
-def test_named_points(kind: str, name: str, some: int | None) -> None:
-    faults = list(point_faults(made(kind), VERBS[name]))
-    if not faults:  # its changes of the disk are its points
-        faults = list(mutation_faults(made(kind), VERBS[name]))
-    check(kind, name, spread(faults, some))
+def all_points(disk: SimDisk, verb: Verb) -> list[Fault]:
+    """Where a verb has no named point, its changes of the disk are its points."""
+    return list(point_faults(disk, verb)) or list(mutation_faults(disk, verb))
 
 
-@pytest.mark.parametrize(("kind", "name", "some"), LEVELS)
-def test_a_full_disk(kind: str, name: str, some: int | None) -> None:
-    check(kind, name, spread(list(full_faults(made(kind), VERBS[name])), some))
+WAYS: dict[str, Callable[[SimDisk, Verb], Iterable[Fault]]] = {
+    "named points": all_points,
+    "each change": mutation_faults,
+    "a full disk": full_faults,
+}
+ALL = [(kind, name, way) for kind, name in CASES for way in WAYS]
+SOME = [each for each in ALL if each[1] not in OFTEN_TESTED]
 
 
-@pytest.mark.parametrize(("kind", "name", "some"), LEVELS)
-def test_each_mutation(kind: str, name: str, some: int | None) -> None:
-    check(kind, name, spread(list(mutation_faults(made(kind), VERBS[name])), some))
+@pytest.mark.parametrize(("kind", "name", "way"), ALL[::17])
+def test_some_faults(kind: str, name: str, way: str) -> None:
+    check(kind, name, spread(list(WAYS[way](made(kind), VERBS[name])), 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name", "way"), SOME[5::4])
+def test_more_faults(kind: str, name: str, way: str) -> None:
+    check(kind, name, spread(list(WAYS[way](made(kind), VERBS[name])), 4))
+
+
+@pytest.mark.soak
+def test_all_faults() -> None:
+    for kind, name, way in chance_of("verb faults").sample(ALL, min(VERB_FAULTS.now(), len(ALL))):
+        check(kind, name, list(WAYS[way](made(kind), VERBS[name])))
 
 
 def test_a_store_without_renames_refuses_before_anything_is_written() -> None:

@@ -8,7 +8,7 @@ both are processes.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from freshet import Catalog
 from freshet.storage.exceptions import CorruptDataError, StorageError
 from tests.kit.sim_env import SimDisk, SimEnv
 from tests.simulation.test_verb_faults import VERBS, Seen, catalog_of, made, seen
+from tests.soak.counts import VERB_PAIRS, chance_of
 
 FIRST: Final = 0
 CLAIM: Final = -1
@@ -38,20 +39,13 @@ def verbs_of(kind: str) -> list[str]:
     return [name for name, verb in VERBS.items() if (KINDS[kind] or not verb.keyed_only) and name != "cut"]
 
 
-def some_pairs() -> Iterator[Any]:
-    """All of them in a soak, some of them always."""
-    number = 0
-    for kind in KINDS:
-        for one in verbs_of(kind):
-            for other in verbs_of(kind):
-                if (one, other) in NOT_TOGETHER:
-                    continue
-                number += 1
-                if number % 59 == 1:
-                    yield pytest.param(kind, one, other)
-                elif number % 41 == 2:
-                    yield pytest.param(kind, one, other, marks=pytest.mark.slow)
-                yield pytest.param(kind, one, other, marks=pytest.mark.soak)
+PAIRS: Final = [
+    (kind, one, other)
+    for kind in KINDS
+    for one in verbs_of(kind)
+    for other in verbs_of(kind)
+    if (one, other) not in NOT_TOGETHER
+]
 
 
 @cache
@@ -109,8 +103,25 @@ def interrupted(env: SimEnv, at: int, work: Callable[[], object]) -> None:
     file_io.folders.rename = hooked(file_io.folders.rename)  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize(("kind", "one", "other"), list(some_pairs()))
+@pytest.mark.parametrize(("kind", "one", "other"), PAIRS[::97])
 def test_two_verbs_at_once(kind: str, one: str, other: str) -> None:
+    check(kind, one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "one", "other"), PAIRS[7::41])
+def test_more_pairs(kind: str, one: str, other: str) -> None:
+    check(kind, one, other)
+
+
+@pytest.mark.soak
+def test_pairs_at_random() -> None:
+    for pair in chance_of("verb pairs").sample(PAIRS, min(VERB_PAIRS.now(), len(PAIRS))):
+        check(*pair)
+
+
+def check(kind: str, one: str, other: str) -> None:
+    """Does both, the other one at two places within the one."""
     changes = changes_of(kind, one)
     if not changes:
         pytest.fail(f"{one} changes nothing")
@@ -132,7 +143,9 @@ def test_two_verbs_at_once(kind: str, one: str, other: str) -> None:
         if refused["other"] is not None:
             allowed = [in_turn(kind, one)]
         allowed = [tables_of(each, (one, other)) for each in allowed]
-        assert found in allowed, f"before change {at} of {one} came {other}; refused: {refused}\n{found}\n{allowed}"
+        assert found in allowed, (
+            f"{kind}: before change {at} of {one} came {other}; refused: {refused}\n{found}\n{allowed}"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------- two processes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from freshet import AddColumn, Catalog, ChangeType, DropColumn, RenameColumn, Table, expr
-from freshet.storage.exceptions import StorageError
+from freshet.storage.exceptions import NotFoundError, StorageError
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table_session import TableSession
 from tests.contract.verbs.follower import Follower
@@ -455,7 +455,12 @@ class Sequence:
         if any(each.commit_identifier >= who[1] for each in others) or first.id - 1 not in line.states:
             return False
         self.say(who)
-        self.table(line).rollback(undo=who)
+        try:
+            self.table(line).rollback(undo=who)
+        except NotFoundError as error:
+            if "stays" not in str(error):
+                raise
+            return False  # Paimon has used the number again, in a branch that does not show it
         line.now = line.with_rows(line.states[first.id - 1].rows)
         return None
 
