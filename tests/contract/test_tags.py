@@ -124,6 +124,23 @@ def test_whoever_deletes_all_tags_leaves_the_files_of_the_newest_snapshot(
     assert [file.path for file in left] == []
 
 
+def test_a_tag_whose_changelog_paimon_has_removed(tmp_path: Path, paimon: PaimonJudge) -> None:
+    """With the snapshot it removes the list of its changelog, also where a tag holds the rest."""
+    table = make(tmp_path, commits=4, **{"changelog-producer": "input"})
+    judge = paimon.table(table.location)
+    tagged = next(snapshot for snapshot in table.snapshots()[2:] if snapshot.changelog_manifest_list is not None)
+    table.tags.create("kept", tagged.id)
+    expected = ours(table, "kept")
+    judge.expire(retain_max=2, retain_min=2)
+    assert not Path(table.store.paths.manifest(tagged.changelog_manifest_list or "")).exists()
+    table = Table.open(table.location)
+    assert table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0).snapshot_ids
+    table.remove_orphan_files(older_than_ms=-60_000)
+    assert judge.read_rows(tag="kept") == ours(table, "kept") == expected
+    table.tags.delete("kept")
+    assert judge.read_rows() == ours(table)
+
+
 def test_success_files_of_paimon_are_no_tags(tmp_path: Path, paimon: PaimonJudge) -> None:
     table = make(tmp_path, commits=1)
     judge = paimon.table(table.location, options={"tag.create-success-file": "true"})

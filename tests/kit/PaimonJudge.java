@@ -83,6 +83,7 @@ import org.apache.paimon.io.CompactIncrement;
 import org.apache.paimon.io.DataIncrement;
 import org.apache.paimon.manifest.BucketEntry;
 import org.apache.paimon.operation.FileSystemWriteRestore;
+import org.apache.paimon.operation.LocalOrphanFilesClean;
 import org.apache.paimon.operation.MergeFileSplitRead;
 import org.apache.paimon.options.ConfigOption;
 import org.apache.paimon.options.ExpireConfig;
@@ -111,6 +112,7 @@ import org.apache.paimon.table.FileStoreTableFactory;
 import org.apache.paimon.table.PostponeUtils;
 import org.apache.paimon.table.Table;
 import org.apache.paimon.table.BucketMode;
+import org.apache.paimon.table.sink.BatchTableCommit;
 import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.sink.CommitMessageImpl;
 import org.apache.paimon.table.sink.CommitMessageSerializer;
@@ -757,7 +759,27 @@ public class PaimonJudge {
                 }
                 return null;
             case "delete_branch": table.deleteBranch(name); return null;
-            case "rollback": table.rollbackTo(request.get("snapshot").asLong()); return null;
+            case "rollback":
+                if (request.hasNonNull("tag")) {
+                    table.rollbackTo(request.get("tag").asText());
+                } else {
+                    table.rollbackTo(request.get("snapshot").asLong());
+                }
+                return null;
+            case "truncate":
+                try (BatchTableCommit commit = table.newBatchWriteBuilder().newCommit()) {
+                    if (request.hasNonNull("partitions")) {
+                        List<Map<String, String>> partitions = new ArrayList<>();
+                        request.get("partitions").forEach(partition -> partitions.add(stringMap(partition)));
+                        commit.truncatePartitions(partitions);
+                    } else {
+                        commit.truncateTable();
+                    }
+                }
+                return null;
+            case "remove_orphans":
+                return new LocalOrphanFilesClean(table, request.get("older_than").asLong()).clean().getDeletedFileCount();
+            case "fast_forward": table.fastForward(name); return null;
             case "reset_consumer":
                 table.consumerManager().resetConsumer(name, new Consumer(request.get("snapshot").asLong()));
                 return null;

@@ -234,8 +234,21 @@ class PaimonTable:
     def delete_branch(self, name: str) -> None:
         self._call("maintain", what="delete_branch", name=name)
 
-    def rollback(self, snapshot_id: int) -> None:
-        self._call("maintain", what="rollback", snapshot=snapshot_id)
+    def rollback(self, to: int | str) -> None:
+        """To a snapshot, or to that of a tag: later snapshots are removed."""
+        self._call("maintain", what="rollback", **{"tag" if isinstance(to, str) else "snapshot": to})
+
+    def truncate(self, *partitions: Mapping[str, str]) -> None:
+        """Takes all rows away, or those of some partitions."""
+        self._call("maintain", what="truncate", partitions=[dict(each) for each in partitions] or None)
+
+    def remove_orphans(self, older_than_ms: int) -> int:
+        """Removes files that nothing names and that are older than a time (epoch milliseconds); returns how many."""
+        return self._call("maintain", what="remove_orphans", older_than=older_than_ms)
+
+    def fast_forward(self, branch: str) -> None:
+        """Puts a branch in the place of the table."""
+        self._call("maintain", what="fast_forward", name=branch)
 
     def reset_consumer(self, name: str, next_snapshot_id: int) -> None:
         """A consumer that still needs snapshots from `next_snapshot_id` on (expiry must spare them)."""

@@ -8,6 +8,7 @@ Every change of the disk is a numbered mutation (from 0). A `Fault` names one of
 | CRASH, takes_effect True   | the same                                                | changed         |
 | ERROR, takes_effect False  | `StorageError`                                          | as before       |
 | ERROR, takes_effect True   | `StorageError`: the outcome is unknown to the program   | changed         |
+| FULL                       | from there on each write is refused, removals are done  | as before       |
 
 A crash drops what was not synced: a data file that was open keeps a random part of its bytes, or none; a name whose
 folder was not synced may be gone, and a hint may be empty. `SimDisk.boot`
@@ -18,6 +19,8 @@ its seed and fault.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import random
 import tempfile
 import threading
@@ -35,11 +38,14 @@ from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, Storag
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import Created, Deleted, FileStatus
 from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.io.local_errors import storage_error
 from freshet.storage.io.memory_file_io import MemoryOutputFile
 from freshet.storage.io.ranges import ByteRange, ReadCosts
 
 T = TypeVar("T")
 
+_FREEING: Final = frozenset({"delete", "rmdir", "rename"})
+"""What a full disk does nevertheless."""
 START_MS: Final = 1_700_000_000_000
 """Clock of a new disk."""
 
@@ -53,6 +59,7 @@ class FaultKind(StrEnum):
 
     CRASH = "crash"
     ERROR = "error"
+    FULL = "full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,9 @@ class Fault:
 
     def hits(self, mutation: int) -> bool:
         """True when the mutation of this number goes wrong."""
-        return self.at is not None and self.at <= mutation < self.at + self.count
+        if self.at is None:
+            return False
+        return self.at <= mutation and (self.kind is FaultKind.FULL or mutation < self.at + self.count)
 
 
 @dataclass(slots=True)
@@ -377,6 +386,11 @@ class SimFileIO:
             self.journal.append(f"{operation} {path}")
             fault = self._fault
             if fault is None or not fault.hits(number):
+                change()
+                return
+            if fault.kind is FaultKind.FULL:
+                if operation not in _FREEING:
+                    raise storage_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), operation, path)
                 change()
                 return
             if fault.takes_effect:

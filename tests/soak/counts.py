@@ -45,6 +45,11 @@ KILLED_VECTOR_WRITERS = Count(4, "rounds in which two writers and a compactor of
 KILLED_RESCALES = Count(4, "rounds in which writers, a compactor and a rescale are killed, for each kind of table")
 JDBC_COMMITS = Count(200, "commits each, of a JVM and of us, through the lock of a JDBC catalog")
 STORE_RACES = Count(500, "ids in an object store that 64 writers race for, threads and processes")
+VERB_SEQUENCES = Count(50, "sequences of 30 verbs by both sides, for each of ten kinds of tables")
+VERB_PAIRS = Count(1_100, "pairs of verbs, of which one is done while the other one is under way")
+VERB_FAULTS = Count(
+    200, "verbs with every named point, every change of the disk, or a disk that is full at any of them"
+)
 LARGE_RECORDS = Count(14_000, "records of 100 KB, hard to compress and easy")
 VERY_LARGE_RECORDS = Count(300, "records of 5 MB, hard to compress and easy")
 

@@ -22,6 +22,8 @@ ENGINES_ARCHIVE: Final = FOLDER / "upgrade_7ac1e1e.tar.xz"
 """Every merge engine with every changelog producer in fixed buckets, streams, logs: `engines` of `upgrade.make`."""
 KINDS_ARCHIVE: Final = FOLDER / "upgrade_4f5f963.tar.xz"
 """Every kind of buckets, formats and indexes of files: `kinds` of `upgrade.make`."""
+HISTORIES_ARCHIVE: Final = FOLDER / "upgrade_72567c5.tar.xz"
+"""Tables that are changed by hand later, and a pipeline whose batches are taken back: `histories` of `upgrade.make`."""
 
 WORLD_MARK: Final = "@WORLD@"
 KAFKA_MARK: Final = "@KAFKA@"

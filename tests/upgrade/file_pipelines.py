@@ -60,6 +60,8 @@ FILE_PIPELINES: Final = (
     FilePipeline("moving_after", 2, "after-commit", _MOVING, partition_by=("p",)),
     FilePipeline("waiting", 2, "before-commit", _WAITING),
 )
+STOPPED_BY_HAND: Final = FILE_PIPELINES[:1]
+"""The one whose batches are taken back (`histories` of `upgrade.make`)."""
 
 
 def batch_records(numbers: Iterable[int]) -> list[list[Row]]:

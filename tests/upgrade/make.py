@@ -5,7 +5,8 @@
 
 This code drives, the code of the other checkout makes. `engines` is an archive of merge engines, changelog producers
 and streams: two minutes, made of 7ac1e1e. `kinds` is one of every kind of buckets, formats and indexes of files: one
-minute, made of 4f5f963. Heads before the packages moved (e384998) have other module names: e507463 drives those.
+minute, made of 4f5f963. `histories` has tables that people change by hand later: half a minute, made of 72567c5.
+Heads before the packages moved (e384998) have other module names: e507463 drives those.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,15 @@ from tests.upgrade.file_pipelines import (
     BATCHES,
     FILE_PIPELINES,
     LATER_BATCHES,
+    STOPPED_BY_HAND,
+    FilePipeline,
     add_input,
     batch_records,
     held_after_batches,
 )
 from tests.upgrade.file_pipelines import PLACE as FILES_PLACE
 from tests.upgrade.fixed_place import fixed_place
+from tests.upgrade.histories import HISTORIES
 from tests.upgrade.kinds import KINDS
 from tests.upgrade.make_tables import make_tables
 from tests.upgrade.shapes import SHAPES
@@ -55,6 +59,7 @@ from tests.upgrade.streams import (
     send,
 )
 
+STORES = {"engines": ENGINE_STORES, "kinds": KIND_STORES}
 FIRST_RECORDS = range(60)
 MORE_RECORDS = range(60, 95)
 TIMEOUT_S = 1200
@@ -63,17 +68,22 @@ TIMEOUT_S = 1200
 def main() -> None:
     """Makes everything in a new folder and packs it."""
     archive, content = Path(sys.argv[1]), sys.argv[2]
-    is_of_engines = {"engines": True, "kinds": False}[content]
+    shapes = {"engines": SHAPES, "kinds": KINDS, "histories": HISTORIES}[content]
     print(f"made by the code in {Path(freshet.__file__).parent}")
     world = Path(tempfile.mkdtemp(prefix="freshet-golden-"))
     try:
         (world / "tables").mkdir()
-        manifest = make_tables(world / "tables", SHAPES if is_of_engines else KINDS)
+        manifest = make_tables(world / "tables", shapes)
         (world / "tables" / "manifest.json").write_text(json.dumps(manifest))
         shutil.rmtree(world / "tables" / "index", ignore_errors=True)  # elsewhere it is an index of other tables
-        manifest = make_stores(world / "stores", ENGINE_STORES if is_of_engines else KIND_STORES)
-        (world / "stores" / "manifest.json").write_text(json.dumps(manifest))
-        kafka = make_streams(world / "streams") if is_of_engines else make_file_pipelines(world / "files")
+        if content in STORES:
+            manifest = make_stores(world / "stores", STORES[content])
+            (world / "stores" / "manifest.json").write_text(json.dumps(manifest))
+        kafka = None
+        if content == "engines":
+            kafka = make_streams(world / "streams")
+        else:
+            make_file_pipelines(world / "files", FILE_PIPELINES if content == "kinds" else STOPPED_BY_HAND)
         pack(world, archive, kafka=kafka)
     finally:
         shutil.rmtree(world, ignore_errors=True)
@@ -103,17 +113,17 @@ def make_streams(world: Path) -> str:
     return kafka
 
 
-def make_file_pipelines(folder: Path) -> None:
+def make_file_pipelines(folder: Path, pipelines: Sequence[FilePipeline]) -> None:
     """Pipelines that read files: what they leave is moved into the folder."""
     batches = batch_records(range(BATCHES + LATER_BATCHES))
     with fixed_place(FILES_PLACE) as world:
         add_input(world, range(BATCHES), batches[:BATCHES])
-        write_pipelines(world, FILE_PIPELINES)
+        write_pipelines(world, pipelines)
         run_until_killed(world, "-", "files")
         shutil.copytree(world, folder)
     manifest = {
         "rest": batches[BATCHES:],
-        "rows in the end": {each.name: held_after_batches(each, batches) for each in FILE_PIPELINES},
+        "rows in the end": {each.name: held_after_batches(each, batches) for each in pipelines},
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
 

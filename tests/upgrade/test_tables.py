@@ -11,15 +11,17 @@ import pytest
 
 from freshet import Catalog, Table
 from tests.kit.quick import some_now
-from tests.upgrade.archive import ENGINES_ARCHIVE, KINDS_ARCHIVE, unpack
+from tests.upgrade.archive import ENGINES_ARCHIVE, HISTORIES_ARCHIVE, KINDS_ARCHIVE, unpack
+from tests.upgrade.histories import HISTORIES
 from tests.upgrade.kinds import KINDS, check_filters, check_kept, finish
 from tests.upgrade.make_tables import CONSUMER, TAG, write
 from tests.upgrade.shapes import LATER_COLUMN, SHAPES, Commit, Row, Shape, folded, in_order
 
-ARCHIVES = {ENGINES_ARCHIVE: SHAPES, KINDS_ARCHIVE: KINDS}
+ARCHIVES = {ENGINES_ARCHIVE: SHAPES, KINDS_ARCHIVE: KINDS, HISTORIES_ARCHIVE: HISTORIES}
 CASES = [
     *some_now([(ENGINES_ARCHIVE, shape) for shape in SHAPES], stride=4),
     *some_now([(KINDS_ARCHIVE, shape) for shape in KINDS], stride=3),
+    *some_now([(HISTORIES_ARCHIVE, shape) for shape in HISTORIES], stride=8),
 ]
 Warehouses = Mapping[Path, tuple[Path, dict[str, Any]]]
 

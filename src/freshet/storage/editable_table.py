@@ -22,6 +22,7 @@ from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.shown_work import at_work
 from freshet.storage.maintenance.compaction_plan import partition_test
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.readable_table import ReadableTable
 from freshet.storage.table_logs import TableLogs
 
@@ -153,15 +154,21 @@ class EditableTable(ReadableTable):
         `delete_newer` removes the later snapshots instead, whose ids are used again: nobody may have the table open. It
         is refused while a stream has used the table within the hour, unless `force` says that all were stopped.
 
-        Raises `NotFoundError` naming what there is, where there is no such snapshot.
+        Raises `NotFoundError` naming what there is, where there is no such snapshot, `ConflictError` where others roll
+        the table back or change the tag meanwhile.
         """
         if (to is None) == (undo is None):
             raise InvalidRequestError("say where to go back to: to= or undo=, one of them", table=self.name)
         store = self._edited()
-        target = before_commit(store, *undo) if undo is not None else find_target(store, to if to is not None else 0)
+
+        def find() -> Snapshot | None:
+            return before_commit(store, *undo) if undo is not None else find_target(store, 0 if to is None else to)
+
+        target = find()
         if not delete_newer:
+            may_move = undo is not None or isinstance(to, str)
             with at_work(f"rolling {self.name} back"):
-                return roll_back(store, target, dry_run=dry_run)
+                return roll_back(store, target, dry_run=dry_run, find=find if may_move else None)
         if target is None:
             raise InvalidRequestError(
                 "delete_newer=True keeps a snapshot to go back to; truncate() empties the table", table=self.name

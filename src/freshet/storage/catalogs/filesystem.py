@@ -70,7 +70,7 @@ class FilesystemMetastore:
         self._refuse_properties(changes)
 
     def drop_database(self, name: str) -> None:
-        """Table by table, then the folder: in any other order a table would be without some of its files."""
+        """Removes its tables one by one, so that none is half there after a crash, then the folder."""
         check_coordinated(self._rules, self._folder(name))
         for table in self.list_tables(name):
             self.drop_table(TableName(name, table))

@@ -45,11 +45,11 @@ class SameValues:
         result = np.ones(len(old_rows), np.bool_)
         left = np.arange(len(old_rows))
         for name in self.columns:
+            if not len(left):
+                break
             same = same_values(_taken(old, name, old_rows[left]), _taken(new, name, new_rows[left]))
             result[left[~same]] = False
             left = left[same]
-            if not len(left):
-                break
         return result
 
 

@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from freshet.storage.exceptions import MissingFileError, NotFoundError, OvertakenError
+from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.manifest import EntryKind
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 
 class ChangeHistory:
@@ -137,12 +139,28 @@ class ChangeHistory:
             yield
         except (MissingFileError, NotFoundError) as error:
             self._store.check_is_there()
+            if self.find(snapshot.id) == snapshot and self._is_of_before(snapshot, error):
+                raise OvertakenError(
+                    f"snapshot {snapshot.id} of {self._store.location} took rows away whose files have expired with "
+                    f"the snapshot before ({error}), so its changes cannot be told any more. {KEEP_LONGER}",
+                    table=self._store.location,
+                ) from error
             if snapshot in self._store.snapshots.tags.all().values():
                 raise
             if self.find(snapshot.id) is None:
                 raise self._overtaken(snapshot.id, error) from error
             self.check_not_replaced(snapshot)
             raise
+
+    def _is_of_before(self, snapshot: Snapshot, error: MissingFileError | NotFoundError) -> bool:
+        """Whether an overwrite is read whose snapshot before has expired: what it took away is of that one."""
+        if snapshot.commit_kind is not CommitKind.OVERWRITE or self._store.snapshots.find(snapshot.id - 1) is not None:
+            return False
+        if not isinstance(error, MissingFileError):
+            return True
+        entries = delta_entries(self._store.manifests, snapshot)
+        deleted = {entry.file.file_name for entry in entries if entry.kind is EntryKind.DELETE}
+        return (error.path or "").rpartition("/")[2] in deleted
 
 
 KEEP_LONGER = (

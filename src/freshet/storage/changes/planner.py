@@ -10,7 +10,8 @@ Files of rows that wait for their bucket (`bucket=-2`) are read where there is n
 written: by the stream that begins with the state too. A producer emits them when a compaction has found their buckets.
 
 Where rows move between partitions a key leaves one bucket and comes into another one in the same snapshot. So the
-splits of a snapshot come twice: first for the keys that leave a bucket, then for those that are in it at the end.
+splits of a snapshot come twice: first for the keys that leave a bucket, then for those that are in it at the end. In
+dynamic buckets the same holds of two states that are compared, and of an overwrite, which assigns its keys anew.
 
 A filter leaves out partitions, buckets and files in which no row can match. Rows of changes are filtered one by one,
 so that unlike in a scan each file may be left out by the statistics and indexes of any column, whatever lies over it.
@@ -114,7 +115,7 @@ class ChangePlanner:
                 kept = [{file.file_name for file in part.files} if part is not None else set() for part in parts]
                 if kept[0] != kept[1] or not has_same_marks:
                     found.append(ChangeSplit(new.id, *bucket_id, removed=parts[0], added=parts[1], is_compared=True))
-        return self._leaving_first(found)
+        return _leaving_first(found) if store.reassigns_keys else found
 
     def _rolled_back(self, snapshot: Snapshot) -> list[ChangeSplit]:
         """What differs between the state before a rollback and the one that it brought back; files in both stay where
@@ -176,14 +177,7 @@ class ChangePlanner:
                 for group in groups
                 if group
             ]
-        return self._leaving_first(splits)
-
-    def _leaving_first(self, splits: list[ChangeSplit]) -> list[ChangeSplit]:
-        """The splits of one snapshot, of which a key may have changes in several: it leaves before it comes."""
-        if not self._store.moves_rows or len(splits) < 2:
-            return splits
-        leaving = [replace(split, leaving=True) for split in splits if _may_leave(split)]
-        return [*leaving, *(replace(split, leaving=False) if _may_leave(split) else split for split in splits)]
+        return _leaving_first(splits) if self._store.moves_rows else splits
 
     def _packed(self, files: list[DataFileMeta]) -> list[list[DataFileMeta]]:
         options = self._store.options
@@ -211,7 +205,7 @@ class ChangePlanner:
                 splits.append(replace(split, added=None, total_buckets=totals[0]))
                 splits.append(replace(split, removed=None, total_buckets=totals[1]))
         came = [entry for entry in waiting if entry.kind is EntryKind.ADD]
-        in_order = _removed_first(splits) if self._store.moves_rows else _old_buckets_first(splits)
+        in_order = _removed_first(splits) if self._store.reassigns_keys else _old_buckets_first(splits)
         return [*self._taken_away(snapshot, waiting), *in_order, *self._stored(snapshot, came)]
 
     def _taken_away(self, snapshot: Snapshot, waiting: list[ManifestEntry]) -> list[ChangeSplit]:
@@ -300,9 +294,17 @@ def _old_buckets_first(splits: list[ChangeSplit]) -> list[ChangeSplit]:
 
 
 def _removed_first(splits: list[ChangeSplit]) -> list[ChangeSplit]:
-    """Where rows move between partitions, all rows leave before any comes."""
+    """Where a key may come into another bucket than it leaves, all rows leave before any comes."""
     gone = [replace(split, added=None) for split in splits if split.removed is not None]
     return [*gone, *(replace(split, removed=None) for split in splits if split.added is not None)]
+
+
+def _leaving_first(splits: list[ChangeSplit]) -> list[ChangeSplit]:
+    """The splits of one snapshot, of which a key may have changes in several: it leaves before it comes."""
+    if len(splits) < 2:
+        return splits
+    leaving = [replace(split, leaving=True) for split in splits if _may_leave(split)]
+    return [*leaving, *(replace(split, leaving=False) if _may_leave(split) else split for split in splits)]
 
 
 def _may_leave(split: ChangeSplit) -> bool:

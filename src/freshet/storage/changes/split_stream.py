@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from freshet.storage.changes.change_source import ChangeRules
 from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.follower import Follower
 from freshet.storage.changes.history import ChangeHistory
@@ -97,10 +98,13 @@ class SplitStream:
 
     def groups(self, start: StreamPosition, end: StreamPosition) -> list[tuple[ChangeSplit, ...]]:
         """The splits of `splits`, a group for each reader: those of a state one by one, the keys of each are its own;
-        later ones by bucket, in their order, or in one group where rows move between partitions. What one group has of
-        a key comes before what a later one has."""
+        later ones by bucket, in their order, or in one group where a key may be in any bucket: rows move between
+        partitions, or overwrites that assign keys anew are read. What one group has of a key comes before what a later
+        one has."""
         state_id = start.snapshot_id if start.is_state else None
-        groups = by_bucket(self.splits(start, end), state_id, moves_rows=self._store.moves_rows)
+        reads_overwrites = ChangeRules.of(self._store.options).reads_overwrites
+        moves = self._store.moves_rows or (self._store.reassigns_keys and reads_overwrites)
+        groups = by_bucket(self.splits(start, end), state_id, moves_rows=moves)
         return [tuple(group) for group in groups]
 
     def read_group(self, group: tuple[ChangeSplit, ...]) -> Iterator[pa.RecordBatch]:

@@ -10,8 +10,8 @@ Names are unique within a table (each holds a random id), so a set of names is e
 
 Snapshots of the line that expires (the table, or one of its branches) and its tags are kept whole by everybody. Those
 of the other lines are not (other programs expire a line without looking at the others, `other_lines`), nor are the
-snapshot files kept for their changelog (their other lists go): what they name is protected as far as it is there,
-`ReadableManifests` reads the rest as empty.
+snapshot files kept for their changelog (their other lists go), nor is the changelog of a tag (Apache Paimon removes its
+list with the snapshot): what they name is protected as far as it is there, `ReadableManifests` reads the rest as empty.
 
 Source: FORMAT.md §3.1, §12.
 """
@@ -39,7 +39,7 @@ from freshet.storage.paths import packed_range
 class ReadableManifests:
     """Manifests of snapshots that other programs do not keep whole: a missing file is an empty one."""
 
-    def __init__(self, manifests: ManifestStore) -> None:
+    def __init__(self, manifests: ManifestStore | ReadableManifests) -> None:
         self._manifests = manifests
 
     def read_manifest_list(self, name: str, size_bytes: int | None = None) -> tuple[ManifestFileMeta, ...]:
@@ -95,7 +95,9 @@ def metadata_names(source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
     """Everything that the snapshot names except data and changelog files."""
     manifests = {name for name, _ in snapshot.manifest_lists}
     for name, size in snapshot.manifest_lists:
-        manifests |= {meta.file_name for meta in source.read_manifest_list(name, size)}
+        is_of_changelog = name == snapshot.changelog_manifest_list
+        reader = ReadableManifests(source) if is_of_changelog else source
+        manifests |= {meta.file_name for meta in reader.read_manifest_list(name, size)}
     index_files: set[str] = set()
     if snapshot.index_manifest is not None:
         manifests.add(snapshot.index_manifest)
@@ -145,7 +147,7 @@ def _entries(source: ManifestSource, snapshot: Snapshot, *, is_full: bool) -> It
         yield from live_of(source, snapshot)
     else:
         yield from (entry for entry in delta_entries(source, snapshot) if entry.kind is EntryKind.ADD)
-    yield from changelog_entries(source, snapshot)
+    yield from changelog_entries(ReadableManifests(source), snapshot)
 
 
 def kept_outside_main(store: TableStore) -> list[KeptSnapshot]:

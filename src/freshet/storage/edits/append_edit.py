@@ -97,6 +97,7 @@ class _Edit:
             try:
                 messages = self._messages(latest)
             except (NotFoundError, MissingFileError):
+                store.check_is_there()
                 newer = store.snapshots.latest()
                 if newer is None or latest is None or newer.id <= latest.id:
                     raise

@@ -3,8 +3,11 @@
 Steps, so that a crash leaves a table that can be read, and the call can be repeated:
 
 1. tags of later snapshots go; then the LATEST hint names the snapshot that is to be the newest;
-2. snapshots after it go, the newest first; then changelogs that outlived theirs;
-3. a snapshot that had expired, and that a tag has kept, is written again from the tag.
+2. snapshots after it go, the newest first; then changelogs that outlived theirs.
+
+A snapshot that had expired, and that a tag has kept, is written again from the tag before anything but tags goes: it
+lies below a gap then, and is not of the history before the snapshots above the gap are gone. A hint of it would count
+at once, so there is none while they go.
 
 Files of the snapshots that are gone stay until orphan cleaning, schemas stay; consumers that were ahead go on at the
 first new snapshot. Whoever has the table open may mix two histories: processes keep snapshots by id, a writer commits
@@ -49,12 +52,21 @@ def cut_history(store: TableStore, target: Snapshot, *, force: bool = False, dry
         return tuple(newer)
     # First, since expiry takes a tag for one of the history that its id is in.
     _remove(store, [paths.tag(name) for _, name in reversed(tags)])
-    snapshots.write_latest_hint(target.id)
+    if not is_there:
+        file_io.overwrite(paths.snapshot(target.id), encode_snapshot(target))
+    is_below_gap = bool(newer) and newer[0] != target.id + 1
+    if is_below_gap:
+        file_io.delete(paths.latest_hint)
+    else:
+        snapshots.write_latest_hint(target.id)
     store.env.reach(CrashPoint.CUT_HINTED)
     _remove(store, [paths.snapshot(each) for each in reversed(newer)])
     for snapshot_id in newer:
         snapshots.forget(snapshot_id)
     store.env.reach(CrashPoint.CUT_SNAPSHOTS_REMOVED)
+    if is_below_gap or not is_there:
+        snapshots.write_earliest_hint(target.id)
+        snapshots.write_latest_hint(target.id)
     if changelogs:
         left = [each for each in store.changelogs.list_ids() if each <= target.id]
         if left:
@@ -65,9 +77,6 @@ def cut_history(store: TableStore, target: Snapshot, *, force: bool = False, dry
     for consumer_id, position in store.consumers.positions().items():
         if position > target.id + 1:  # else it would pass over the snapshots that are to have these ids
             store.consumers.reset(consumer_id, target.id + 1)
-    if not is_there:
-        file_io.overwrite(paths.snapshot(target.id), encode_snapshot(target))
-        snapshots.write_earliest_hint(target.id)
     return tuple(newer)
 
 

@@ -14,13 +14,14 @@ Source: FORMAT.md §12; Apache Paimon's `rollbackToAsLatest` adds the files unde
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.round_change import live_in
 from freshet.storage.commit.table_view import TableView
 from freshet.storage.edits.file_copies import FileCopies
-from freshet.storage.exceptions import NotFoundError
+from freshet.storage.exceptions import ConflictError, NotFoundError
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind, IndexEntry, ManifestEntry
@@ -30,11 +31,15 @@ from freshet.storage.model.snapshot import CommitKind, Snapshot
 class Restoration:
     """A `RoundChange`; its copies are made in the first round that needs them."""
 
-    def __init__(self, store: TableStore, target: Snapshot | None) -> None:
-        """None is the table before its first snapshot."""
+    def __init__(
+        self, store: TableStore, target: Snapshot | None, find: Callable[[], Snapshot | None] | None = None
+    ) -> None:
+        """None is the table before its first snapshot. `find` looks for the target again in each round: another
+        rollback may have undone the commit that is to be undone, a tag may name another snapshot by now."""
         self._wanted = live_entries(store.manifests, target)
         self._wanted_index = () if target is None else store.manifests.read_index_manifest(target.index_manifest)
         self.copies = FileCopies(store)
+        self._target, self._find = target, find
         self._is_handed_out = False
 
     def preview(self, store: TableStore, latest: Snapshot | None) -> list[ManifestEntry]:
@@ -47,7 +52,11 @@ class Restoration:
         ]
 
     def upon(self, store: TableStore, view: TableView) -> SnapshotChange:
-        """What differs between what is live and the target; empty where nothing does."""
+        """What differs between what is live and the target; empty where nothing does.
+
+        Raises `ConflictError` where the target is another one by now.
+        """
+        self._check_target(store)
         gone, index = live_in(store, view.latest, lambda _: True)
         live = {entry.identity for entry in gone}
         wanted = {entry.identity for entry in self._wanted}
@@ -65,6 +74,22 @@ class Restoration:
             ),
             keeps_numbers=True,
         )
+
+    def _check_target(self, store: TableStore) -> None:
+        if self._find is None:
+            return
+        try:
+            found, reason = self._find(), None
+        except NotFoundError as error:
+            found, reason = None, error
+        is_same = found is None if self._target is None else self._target.is_same(found)
+        if reason is not None or not is_same:
+            raise ConflictError(
+                f"table {store.name}: others have rolled it back, or have changed the tag, while this rollback was "
+                "made; nothing was committed. Look at the snapshots and tags (freshet snapshots, freshet tags), and "
+                "call again where it is still wanted",
+                table=store.name,
+            ) from reason
 
     def _copied(self, missing: list[ManifestEntry]) -> list[ManifestEntry]:
         try:

@@ -13,6 +13,7 @@ Source: FORMAT.md §12.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 
 from freshet.storage.changes.change_range import TimeGiven
 from freshet.storage.commit.committer import CommitResult, Committer
@@ -28,13 +29,20 @@ RollbackTarget = int | str | datetime.datetime
 """A snapshot id (0 is the table before its first snapshot), the name of a tag, or a moment with a time zone."""
 
 
-def roll_back(store: TableStore, target: Snapshot | None, *, dry_run: bool = False) -> EditResult:
-    """Gives the table the content of the target; no snapshot where it has that already, and in a dry run.
+def roll_back(
+    store: TableStore,
+    target: Snapshot | None,
+    *,
+    dry_run: bool = False,
+    find: Callable[[], Snapshot | None] | None = None,
+) -> EditResult:
+    """Gives the table the content of the target; no snapshot where it has that already, and in a dry run. `find` is
+    what found the target, where it may find another one when others have changed the table.
 
-    Raises `NotFoundError` where the target expires meanwhile.
+    Raises `NotFoundError` where the target expires meanwhile, `ConflictError` where there is another one.
     """
     try:
-        restoration = Restoration(store, target)
+        restoration = Restoration(store, target, find)
     except NotFoundError as error:
         raise _expired(store, target) from error
     if dry_run:

@@ -153,6 +153,11 @@ class TableStore:
         """True where a key may be in any partition, so that a row of it may move from one to another."""
         return self.options.has_dynamic_buckets and self.schema.keys_cross_partitions
 
+    @property
+    def reassigns_keys(self) -> bool:
+        """True where what an overwrite or a rollback puts in the place of a row may be in another bucket."""
+        return self.options.has_dynamic_buckets and self.schema.has_primary_key
+
     @cached_property
     def key_types(self) -> tuple[DataType, ...]:
         """Types of the trimmed primary key: of `min_key` and `max_key`."""
