@@ -1,6 +1,6 @@
 """A merge as people write it: a source, what it is matched on, clauses, and `execute`.
 
-table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
+    table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
 """
 
 from __future__ import annotations
