@@ -11,9 +11,11 @@ Source: FORMAT.md §3.6, §10.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NoReturn
 
-from freshet.storage.commit.committer import discard_messages
+from freshet.storage.commit.committer import Committer, CommitResult, discard_messages
+from freshet.storage.commit.round_change import Overwriting, RoundCheck
 from freshet.storage.edits.bucket_edit import BucketEdit
 from freshet.storage.edits.edit_commit import commit_edit
 from freshet.storage.edits.edit_result import EditResult, result_of
@@ -37,21 +39,24 @@ PARALLELISM: Final = 2
 
 
 def edit_files(
-    store: TableStore, plan: FilePlan, *, dry_run: bool = False, given: Sequence[CommitMessage] = ()
+    store: TableStore, plan: FilePlan, *, dry_run: bool = False, given: Sequence[CommitMessage] | None = None
 ) -> EditResult:
-    """Commits what a plan says, and with it messages that were made before (`added_files`); no snapshot where there is
-    neither. Of a failure for certain nothing is left, but for the files that were given."""
+    """Commits what a plan says; no snapshot where that is nothing.
+
+    `given` are the files of an overwrite, made before (`added_files`), which are committed with it in an OVERWRITE.
+    They are removed where the edit is given up for certain.
+    """
     for _ in range(ATTEMPTS_MAX):
         latest = store.snapshots.latest()
         attempt = _Attempt(store, plan, dry_run)
         try:
-            messages = [*attempt.messages(latest), *given]
+            made = attempt.messages(latest)
         except (NotFoundError, MissingFileError):
             newer = store.snapshots.latest()
             if newer is None or latest is None or newer.id <= latest.id:
                 raise
             continue  # files were compacted and have expired
-        if dry_run or not messages:
+        if dry_run or not (made or given):
             return EditResult(
                 rows_deleted=attempt.rows_deleted,
                 rows_updated=attempt.rows_updated,
@@ -59,12 +64,12 @@ def edit_files(
                 is_dry_run=dry_run,
             )
         store.env.reach(CrashPoint.EDIT_WRITTEN)
-        made, check = messages[: len(messages) - len(given)], plan.check(latest)
+        check = plan.check(latest)
         try:
             committed = commit_edit(
                 store,
-                lambda committer, number, made=messages, check=check: committer.commit(number, made, check=check),  # type: ignore[misc]
-                lambda made=made: discard_messages(store, made),  # type: ignore[misc]
+                partial(_commit, made, given, check),
+                partial(discard_messages, store, made),
                 renumber=_plan_again,
             )
         except ConflictError:
@@ -76,11 +81,25 @@ def edit_files(
             rows_updated=attempt.rows_updated,
             rows_inserted=attempt.rows_added,
         )
+    if given and not store.env.is_remote:
+        discard_messages(store, given)
     raise RetryableError(
         f"table {store.name}: another edit or compaction has rewritten files of this one, or added rows of it, each of "
         f"the {ATTEMPTS_MAX} times that it was made; nothing was committed. Stop the others for so long",
         table=store.name,
     )
+
+
+def _commit(
+    made: Sequence[CommitMessage],
+    given: Sequence[CommitMessage] | None,
+    check: RoundCheck | None,
+    committer: Committer,
+    number: int,
+) -> CommitResult:
+    if given is not None:
+        return committer.change(number, Overwriting([*made, *given], check))
+    return committer.commit(number, made, check=check)
 
 
 def added_files(store: TableStore, snapshot: Snapshot | None) -> TaskWriter:
