@@ -1,5 +1,5 @@
-"""Commands that change rows of a table, each in one commit: append, upsert, overwrite with the rows of a file; delete
-and update of rows that a filter chooses."""
+"""Commands that change rows of a table, each in one commit: append, upsert, overwrite and merge with the rows of a file;
+delete and update of rows that a filter chooses."""
 
 from __future__ import annotations
 
@@ -73,14 +73,66 @@ def overwrite(
             show_default=False,
         ),
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="FILTER",
+            help="Replace the rows for which this is true, as SQL: \"city = 'Ulm'\". It must be true for each row of "
+            "the file.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the rows of a file in the place of those of a table or of some partitions, in one snapshot."""
+    """Put the rows of a file in the place of those of a table, of some partitions, or of a filter, in one commit."""
     with working(f"overwriting {table}"):
         opened = open_table(warehouse, table, catalog_option)
         rows = file_rows(file, opened.arrow_schema)
-        result = opened.overwrite(rows, partition=partitions_given(partition), dynamic=dynamic)
+        result = opened.overwrite(
+            rows, partition=partitions_given(partition), filter=where, dynamic=dynamic, dry_run=dry_run
+        )
+    report_edit(result, table, as_json=as_json)
+
+
+def merge(
+    warehouse: Warehouse,
+    table: TableName,
+    file: RowFile,
+    on: Annotated[
+        list[str],
+        typer.Option("--on", metavar="COLUMN", help="A column on which rows are matched. May be repeated."),
+    ],
+    when: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--when",
+            metavar="CLAUSE",
+            help='What becomes of rows, as in MERGE: "matched then update", "matched and source.gone then delete", '
+            '"matched then update set total = target.total + source.total", "not matched then insert", "not matched by '
+            'source then delete". May be repeated: of a row the first clause that fits counts.',
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Update, delete and add rows by those of a file, in one commit.
+
+    The file is the source, the table the target: clauses name their columns as source.total and target.total.
+    """
+    if not when:
+        raise InvalidRequestError(
+            'say what becomes of rows, in order: --when "matched then update" --when "not matched then insert" is an '
+            "upsert"
+        )
+    with working(f"merging into {table}"):
+        opened = open_table(warehouse, table, catalog_option)
+        begun = opened.merge(file_rows(file, opened.arrow_schema), on)
+        for clause in when:
+            begun = begun.when(clause)
+        result = begun.execute(dry_run=dry_run)
     report_edit(result, table, as_json=as_json)
 
 

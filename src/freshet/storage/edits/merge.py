@@ -20,6 +20,7 @@ from freshet.storage.edits.merge_clauses import Action, Clause, Side, clause_of
 from freshet.storage.edits.merge_files import FileMergePlan
 from freshet.storage.edits.merge_join import check_names
 from freshet.storage.edits.merge_plan import MergePlan
+from freshet.storage.edits.merge_text import clause_of_text
 from freshet.storage.edits.merge_values import all_columns, fitting_column
 from freshet.storage.edits.row_rules import check_deletes, check_inserts, update_rules
 from freshet.storage.edits.updated_columns import checked_columns
@@ -78,6 +79,11 @@ class Merge:
     def when_not_matched_by_source_delete(self, condition: Condition = None) -> Merge:
         """Rows of the table that the source lacks are deleted."""
         return self._with(Side.BY_SOURCE, Action.DELETE, None, condition)
+
+    def when(self, text: str) -> Merge:
+        """A clause as SQL's MERGE says it: `"matched and source.gone then delete"`, `"matched then update"` (all
+        columns), `"matched then update set total = source.total"`, `"not matched then insert"`."""
+        return replace(self, clauses=(*self.clauses, clause_of_text(text)))
 
     def execute(self, *, dry_run: bool = False) -> EditResult:
         """Commits it, in one commit; a dry run counts the rows.
