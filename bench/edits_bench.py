@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from bench.edits_worker import changes, make_source
+from bench.edits_worker import SCORES, changes, make_source
 from bench.measure import Answer, Contestant, check_equal, measure, report
 from bench.peers import Peer
 from bench.results import Results
@@ -30,7 +30,9 @@ def edits(results: Results, folder: Path, factor: float, rounds: int) -> None:
     rows = int(ROWS * factor)
     count = rows // SHARE
     make_source(folder / "edits-source", rows)
-    peers = {name: Peer(name, [sys.executable, "-m", "bench.edits_worker", name], _log(results, name)) for name in LABELS}
+    peers = {
+        name: Peer(name, [sys.executable, "-m", "bench.edits_worker", name], _log(results, name)) for name in LABELS
+    }
     try:
         for name, peer in peers.items():
             answer = peer.ask("load", folder / "edits-source", folder / f"edits-{name}")
@@ -63,7 +65,7 @@ class _Edits:
         self._turns("a range of 1 % deleted", "delete_range", lambda number: (number * count, (number + 1) * count))
         self._turns("1 % deleted by keys", "delete_keys", lambda number: (self._path("keys", number),))
         self._turns("1 % merged", "merge", lambda number: (self._path("merge", number),))
-        width = 2654435761 * self._rows / 7 / SHARE  # of `amount`, as `rows_of` makes it
+        width = SCORES // SHARE
         self._turns("1 % deleted, nothing pruned", "delete_filter", lambda n: (n * width, (n + 1) * width))
         self._turns("a scan", "scan", lambda _: ())
         for name, peak in self._peaks.items():

@@ -21,15 +21,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench import lookup_worker
 from bench.freshet_worker import serve
-from bench.lookup_worker import SCHEMA, rows_of
 from freshet.storage.catalog import Catalog
 
+SCHEMA = {**lookup_worker.SCHEMA, "score": "INT"}
+SCORES = 1000
+"""Values of `score`, each of which is in every page of a file."""
 LOAD_ROWS = 500_000
 OPTIONS = {
     "keyed": {"bucket": "4"},
     "vectors": {"bucket": "-1", "deletion-vectors.enabled": "true", "compaction.min.file-num": "1000"},
 }
+
+
+def rows_of(keys: np.ndarray, seed: int) -> pa.Table:
+    """Rows of about 150 bytes, with a column by which nothing can be pruned."""
+    scores = (keys.astype(np.int64) * 761 + seed) % SCORES
+    return lookup_worker.rows_of(keys, seed).append_column("score", pa.array(scores.astype(np.int32)))
 
 
 def make_source(folder: Path, rows: int) -> None:
@@ -72,7 +81,7 @@ class FreshetEdits:
 
     def delete_filter(self, low: str, high: str) -> dict[str, object]:
         """Rows by a column that prunes nothing."""
-        where = f"amount >= {low} AND amount < {high}"
+        where = f"score >= {low} AND score < {high}"
         return _timed(lambda: {"rows": self._table.delete(where).rows_deleted})
 
     def delete_keys(self, path: str) -> dict[str, object]:
@@ -139,7 +148,7 @@ class DeltaEdits:
 
     def delete_filter(self, low: str, high: str) -> dict[str, object]:
         """Rows by a column that prunes nothing."""
-        return self._sql(f"DELETE FROM {self._name} WHERE amount >= {low} AND amount < {high}")
+        return self._sql(f"DELETE FROM {self._name} WHERE score >= {low} AND score < {high}")
 
     def delete_keys(self, path: str) -> dict[str, object]:
         """Rows of the keys in a file: DELETE takes no subquery."""

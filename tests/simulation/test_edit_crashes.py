@@ -43,10 +43,15 @@ def opened(env: SimEnv) -> Table:
     return Table(open_table_store(env, LOCATION))
 
 
+SPARED = {("merge", "dynamic"), ("merge", "vectors"), ("overwrite by a filter", "dynamic")}
+"""Of keyed tables they are written as updates and deletes are."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("edit", EDITS)
-def test_each_mutation(kind: str, edit: str) -> None:
+@pytest.mark.parametrize(
+    ("edit", "kind"), [(edit, kind) for edit in EDITS for kind in KINDS if (edit, kind) not in SPARED]
+)
+def test_each_mutation(edit: str, kind: str) -> None:
     disk = filled(kind)
     before = rows_of(opened(disk.copy().boot()))
     states = {each.id: rows_of(opened(disk.copy().boot()), each.id) for each in opened(disk.copy().boot()).snapshots()}

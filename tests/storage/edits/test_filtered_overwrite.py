@@ -80,7 +80,7 @@ def test_the_first_row_that_does_not_fit_is_named(tmp_path: Path, kind: str, fil
 def test_what_is_refused(tmp_path: Path) -> None:
     table = make(tmp_path, KINDS["keyed"])
     write(table, days(range(3), 1, "d1"))
-    for rows, given, words in (
+    for rows, choice, words in (
         ([(1, "d1", 7)], {"filter": "n = 7"}, "'id': 1.*the filter is not true"),
         ([(9, "d1", 7), (9, "d1", 7)], {"filter": "n = 7"}, "2 times"),
         ([(9, "d1", 7)], {"filter": "n = 7", "partition": {"dt": "d1"}}, "leave partition="),
@@ -89,7 +89,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ([(9, "d1", 7)], {"filter": "m = 7"}, "'m'"),
     ):
         with pytest.raises(InvalidRequestError, match=words):
-            table.overwrite(arrow(rows), **given)  # type: ignore[arg-type]
+            table.overwrite(arrow(rows), **choice)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError, match="_ROW_KIND"):
         table.overwrite([{"id": 1, "dt": "d1", "n": 1, ROW_KIND_COLUMN: "-D"}], filter="n = 1")
     assert rows_of(table) == days(range(3), 1, "d1")

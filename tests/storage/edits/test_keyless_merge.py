@@ -9,7 +9,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +22,7 @@ from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
 from tests.kit.hypothesis_profile import examples
 from tests.kit.paimon_judge import PaimonJudge
-from tests.storage.edits.tables import KINDS, MARKING, MARKING_BUCKETS, Row, arrow, days, make, rows_of, write
+from tests.storage.edits.tables import KINDS, MARKING, MARKING_BUCKETS, arrow, days, make, rows_of, write
 from tests.storage.edits.test_row_edits import by_value, rival, sorted_rows
 
 KEYLESS = {

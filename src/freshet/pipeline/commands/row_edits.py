@@ -1,5 +1,5 @@
-"""Commands that change rows of a table, each in one commit: append, upsert, overwrite and merge with the rows of a file;
-delete and update of rows that a filter chooses."""
+"""Commands that change rows of a table, each in one commit: append, upsert, overwrite and merge with the rows of a
+file; delete and update of rows that a filter chooses."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NoReturn
 
-from freshet.storage.commit.committer import Committer, CommitResult, discard_messages
+from freshet.storage.commit.committer import CommitResult, Committer, discard_messages
 from freshet.storage.commit.round_change import Overwriting, RoundCheck
 from freshet.storage.edits.bucket_edit import BucketEdit
 from freshet.storage.edits.edit_commit import commit_edit

@@ -31,10 +31,12 @@ def commit_edit(
     has taken that one meanwhile.
 
     `discard` removes the files of the edit where a round has found that it does not fit any more, so that no snapshot
-    can name them; at a store what was sent may arrive yet. After other errors they are left to orphan cleaning: a part of the commit may
-    be there. `renumber` is that of the committer.
+    can name them; at a store what was sent may arrive yet. After other errors they are left to orphan cleaning: a part
+    of the commit may be there. `renumber` is that of the committer.
     """
-    committer = Committer(store, EDIT_USER, renumber=renumber, after_commit=upkeep_later, at_end=expire_partitions_at_end)
+    committer = Committer(
+        store, EDIT_USER, renumber=renumber, after_commit=upkeep_later, at_end=expire_partitions_at_end
+    )
     while True:
         last = committer.last_commit()
         try:

@@ -24,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Rows that change: their positions, ascending; of each the number of its clause, and its row of the source or -1."""
+    """Rows that change: their positions, ascending; of each its clause, by number, and its row of the source or -1."""
 
     positions: Numbers
     clauses: Numbers

@@ -6,10 +6,10 @@
 | without a primary key | any | an OVERWRITE: rows that go by position, as a delete's, and the new files |
 | with a primary key | any | -D of rows that go, +U and +I of the new ones, as a delete and an upsert |
 
-The third is no OVERWRITE: rows of a keyed table lie among others of their bucket, and to write a bucket again would cost
-as much as the bucket has, would fail whenever a stream commits to it, and would tell no changelog. So the merge engine
-has to take it (`row_rules`). A row of the table that the filter does not choose is never replaced: a new row under its
-key is refused.
+The third is no OVERWRITE: rows of a keyed table lie among others of their bucket, and to write a bucket again would
+cost as much as the bucket has, would fail whenever a stream commits to it, and would tell no changelog. So the merge
+engine has to take it (`row_rules`). A row of the table that the filter does not choose is never replaced: a new row
+under its key is refused.
 """
 
 from __future__ import annotations

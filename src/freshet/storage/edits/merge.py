@@ -1,6 +1,6 @@
 """A merge as people write it: a source, what it is matched on, clauses, and `execute`.
 
-    table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
+table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
 """
 
 from __future__ import annotations
@@ -121,8 +121,10 @@ class Merge:
 
     def _checked(self, store: TableStore, clause: Clause) -> Clause:
         computed = [each for each in (clause.values or {}).values() if isinstance(each, Expression)]
-        check_names([*computed, *([] if clause.condition is None else [clause.condition])],
-                    {"source": self.source.column_names, "target": store.schema.column_names})
+        check_names(
+            [*computed, *([] if clause.condition is None else [clause.condition])],
+            {"source": self.source.column_names, "target": store.schema.column_names},
+        )
         if clause.values is None:
             return clause
         is_insert = clause.action is Action.INSERT

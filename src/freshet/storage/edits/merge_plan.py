@@ -12,7 +12,7 @@ is found again. Of a table that is scanned, what others change meanwhile makes a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final

@@ -100,7 +100,7 @@ def _sql(tree: exp.Expression) -> str:
 
 def _refused(text: str, reason: str = "it cannot be read") -> InvalidRequestError:
     return InvalidRequestError(
-        f"merge clause {text!r}: {reason}; clauses are such as {EXAMPLES}, or with columns \"matched then update set "
+        f'merge clause {text!r}: {reason}; clauses are such as {EXAMPLES}, or with columns "matched then update set '
         'total = target.total + source.total", "not matched then insert (id, total) values (source.id, 0)", "not '
         'matched by source then delete"'
     )

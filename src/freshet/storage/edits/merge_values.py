@@ -64,7 +64,9 @@ def fitting_column(store: TableStore, name: str, column: pa.ChunkedArray) -> pa.
     return conform(pa.table({name: column}), [nullable], table=store.name).column(0)
 
 
-def refuse_two(store: TableStore, source: pa.Table, source_rows: Numbers, target_rows: Numbers, on: Sequence[str]) -> None:
+def refuse_two(
+    store: TableStore, source: pa.Table, source_rows: Numbers, target_rows: Numbers, on: Sequence[str]
+) -> None:
     """Raises where two rows of the source match one of the table, which lie side by side in `target_rows`."""
     twice = np.flatnonzero(target_rows[1:] == target_rows[:-1])
     if len(twice):

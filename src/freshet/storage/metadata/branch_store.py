@@ -1,7 +1,9 @@
 """The branches of a table: which there are, making one, dropping one.
 
-    branch/branch-<name>/schema/…  snapshot/snapshot-<N>  tag/tag-<tag>      copies: of a tag, or of schemas alone (made now)
+    branch/branch-<name>/schema/…  snapshot/snapshot-<N>  tag/tag-<tag>      copies: of a tag, or of schemas alone
                         /.being-made                                         not whole: it is being made or dropped
+
+Copied schemas say that they were made now: who has an earlier branch of the name open finds another one.
 
 Other programs take the folder for the branch, and write it without an order that a crash would leave whole. Here a
 branch is whole when it has a schema and no marker that says otherwise:

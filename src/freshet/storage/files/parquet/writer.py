@@ -101,7 +101,9 @@ class ParquetWriter(ChunkedWriter):
         for name in self._nested_not_null:
             column = rows.column(name)
             chunks = [with_hidden_values(chunk, column.type) for chunk in column.chunks]
-            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), pa.chunked_array(chunks, column.type))
+            rows = rows.set_column(
+                rows.column_names.index(name), rows.schema.field(name), pa.chunked_array(chunks, column.type)
+            )
         if self._repeating is None:
             self._repeating = _repeating_columns(
                 rows, [name for name in self._schema.names if not self._is_delta(name)]
