@@ -280,6 +280,20 @@ def test_odd_names_and_types(tmp_path: Path) -> None:
     assert found[9] == {"Größe $": 9, "a.b": None, "day": None, "amount": None, "r": {"x": None}, "ts": None}
 
 
+@pytest.mark.parametrize("options", [{}, {"deletion-vectors.enabled": "true"}])
+def test_values_that_are_too_long(tmp_path: Path, options: dict[str, str]) -> None:
+    table = Catalog(tmp_path).create_table(
+        "db.short", schema={"id": "INT", "code": "VARCHAR(3)", "n": "INT"}, options=options
+    )
+    table.append([{"id": 1, "code": "abc", "n": None}, {"id": 2, "code": "x", "n": None}])
+    long = table.merge([{"id": 1, "code": "long"}], "id").when_matched_update_all()
+    for edit in (long.execute, lambda: table.update({"code": "long"}, "id = 1")):
+        with pytest.raises(InvalidRequestError, match=r"VARCHAR\(3\)"):
+            edit()
+    table.merge([{"id": 1, "code": "new"}], "id").when_matched_update_all().execute()
+    assert {row["id"]: row["code"] for row in table.scan().to_arrow().to_pylist()} == {1: "new", 2: "x"}
+
+
 def test_files_outside_of_the_source_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(tmp_path, KINDS["append"])
     for start in (0, 100, 200):

@@ -162,7 +162,7 @@ class _Attempt:
             if bucket_id not in buckets:
                 vectors = BucketVectors(store.vectors, tuple(marking.get(bucket_id, ())))
                 buckets[bucket_id] = BucketEdit(
-                    store, bucket_id, split.total_buckets, vectors, self._plan, writer.write, self._dry_run
+                    store, bucket_id, split.total_buckets, vectors, self._plan, writer.write_stored, self._dry_run
                 )
             for file in split.files:
                 buckets[bucket_id].edit(file)

@@ -12,6 +12,7 @@ One file is read at a time, part by part; what is kept of it are the positions o
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -31,6 +32,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.manifest import BucketId, IndexFileMeta
 from freshet.storage.write.append_index import marked_files
+from freshet.storage.write.writer_factory import record_rules
 
 BATCH_ROWS: Final = 65_536
 PART_ROWS: Final = 1_000_000
@@ -79,7 +81,7 @@ class BucketEdit:
         if is_all:
             self.gone.append(file)
         else:
-            self.marks[file.file_name] = Bitmap32(choice.positions.tolist())
+            self.marks[file.file_name] = Bitmap32(array("I", choice.positions.astype(np.uint32).tobytes()))
 
     def message(self) -> CommitMessage:
         """What changes, with its deletion vectors written."""
@@ -111,7 +113,7 @@ class BucketEdit:
     def _add_updated(self, file: DataFileMeta, choice: Choice) -> None:
         for rows, part in self._with_choice(file, choice):
             if len(part):
-                self.add(self.plan.updated(rows.take(pa.array(part.positions)), part))
+                self.add(self._updated(rows, part))
 
     def _rewritten(self, file: DataFileMeta, choice: Choice) -> list[DataFileMeta]:
         writer = AppendFileWriter(self.store, *self.bucket_id, FileSource.APPEND, file.min_sequence_number)
@@ -126,10 +128,15 @@ class BucketEdit:
         order = np.arange(rows.num_rows)
         kept = choice.of(~is_deleted)
         if len(kept):
-            changed = self.plan.updated(rows.take(pa.array(kept.positions)), kept)
+            changed = self._updated(rows, kept)
             order[kept.positions] = rows.num_rows + np.arange(len(kept))
             rows = pa.concat_tables([rows.cast(changed.schema), changed])
         return rows.take(pa.array(np.delete(order, choice.positions[is_deleted])))
+
+    def _updated(self, rows: pa.Table, choice: Choice) -> pa.Table:
+        changed = self.plan.updated(rows.take(pa.array(choice.positions)), choice)
+        record_rules(self.store).check_lengths(changed)
+        return changed
 
     def _with_choice(self, file: DataFileMeta, choice: Choice) -> Iterator[tuple[pa.Table, Choice]]:
         """All columns of the file, part by part, with the choice among them by positions in the part."""
