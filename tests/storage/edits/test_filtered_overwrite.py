@@ -25,7 +25,10 @@ SLOW = pytest.mark.slow
 ALL = {**KINDS, "marking": MARKING, "marking, with buckets": MARKING_BUCKETS, "moving": MOVING}
 
 
-@pytest.mark.parametrize("kind", ALL)
+QUICK = ("keyed", "lookup", "append", "marking, with buckets", "moving")
+
+
+@pytest.mark.parametrize("kind", [kind if kind in QUICK else pytest.param(kind, marks=SLOW) for kind in ALL])
 def test_rows_are_replaced(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, ALL[kind])
     write(table, days(range(6), 1))
@@ -52,7 +55,7 @@ def test_rows_are_replaced(tmp_path: Path, kind: str) -> None:
     assert table.check(all_snapshots=True).damage == []
 
 
-@pytest.mark.parametrize("kind", ["keyed", "append", "lookup", "marking"])
+@pytest.mark.parametrize("kind", ["keyed", "append"])
 def test_a_filter_on_partitions_replaces_them(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, ALL[kind])
     write(table, days(range(3), 1, "d1", "d2", "d3"))
@@ -64,7 +67,7 @@ def test_a_filter_on_partitions_replaces_them(tmp_path: Path, kind: str) -> None
     assert len(rows_of(table)) == 4
 
 
-@pytest.mark.parametrize("kind", ["keyed", "append", "marking", "keyed, no partitions"])
+@pytest.mark.parametrize("kind", ["keyed", "append"])
 @pytest.mark.parametrize(("filter_text", "first"), [("n > 5", 3), ("dt = 'd1'", 2), ("n IS NOT NULL", 4)])
 def test_the_first_row_that_does_not_fit_is_named(tmp_path: Path, kind: str, filter_text: str, first: int) -> None:
     table = make(tmp_path, ALL[kind])

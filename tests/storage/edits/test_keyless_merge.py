@@ -34,7 +34,7 @@ RIVALLED = [
     "append",
     pytest.param("append with buckets", marks=pytest.mark.slow),
     pytest.param("marking", marks=pytest.mark.slow),
-    "marking, with buckets",
+    pytest.param("marking, with buckets", marks=pytest.mark.slow),
 ]
 
 
@@ -214,7 +214,8 @@ def upsert(table: Table) -> Merge:
     return table.merge(source, "id").when_matched_update({"n": expr("source.n * 10")}).when_not_matched_insert_all()
 
 
-def test_a_rival_that_never_ends(tmp_path: Path) -> None:
+def test_a_rival_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.storage.edits.append_edit.ATTEMPTS_MAX", 2)
     table = make(tmp_path, KINDS["append"])
     write(table, days(range(4), 1, "d1"))
     slow = Table.open(table.location)

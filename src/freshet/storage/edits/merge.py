@@ -53,7 +53,8 @@ class Merge:
         return f"Merge(on {', '.join(self.on)}: {texts})"
 
     def when_matched_update_all(self, condition: Condition = None) -> Merge:
-        """Rows that match get the values of all columns that the source has, but for the key."""
+        """Rows that match get the values of all columns that the source has, but for those of keys, partitions and
+        buckets, which stay."""
         return self._with(Side.MATCHED, Action.UPDATE, None, condition)
 
     def when_matched_update(self, values: Mapping[str, Any], condition: Condition = None) -> Merge:

@@ -97,14 +97,12 @@ class FileMergePlan:
 
     def check(self, upon: Snapshot | None) -> RoundCheck | None:
         """A row that others add meanwhile and that matches one of the source: who adds it too would have it twice."""
-        unmatched = self._source.filter(pa.array(~self._matched))
-        if not unmatched.num_rows or not any(each.side is Side.NOT_MATCHED for each in self._clauses):
+        if self._matched.all() or not any(each.side is Side.NOT_MATCHED for each in self._clauses):
             return None
-        keys = unmatched.select(self._on).drop_null()
 
         def concern(rows: pa.Table) -> bool:
-            joined = rows.cast(keys.schema).join(keys, self._on, join_type="left semi")
-            return bool(joined.num_rows)
+            source_rows, _ = self._join.pairs(rows)
+            return not bool(self._matched[source_rows].all())
 
         predicate = None if self.filter is None else self.filter.predicate
         return Arrivals(self._store, upon, self._on, concern, predicate)
