@@ -65,14 +65,18 @@ class _Edits:
         self._turns("a range of 1 % deleted", "delete_range", lambda number: (number * count, (number + 1) * count))
         self._turns("1 % deleted by keys", "delete_keys", lambda number: (self._path("keys", number),))
         self._turns("1 % merged", "merge", lambda number: (self._path("merge", number),))
+        scans = self._turns("a scan", "scan", lambda _: ())
         width = SCORES // SHARE
-        self._turns("1 % deleted, nothing pruned", "delete_filter", lambda n: (n * width, (n + 1) * width))
-        self._turns("a scan", "scan", lambda _: ())
+        deletes = self._turns("1 % deleted, nothing pruned", "delete_filter", lambda n: (n * width, (n + 1) * width))
+        shown = ", ".join(f"{name} {deletes[name] / scans[name]:.2f}×" for name in scans)
+        self._results.note(f"edits: a delete that prunes nothing, of {self._rows:,} rows, relative to a scan", shown)
         for name, peak in self._peaks.items():
             if name != "delta":
                 self._results.note(f"edits of {self._rows:,} rows, {LABELS[name]}, peak resident", f"{peak:,} MB")
 
-    def _turns(self, what: str, command: str, arguments: Callable[[int], tuple[object, ...]]) -> None:
+    def _turns(self, what: str, command: str, arguments: Callable[[int], tuple[object, ...]]) -> dict[str, float]:
+        """Warm seconds by contestant."""
+
         def asking(name: str, peer: Peer) -> Callable[[], Answer]:
             number = 0
 
@@ -93,6 +97,7 @@ class _Edits:
         delta = seconds[LABELS["delta"]]
         shown = ", ".join(f"{name} {each:.2f} s ({each / delta:.2f}×)" for name, each in seconds.items())
         self._results.note(f"edits: {what}, of {self._rows:,} rows, warm, relative to Delta Lake", shown)
+        return seconds
 
     def _path(self, what: str, number: int) -> Path:
         return self._folder / f"edits-{what}-{number}.parquet"

@@ -13,7 +13,7 @@ One file is read at a time, part by part; what is kept of it are the positions o
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.edits.file_plan import Choice, FilePlan, together
+from freshet.storage.edits.row_parts import in_parts
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, read_data_file
 from freshet.storage.files.data_file_writer import AppendFileWriter
@@ -35,9 +36,6 @@ from freshet.storage.write.append_index import marked_files
 from freshet.storage.write.writer_factory import record_rules
 
 BATCH_ROWS: Final = 65_536
-PART_ROWS: Final = 1_000_000
-PART_BYTES: Final = 32 * 1024 * 1024
-"""Rows among which a plan chooses at a time: a join costs the same for few."""
 
 
 @dataclass(slots=True)
@@ -103,7 +101,7 @@ class BucketEdit:
     def _chosen(self, file: DataFileMeta) -> tuple[Choice, int]:
         """The rows that the plan chooses, by their positions in the file, and how many the file has that count."""
         choices, count = [], 0
-        for rows in _parts(self._read(file, self.plan.columns)):
+        for rows in in_parts(self._read(file, self.plan.columns)):
             count += rows.num_rows
             numbers = rows.column(ROW_POSITION_COLUMN).to_numpy()
             choice = self.plan.choose(rows)
@@ -140,7 +138,7 @@ class BucketEdit:
 
     def _with_choice(self, file: DataFileMeta, choice: Choice) -> Iterator[tuple[pa.Table, Choice]]:
         """All columns of the file, part by part, with the choice among them by positions in the part."""
-        for rows in _parts(self._read(file, self.store.schema.column_names)):
+        for rows in in_parts(self._read(file, self.store.schema.column_names)):
             numbers = rows.column(ROW_POSITION_COLUMN).to_numpy()
             low, high = np.searchsorted(choice.positions, [numbers[0], numbers[-1] + 1])
             part = choice.of(slice(int(low), int(high)))
@@ -171,19 +169,3 @@ class BucketEdit:
         if not left:
             return (), replaced
         return (store.vectors.write(left, is_64_bit=store.options.deletion_vectors_bitmap64),), replaced
-
-
-def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows in larger parts, none of them empty."""
-    gathered: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        gathered.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= PART_ROWS or size >= PART_BYTES:
-            yield pa.Table.from_batches(gathered)
-            gathered, rows, size = [], 0, 0
-    if gathered:
-        yield pa.Table.from_batches(gathered)

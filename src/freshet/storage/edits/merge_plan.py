@@ -24,6 +24,7 @@ from freshet.storage.edits.key_check import with_keys
 from freshet.storage.edits.merge_clauses import Action, Clause, Side
 from freshet.storage.edits.merge_join import MergeJoin, Pairs
 from freshet.storage.edits.merge_values import added_rows, refuse_two, twice_error, with_values
+from freshet.storage.edits.row_parts import in_parts
 from freshet.storage.edits.row_plan import rows_of_keys, with_kind
 from freshet.storage.edits.row_rules import UpdateRules
 from freshet.storage.edits.update_rows import as_updates, check_updated
@@ -57,8 +58,8 @@ class MergePlan:
             return
         matched = np.zeros(self.source.num_rows, np.bool_)
         with closing(MergeJoin(self.source, self.on)) as join:
-            for batch in TableScan(store, snapshot=snapshot).to_batches() if snapshot is not None else ():
-                yield from self._written(store, join, self.source, pa.Table.from_batches([batch]), matched)
+            for rows in in_parts(TableScan(store, snapshot=snapshot).to_batches()) if snapshot is not None else ():
+                yield from self._written(store, join, self.source, rows, matched)
             yield from self._inserted(store, join, snapshot, self.source.filter(pa.array(~matched)))
 
     def of_keys(self, store: TableStore, snapshot: Snapshot | None, keys: pa.Table) -> pa.Table:
