@@ -134,13 +134,8 @@ class DeltaEdits:
         return {"seconds": time.perf_counter() - started}
 
     def scan(self) -> dict[str, object]:
-        """All rows and columns, into Spark's sink that keeps none."""
-
-        def run() -> dict[str, object]:
-            self._spark.sql(f"SELECT * FROM {self._name}").write.format("noop").mode("overwrite").save()
-            return {}
-
-        return _timed(run)
+        """All rows and columns, as a hash, so that every value is read."""
+        return _timed(lambda: {"hash": self._spark.sql(f"SELECT sum(hash(*)) FROM {self._name}").first()[0]})  # type: ignore[index]
 
     def delete_range(self, low: str, high: str) -> dict[str, object]:
         """Rows of a range of keys."""
