@@ -65,9 +65,9 @@ class _Edits:
         self._turns("a range of 1 % deleted", "delete_range", lambda number: (number * count, (number + 1) * count))
         self._turns("1 % deleted by keys", "delete_keys", lambda number: (self._path("keys", number),))
         self._turns("1 % merged", "merge", lambda number: (self._path("merge", number),))
-        scans = self._turns("a scan", "scan", lambda _: ())
         width = SCORES // SHARE
         deletes = self._turns("1 % deleted, nothing pruned", "delete_filter", lambda n: (n * width, (n + 1) * width))
+        scans = self._turns("a scan", "scan", lambda _: ())
         shown = ", ".join(f"{name} {deletes[name] / scans[name]:.2f}×" for name in scans)
         self._results.note(f"edits: a delete that prunes nothing, of {self._rows:,} rows, relative to a scan", shown)
         for name, peak in self._peaks.items():
