@@ -1,7 +1,7 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
     python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,database,latency,log-latency,storage,engines,memory,spark,
-                          commits,lookup,lookup-scale,background,changelogs,log,stores,buckets]
+                          commits,lookup,lookup-scale,background,changelogs,log,stores,buckets,edits]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -26,6 +26,7 @@ from bench.cdc_bench import cdc
 from bench.changelog_bench import changelogs
 from bench.commit_bench import commits
 from bench.database_bench import database
+from bench.edits_bench import edits
 from bench.engine_bench import engines
 from bench.latency_bench import latency
 from bench.log_bench import log_costs
@@ -40,7 +41,7 @@ from bench.stores_bench import stores
 
 PARTS: Final = (
     "cdc", "database", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup",
-    "lookup-scale", "background", "changelogs", "log", "stores", "buckets",
+    "lookup-scale", "background", "changelogs", "log", "stores", "buckets", "edits",
 )  # fmt: skip
 FORMER_NAMES: Final = {"beside": "background"}
 
@@ -111,6 +112,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
             log_costs(results, folder, factor, rounds)
         case "stores":
             stores(results, folder, factor, rounds, without)
+        case "edits":
+            edits(results, folder, factor, rounds)
         case "buckets":
             buckets(results, folder, factor, rounds, without)
 

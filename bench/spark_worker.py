@@ -38,7 +38,7 @@ from freshet.pipeline.spark.session import create_session
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 
-_DELTA_SETTINGS = {
+DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.shuffle.partitions": "2",
@@ -53,7 +53,7 @@ class Worker:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        settings = _DELTA_SETTINGS if kind == "delta" else {"spark.sql.shuffle.partitions": "2"}
+        settings = DELTA_SETTINGS if kind == "delta" else {"spark.sql.shuffle.partitions": "2"}
         jars = ensure_jars("delta") if kind == "delta" else []
         self.spark: SparkSession = create_session(
             f"bench-{kind}", master="local[2]", settings={**settings, "spark.driver.memory": "3g"}, jars=jars

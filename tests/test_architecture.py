@@ -113,7 +113,12 @@ OWNERS = {
     "polars_avro": ["pipeline/decode/avro/container.py"],
     "pyroaring": ["storage/codec/roaring_bitmaps.py"],
     "datasketches": ["storage/codec/sketches.py"],
-    "sqlglot": ["storage/filters/filter_text.py", "storage/edits/expression.py", "storage/edits/merge_join.py"],
+    "sqlglot": [
+        "storage/filters/filter_text.py",
+        "storage/edits/expression.py",
+        "storage/edits/merge_join.py",
+        "storage/edits/merge_text.py",
+    ],
     "sqlalchemy": ["storage/catalogs/jdbc_database.py"],
     "psycopg": ["storage/catalogs/jdbc_database.py"],
     "sqlite3": ["storage/catalogs/jdbc_database.py"],

@@ -199,3 +199,20 @@ def test_rows_of_a_branch_in_a_memory_catalog() -> None:
     write(catalog.table("db.t$branch_b"), [{"id": 1}])
     assert rows(catalog.table("db.t$branch_b")) == [(1,)]
     assert rows(catalog.table("db.t")) == []
+
+
+def test_who_has_a_branch_open_that_was_dropped_and_made_again_is_told(tmp_path: Path) -> None:
+    catalog, table, branch = catalog_with_branch(tmp_path)
+    write(branch, [{"id": 3, "v": "c"}])
+    writer = branch.writer("late")
+    writer.write([{"id": 4, "v": "d"}])
+    table.branches.drop("b")
+    table.branches.create("b", from_tag="t")
+    with pytest.raises(StorageError, match="created again"):
+        rows(branch)
+    with pytest.raises(StorageError, match="created again"):
+        writer.commit()
+    for edit in (lambda: branch.append(ROWS), lambda: branch.delete("id = 1"), lambda: branch.compact()):
+        with pytest.raises(StorageError, match="created again"):
+            edit()
+    assert rows(catalog.table("db.t$branch_b")) == rows(table)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.edits.expression import expr
+from freshet.storage.edits.filtered_overwrite import overwrite_filtered
 from freshet.storage.edits.history_cut import cut_history
 from freshet.storage.edits.merge import Merge, begin_merge
 from freshet.storage.edits.overwrite import overwrite, replaced
@@ -90,8 +91,8 @@ class EditableTable(ReadableTable):
             return update_rows(self._edited(), values, predicate, dry_run)
 
     def merge(self, source: object, on: Sequence[str] | str) -> Merge:
-        """Begins a merge of rows into this table, which has a primary key: rows are matched on these columns, clauses
-        say what becomes of them, `execute` commits it in one commit.
+        """Begins a merge of rows into this table: rows are matched on these columns, clauses say what becomes of them,
+        `execute` commits it in one commit.
 
             table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
 
@@ -101,7 +102,13 @@ class EditableTable(ReadableTable):
         return begin_merge(self.store, self._edited, source, on)
 
     def overwrite(
-        self, data: object, *, partition: Mapping[str, str] | None = None, dynamic: bool | None = None
+        self,
+        data: object,
+        *,
+        partition: Mapping[str, str] | None = None,
+        filter: FilterGiven | None = None,  # noqa: A002 - as in scan
+        dynamic: bool | None = None,
+        dry_run: bool = False,
     ) -> EditResult:
         """Puts rows in the place of what is there, in one OVERWRITE snapshot; `data` is as for `TableSession.write`.
 
@@ -110,9 +117,23 @@ class EditableTable(ReadableTable):
         `partition` (`{"dt": "2026-11-22"}`, values as folders write them) names what is replaced: the rows must be of
         it. Rows that others commit there meanwhile are replaced too. Where nothing comes or goes there is no snapshot.
 
-        Raises `InvalidRequestError` for rows that do not fit, before anything is committed.
+        `filter` replaces the rows for which it is true, and must be true for each row of `data`. In a table with a
+        primary key the commit is one of -D, +U and +I rows then, which its merge engine has to take, unless the filter
+        is on partition keys alone; `data` has each key once and is held in memory.
+
+        A dry run counts what would go and come. Raises `InvalidRequestError` for rows that do not fit, naming the first
+        one, before anything is committed.
         """
-        return overwrite(self._edited(), data, partition=partition, dynamic=dynamic)
+        if filter is None:
+            return overwrite(self._edited(), data, partition=partition, dynamic=dynamic, dry_run=dry_run)
+        if partition is not None or dynamic is not None:
+            raise InvalidRequestError(
+                "filter= says which rows are replaced; leave partition= and dynamic= out, or put the partition into "
+                "the filter",
+                table=self.name,
+            )
+        predicate = self._filter(filter, "replaced", "without a filter, overwrite replaces partitions or the table")
+        return overwrite_filtered(self._edited(), data, predicate, dry_run=dry_run)
 
     def truncate(self, *, dry_run: bool = False) -> EditResult:
         """Takes every row away, in one OVERWRITE snapshot; none where the table is empty. Earlier snapshots keep the

@@ -159,6 +159,10 @@ class ConflictError(StorageError):
     """Another writer committed something that this change does not fit on; reread and replan."""
 
 
+class MisfitError(ConflictError):
+    """Files or rows that the change is about are not there any more, or not as they were: no snapshot has any of it."""
+
+
 class OutdatedAssignmentError(ConflictError):
     """Another writer has added keys to dynamic buckets of the same partitions: a new key may be in another bucket by
     now. Nothing was committed; the rows must be assigned to buckets again. `is_certain` is False where files of the

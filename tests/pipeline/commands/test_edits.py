@@ -71,6 +71,40 @@ def test_rows_are_updated_and_deleted(freshet: Freshet, tmp_path: Path, table: T
     assert [row[0] for row in held(table)] == [1, 3]
 
 
+def test_rows_of_a_filter_are_replaced(freshet: Freshet, tmp_path: Path, table: Table) -> None:
+    lake = tmp_path / "lake"
+    freshet.good("append", lake, "shop.orders", tmp_path / "rows.csv")
+    (tmp_path / "ulm.jsonl").write_text('{"id": 8, "dt": "d9", "city": "Ulm"}\n')
+    where = ("--where", "city = 'Ulm'")
+    said = freshet.good("overwrite", lake, "shop.orders", tmp_path / "ulm.jsonl", *where, "--dry-run").out
+    assert said == "would be: 1 row deleted, 1 row inserted; nothing was committed\n"
+    assert held(table) == FIRST
+    facts = freshet.good("overwrite", lake, "shop.orders", tmp_path / "ulm.jsonl", *where, "--json").facts
+    assert (facts["rows_deleted"], facts["rows_inserted"]) == (1, 1)
+    assert held(table) == [*FIRST[1:], (8, "d9", None, "Ulm")]
+
+
+def test_merge(freshet: Freshet, tmp_path: Path, table: Table) -> None:
+    lake = tmp_path / "lake"
+    freshet.good("append", lake, "shop.orders", tmp_path / "rows.csv")
+    (tmp_path / "changes.jsonl").write_text(
+        '{"id": 1, "dt": "d1", "total": 2, "gone": false}\n{"id": 3, "dt": "d2", "gone": true}\n'
+        '{"id": 4, "dt": "d1", "total": 4, "gone": false}\n{"id": 5, "dt": "d1", "gone": true}\n'
+    )
+    call = (
+        "merge", lake, "shop.orders", tmp_path / "changes.jsonl", "--on", "id", "--on", "dt",
+        "--when", "matched and source.gone then delete",
+        "--when", "matched then update set total = target.total + source.total, city = 'x, then y'",
+        "--when", "not matched and not source.gone then insert",
+    )  # fmt: skip
+    said = freshet.good(*call, "--dry-run").out
+    assert said == "would be: 1 row deleted, 1 row updated, 1 row inserted; nothing was committed\n"
+    assert held(table) == FIRST
+    facts = freshet.good(*call, "--json").facts
+    assert (facts["rows_deleted"], facts["rows_updated"], facts["rows_inserted"], facts["snapshots"]) == (1, 1, 1, [2])
+    assert held(table) == [(1, "d1", 7.5, "x, then y"), FIRST[1], (4, "d1", 4.0, None)]
+
+
 def test_partitions_are_dropped_and_history_goes_back(freshet: Freshet, tmp_path: Path, table: Table) -> None:
     lake = tmp_path / "lake"
     freshet.good("append", lake, "shop.orders", tmp_path / "rows.csv")
@@ -103,6 +137,11 @@ def test_partitions_are_dropped_and_history_goes_back(freshet: Freshet, tmp_path
         (("append", "rows.txt"), "its name does not say"),
         (("append", "nope.csv"), "no file"),
         (("overwrite", "rows.csv", "--partition", "dt=d1"), "dt=d2, which is not replaced"),
+        (("overwrite", "rows.csv", "--where", "city = 'Ulm'"), "row 1 of the rows"),
+        (("merge", "rows.csv", "--on", "id"), '--when "matched then update"'),
+        (("merge", "rows.csv", "--on", "no", "--when", "matched then delete"), "no column 'no'"),
+        (("merge", "rows.csv", "--on", "id", "--when", "matched update"), "clauses are such as"),
+        (("merge", "rows.csv", "--on", "id", "--when", "matched and s.total = 1 then delete"), "source.column"),
         (("rollback",), "say where to go back to"),
         (("rollback", "--to-snapshot", "1", "--to-tag", "eom"), "once"),
         (("rollback", "--to-timestamp", "yesterday"), "no moment"),

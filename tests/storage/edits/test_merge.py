@@ -248,9 +248,6 @@ class TestRefused:
             table.merge(arrow([]), on)
 
     def test_tables(self, tmp_path: Path) -> None:
-        append = make(tmp_path, KINDS["append"])
-        with pytest.raises(InvalidRequestError, match="no primary key"):
-            append.merge(arrow([]), "id").when_matched_delete().execute()
         sums = Catalog(tmp_path).create_table(
             "db.sums",
             schema={"id": "INT", "n": "INT"},

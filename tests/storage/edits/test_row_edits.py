@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet import Catalog, expr
+from freshet import Catalog, SetOption, expr
 from freshet.storage.commit.packed_changelogs import packed_change
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
@@ -307,6 +307,18 @@ def test_an_overwrite_meanwhile_makes_all_be_computed_again(tmp_path: Path) -> N
     rival(slow, lambda: table.overwrite(arrow([(3, "d1", 5)])))
     assert slow.update({"n": expr("n + 1")}, "id < 5").rows_updated == 1
     assert rows_of(table) == [(3, "d1", 6)], "rows that are gone do not come back"
+
+
+@pytest.mark.parametrize("kind", ["append", "keyed"])
+def test_partitions_expire_behind_an_edit(tmp_path: Path, kind: str) -> None:
+    table = make(tmp_path, ALL[kind])
+    write(table, [(1, "2000-01-01", 1), (2, "2999-01-01", 1), (3, "2999-01-01", 1)])
+    table.alter(
+        SetOption("partition.expiration-time", "7 d"), SetOption("end-input.check-partition-expire", "true"),
+        SetOption("partition.timestamp-formatter", "yyyy-MM-dd"),
+    )  # fmt: skip
+    assert Table.open(table.location).delete("id = 3").rows_deleted == 1
+    assert rows_of(table) == [(2, "2999-01-01", 1)]
 
 
 class TestUpsert:

@@ -97,8 +97,10 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         "update": Listed("row_edits", "Give columns new values in rows of a table, in one commit."),
         "overwrite": Listed(
             "row_edits",
-            "Put the rows of a file in the place of those of a table or of some partitions, in one snapshot.",
+            "Put the rows of a file in the place of those of a table, of some partitions, or of a filter, in one "
+            "commit.",
         ),
+        "merge": Listed("row_edits", "Update, delete and add rows by those of a file, in one commit."),
         "truncate": Listed(
             "edits",
             "Take all rows of a table away, in one snapshot. Earlier snapshots keep them until they expire.",

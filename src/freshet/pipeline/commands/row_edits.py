@@ -1,5 +1,5 @@
-"""Commands that change rows of a table, each in one commit: append, upsert, overwrite with the rows of a file; delete
-and update of rows that a filter chooses."""
+"""Commands that change rows of a table, each in one commit: append, upsert, overwrite and merge with the rows of a
+file; delete and update of rows that a filter chooses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from freshet.pipeline.commands.compact import partitions_given
 from freshet.pipeline.commands.edits import DryRun, TablePlace, run_edit
 from freshet.pipeline.commands.row_files import file_rows
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.table import expr
+from freshet.storage.table import EditResult, Table, expr
 
 RowFile = Annotated[
     str,
@@ -76,17 +76,71 @@ def overwrite(
             show_default=False,
         ),
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="FILTER",
+            help="Replace the rows for which this is true, as SQL: \"city = 'Ulm'\". It must be true for each row of "
+            "the file.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the rows of a file in the place of those of a table or of some partitions, in one snapshot."""
+    """Put the rows of a file in the place of those of a table, of some partitions, or of a filter, in one commit."""
     chosen = partitions_given(partition)
     run_edit(
         TablePlace(warehouse, table, catalog_option),
         f"overwriting {table}",
-        lambda opened: opened.overwrite(file_rows(file, opened.arrow_schema), partition=chosen, dynamic=dynamic),
+        lambda opened: opened.overwrite(
+            file_rows(file, opened.arrow_schema), partition=chosen, filter=where, dynamic=dynamic, dry_run=dry_run
+        ),
         as_json=as_json,
     )
+
+
+def merge(
+    warehouse: Warehouse,
+    table: TableName,
+    file: RowFile,
+    on: Annotated[
+        list[str],
+        typer.Option("--on", metavar="COLUMN", help="A column on which rows are matched. May be repeated."),
+    ],
+    when: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--when",
+            metavar="CLAUSE",
+            help='What becomes of rows, as in MERGE: "matched then update", "matched and source.gone then delete", '
+            '"matched then update set total = target.total + source.total", "not matched then insert", "not matched by '
+            'source then delete". May be repeated: of a row the first clause that fits counts.',
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Update, delete and add rows by those of a file, in one commit.
+
+    The file is the source, the table the target: clauses name their columns as source.total and target.total.
+    """
+    if not when:
+        raise InvalidRequestError(
+            'say what becomes of rows, in order: --when "matched then update" --when "not matched then insert" is an '
+            "upsert"
+        )
+    clauses = when
+
+    def merged(opened: Table) -> EditResult:
+        begun = opened.merge(file_rows(file, opened.arrow_schema), on)
+        for clause in clauses:
+            begun = begun.when(clause)
+        return begun.execute(dry_run=dry_run)
+
+    run_edit(TablePlace(warehouse, table, catalog_option), f"merging into {table}", merged, as_json=as_json)
 
 
 def delete(

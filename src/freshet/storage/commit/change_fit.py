@@ -8,7 +8,7 @@ from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.conflict import Conflict, bucket_count_conflicts, find_conflicts, looks_up
 from freshet.storage.commit.index_changes import find_index_conflicts, next_index
 from freshet.storage.commit.manifest_index import ManifestIndex
-from freshet.storage.exceptions import ConflictError
+from freshet.storage.exceptions import MisfitError
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.overlaps import overlap_error
 from freshet.storage.metadata.live_files import NO_FILES, LiveFiles, live_entries
@@ -70,7 +70,7 @@ class ChangeFit:
                 conflicts.append(Conflict(*bucket, "another bucket of the partition has a conflict"))
             return change.without(frozenset(conflict.bucket_id for conflict in conflicts)), tuple(conflicts)
         reasons = "; ".join(f"bucket {conflict.bucket}: {conflict.reason}" for conflict in conflicts[:5])
-        raise ConflictError(
+        raise MisfitError(
             f"table {self._store.location}: the change does not fit on the table as it is now ({reasons}); "
             "nothing was committed, read the table again and repeat the change"
         )

@@ -3,6 +3,7 @@
 | change | entries of a round |
 |---|---|
 | `GivenChange` | those of messages, whatever the snapshot: an append, a compaction, a delete |
+| `Overwriting` | the same, as an OVERWRITE whatever comes and goes |
 | `Replacement` | all that lives in some partitions as deleted, and the files of messages: an overwrite, a truncate |
 | `edits.restoration` | what lies between the snapshot and an earlier one: a rollback |
 
@@ -55,6 +56,21 @@ class GivenChange:
         if self.check is not None:
             self.check(view)
         return self.change
+
+
+@dataclass(frozen=True, slots=True)
+class Overwriting:
+    """The files of messages take the place of others, which may be none: an OVERWRITE."""
+
+    messages: Sequence[CommitMessage]
+    check: RoundCheck | None = None
+
+    def upon(self, store: TableStore, view: TableView) -> SnapshotChange:
+        """The change."""
+        del store
+        if self.check is not None:
+            self.check(view)
+        return replace(append_change(self.messages), kind=CommitKind.OVERWRITE, numbered_at={})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from freshet.storage.edits.row_parts import in_parts
 from freshet.storage.edits.row_plan import rows_of_keys, with_kind
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
@@ -27,8 +28,9 @@ class DeletePlan:
         """By a scan."""
         if snapshot is None:
             return
-        for batch in TableScan(store, columns=_columns(store), filter=self.filter, snapshot=snapshot).to_batches():
-            yield with_kind(pa.Table.from_batches([batch]), RowKind.DELETE)
+        scan = TableScan(store, columns=_columns(store), filter=self.filter, snapshot=snapshot)
+        for rows in in_parts(scan.to_batches()):
+            yield with_kind(rows, RowKind.DELETE)
 
     def of_keys(self, store: TableStore, snapshot: Snapshot | None, keys: pa.Table) -> pa.Table:
         """By lookups."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from freshet.storage.cleaning.partition_expiry import expire_partitions_at_end
 from freshet.storage.commit.committer import CommitResult, Committer, Renumber
 from freshet.storage.edits.outdated_plan import OutdatedPlanError
+from freshet.storage.exceptions import ConflictError, MisfitError, OutdatedAssignmentError
 from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore
 
@@ -28,17 +30,19 @@ def commit_edit(
     """What `commit` makes of a committer and a number, made again with the next number where another edit of the table
     has taken that one meanwhile.
 
-    `discard` removes the files of the edit where a round has found it outdated, so that no snapshot can name them; at
-    a store what was sent may arrive yet. After other errors they are left to orphan cleaning: a part of the commit may
-    be there. `renumber` is that of the committer.
+    `discard` removes the files of the edit where a round has found that it does not fit any more, so that no snapshot
+    can name them; at a store what was sent may arrive yet. After other errors they are left to orphan cleaning: a part
+    of the commit may be there. `renumber` is that of the committer.
     """
-    committer = Committer(store, EDIT_USER, renumber=renumber, after_commit=upkeep_later)
+    committer = Committer(
+        store, EDIT_USER, renumber=renumber, after_commit=upkeep_later, at_end=expire_partitions_at_end
+    )
     while True:
         last = committer.last_commit()
         try:
             result = commit(committer, 0 if last is None else last.identifier + 1)
-        except OutdatedPlanError:
-            if not store.env.is_remote:
+        except ConflictError as conflict:
+            if not store.env.is_remote and _is_settled(conflict):
                 discard()
             raise
         if not result.already_committed:
@@ -46,3 +50,10 @@ def commit_edit(
             committer.check_last()
             store.env.finish_later()
             return result
+
+
+def _is_settled(conflict: ConflictError) -> bool:
+    """Whether no snapshot names the files of the edit; not where an earlier try has taken effect after all."""
+    if isinstance(conflict, OutdatedAssignmentError):
+        return conflict.is_certain
+    return isinstance(conflict, OutdatedPlanError | MisfitError)

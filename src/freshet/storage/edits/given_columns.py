@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from freshet.storage.edits.key_check import with_keys
+from freshet.storage.edits.key_check import check_once, with_keys
 from freshet.storage.edits.row_plan import with_kind
 from freshet.storage.edits.row_rules import UpdateRules
 from freshet.storage.edits.update_rows import as_updates, check_updated
@@ -80,13 +79,5 @@ def given_rows(store: TableStore, data: object) -> pa.Table:
             column=missing[0],
         )
     rows = conform(pa.concat_tables(tables), [schema.by_name[name] for name in names], table=store.name)
-    keys = list(schema.primary_keys)
-    twice = rows.group_by(keys).aggregate([([], "count_all")]).filter(pc.field("count_all") > 1)
-    if twice.num_rows:
-        key = {name: twice.column(name)[0].as_py() for name in keys}
-        raise InvalidRequestError(
-            f"the key {key} is in the rows for {store.name} {twice.column('count_all')[0].as_py()} times; leave one of "
-            "them, else it is chance which one counts",
-            table=store.name,
-        )
+    check_once(store, rows)
     return rows

@@ -21,10 +21,11 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from freshet.storage.commit.table_view import TableView
 from freshet.storage.edits.outdated_plan import KeysChangedError, OutdatedPlanError
-from freshet.storage.exceptions import NotFoundError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
@@ -95,6 +96,19 @@ def distinct_keys(store: TableStore, entries: Iterable[ManifestEntry]) -> pa.Tab
     names = list(store.schema.primary_keys)
     keys = _keys(store, [(each.bucket_id, each.file) for each in entries], names)
     return keys.group_by(names).aggregate([])
+
+
+def check_once(store: TableStore, rows: pa.Table) -> None:
+    """Raises `InvalidRequestError` for a key that two of the rows have."""
+    keys = list(store.schema.primary_keys)
+    twice = rows.group_by(keys).aggregate([([], "count_all")]).filter(pc.field("count_all") > 1)
+    if twice.num_rows:
+        key = {name: twice.column(name)[0].as_py() for name in keys}
+        raise InvalidRequestError(
+            f"the key {key} is in the rows for {store.name} {twice.column('count_all')[0].as_py()} times; leave one of "
+            "them, else it is chance which one counts",
+            table=store.name,
+        )
 
 
 def without_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:

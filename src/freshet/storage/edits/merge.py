@@ -6,16 +6,22 @@ table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
+from freshet.storage.edits.append_edit import edit_files
 from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.edits.expression import Expression
 from freshet.storage.edits.keyed_edit import edit_rows
 from freshet.storage.edits.merge_clauses import Action, Clause, Side, clause_of
-from freshet.storage.edits.merge_plan import MergePlan, all_columns, fitting_column
+from freshet.storage.edits.merge_files import FileMergePlan
+from freshet.storage.edits.merge_join import check_names
+from freshet.storage.edits.merge_plan import MergePlan
+from freshet.storage.edits.merge_text import clause_of_text
+from freshet.storage.edits.merge_values import all_columns, fitting_column
 from freshet.storage.edits.row_rules import check_deletes, check_inserts, update_rules
 from freshet.storage.edits.updated_columns import checked_columns
 from freshet.storage.exceptions import InvalidRequestError
@@ -48,7 +54,8 @@ class Merge:
         return f"Merge(on {', '.join(self.on)}: {texts})"
 
     def when_matched_update_all(self, condition: Condition = None) -> Merge:
-        """Rows that match get the values of all columns that the source has, but for the key."""
+        """Rows that match get the values of all columns that the source has, but for those of keys, partitions and
+        buckets, which stay."""
         return self._with(Side.MATCHED, Action.UPDATE, None, condition)
 
     def when_matched_update(self, values: Mapping[str, Any], condition: Condition = None) -> Merge:
@@ -75,6 +82,11 @@ class Merge:
         """Rows of the table that the source lacks are deleted."""
         return self._with(Side.BY_SOURCE, Action.DELETE, None, condition)
 
+    def when(self, text: str) -> Merge:
+        """A clause as SQL's MERGE says it: `"matched and source.gone then delete"`, `"matched then update"` (all
+        columns), `"matched then update set total = source.total"`, `"not matched then insert"`."""
+        return replace(self, clauses=(*self.clauses, clause_of_text(text)))
+
     @shown_as("merging rows")
     def execute(self, *, dry_run: bool = False) -> EditResult:
         """Commits it, in one commit; a dry run counts the rows.
@@ -86,24 +98,24 @@ class Merge:
         store = self.open_store()
         if not self.clauses:
             raise InvalidRequestError("the merge has no clause: say what is done, such as when_matched_update_all()")
-        if not store.schema.has_primary_key:
-            raise InvalidRequestError(
-                f"table {store.name} has no primary key, and merges are for tables with one; delete and append rows",
-                table=store.name,
-            )
         schema = arrow_schema(store.schema)
         on = tuple(field_of(name, schema).name for name in self.on)
         clauses, rules = [], {}
         for number, clause in enumerate(self.clauses):
             checked = self._checked(store, clause)
             clauses.append(checked)
+            if not store.schema.has_primary_key:
+                continue
             if clause.action is Action.DELETE:
                 check_deletes(store)
             elif clause.action is Action.UPDATE:
-                given = all_columns(store, self.source, Action.UPDATE)
+                given = all_columns(store, self.source.column_names, Action.UPDATE)
                 rules[number] = update_rules(store, given if checked.values is None else checked.values)
             else:
                 check_inserts(store)
+        if not store.schema.has_primary_key:
+            with closing(FileMergePlan(store, self.source, on, clauses)) as plan:
+                return edit_files(store, plan, dry_run=dry_run)
         keys = store.schema.primary_keys
         is_by_key = set(keys) <= set(on) and all(_keeps_key(clause, keys) for clause in clauses)
         return edit_rows(
@@ -111,6 +123,11 @@ class Merge:
         )
 
     def _checked(self, store: TableStore, clause: Clause) -> Clause:
+        computed = [each for each in (clause.values or {}).values() if isinstance(each, Expression)]
+        check_names(
+            [*computed, *([] if clause.condition is None else [clause.condition])],
+            {"source": self.source.column_names, "target": store.schema.column_names},
+        )
         if clause.values is None:
             return clause
         is_insert = clause.action is Action.INSERT

@@ -1,12 +1,13 @@
 """Joins rows of a source with rows of a table, and computes what the clauses of a merge make of them, in DuckDB.
 
-SQL of conditions and values names columns as `source.total` and `target.total`. NULL matches nothing. Each query looks
-at a part of the table's rows, and at those of the source that belong to it.
+SQL of conditions and values names columns as `source.total` and `target.total`: two columns of structs, side by side,
+of those columns alone that are named. NULL matches nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,78 +21,87 @@ from freshet.storage.scan.frame_outputs import optional_library
 
 Numbers = npt.NDArray[np.int64]
 
-_NO_CLAUSE: Final = -1
-_SOURCE_ROW: Final = "freshet:source row"
-_TARGET_ROW: Final = "freshet:target row"
-_PAIR: Final = "freshet:pair"
-_PAIR_SOURCE: Final = "freshet:pair's source"
-_PAIR_TARGET: Final = "freshet:pair's target"
+NO_CLAUSE: Final = -1
+_ROW: Final = "freshet:row"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Rows of both sides that belong together, in the same order, or of one side."""
+
+    source: pa.Table | None
+    target: pa.Table | None
+
+    def __len__(self) -> int:
+        rows = self.source if self.source is not None else self.target
+        assert rows is not None, "rows of one side at least"
+        return int(rows.num_rows)
+
+    def sides(self) -> dict[str, pa.Table]:
+        """What there is, by the name that SQL has for it."""
+        given = {"source": self.source, "target": self.target}
+        return {name: rows for name, rows in given.items() if rows is not None}
 
 
 class MergeJoin:
-    """Parts of a source and a table; `close` it whatever happens."""
+    """A source, to be joined with the rows of a table part by part; `close` it whatever happens."""
 
-    def __init__(self, source: pa.Table, target: pa.Table) -> None:
-        self.source = source
+    def __init__(self, source: pa.Table, on: Sequence[str]) -> None:
+        self._on = list(on)
         self._connection = optional_library("duckdb", "merge()").connect()
-        self._connection.execute("SET TimeZone = 'UTC'")
-        self._connection.register("freshet_source", _numbered(source, _SOURCE_ROW))
-        self._connection.register("freshet_target", _numbered(target, _TARGET_ROW))
+        self._connection.execute("SET TimeZone = 'UTC'; SET preserve_insertion_order = true")
+        self._connection.register("freshet_source", _numbered(source.select(self._on)))
 
     def close(self) -> None:
         """Ends the connection."""
         self._connection.close()
 
-    def pairs(self, on: Sequence[str]) -> tuple[Numbers, Numbers]:
-        """Positions of rows that match, of the source and of the table, in the order of the table."""
-        same = " AND ".join(f"source.{_quoted(name)} = target.{_quoted(name)}" for name in on)
+    def pairs(self, target: pa.Table) -> tuple[Numbers, Numbers]:
+        """Positions of rows that match, of the source and of these rows of the table, in the order of the table."""
+        self._connection.register("freshet_target", _numbered(target.select(self._on)))
+        same = " AND ".join(f"source.{_quoted(name)} = target.{_quoted(name)}" for name in self._on)
         found = self._query(
-            f"SELECT source.{_quoted(_SOURCE_ROW)} AS s, target.{_quoted(_TARGET_ROW)} AS t "
-            f"FROM freshet_target AS target JOIN freshet_source AS source ON {same} ORDER BY t, s"
+            f"SELECT source.{_quoted(_ROW)} AS s, target.{_quoted(_ROW)} AS t "
+            f"FROM freshet_target AS target JOIN freshet_source AS source ON {same}"
         )
-        return found.column("s").to_numpy(), found.column("t").to_numpy()
+        source_rows, target_rows = found.column("s").to_numpy(), found.column("t").to_numpy()
+        order = np.lexsort((source_rows, target_rows))
+        return source_rows[order], target_rows[order]
 
-    def chosen(
-        self, conditions: Sequence[Expression | None], source_rows: Numbers | None, target_rows: Numbers | None
-    ) -> Numbers:
-        """Of each pair of rows (or each row of one side) the number of the first condition that is true, or -1."""
+    def chosen(self, conditions: Sequence[Expression | None], pairs: Pairs) -> Numbers:
+        """Of each pair the number of the first condition that is true, or -1."""
+        if not conditions or conditions[0] is None:
+            return np.full(len(pairs), 0 if conditions else NO_CLAUSE, np.int64)
         cases = "".join(
             f"WHEN {'TRUE' if each is None else f'({_sql(each)})'} THEN {number} "
             for number, each in enumerate(conditions)
         )
-        if not cases:
-            return np.full(len(_one(source_rows, target_rows)), _NO_CLAUSE, np.int64)
-        found = self._on_rows(f"CAST(CASE {cases}ELSE {_NO_CLAUSE} END AS BIGINT) AS c", source_rows, target_rows)
+        given = [each for each in conditions if each is not None]
+        found = self._on_pairs(f"CAST(CASE {cases}ELSE {NO_CLAUSE} END AS BIGINT) AS c", given, pairs)
         numbers: Numbers = found.column("c").to_numpy()
         return numbers
 
     def computed(
-        self,
-        expressions: Mapping[str, Expression],
-        types: pa.Schema,
-        source_rows: Numbers | None,
-        target_rows: Numbers | None,
+        self, expressions: Mapping[str, Expression], types: pa.Schema, pairs: Pairs
     ) -> dict[str, pa.ChunkedArray]:
-        """A column of values for each expression, a value for each pair of rows; decimals in the scale of `types`."""
+        """A column of values for each expression, a value for each pair; decimals in the scale of `types`."""
         if not expressions:
             return {}
         selected = ", ".join(
             f"{_cast(_sql(each), types.field(name).type)} AS {_quoted(name)}" for name, each in expressions.items()
         )
-        found = self._on_rows(selected, source_rows, target_rows)
+        found = self._on_pairs(selected, list(expressions.values()), pairs)
         return {name: found.column(name) for name in expressions}
 
-    def _on_rows(self, selected: str, source_rows: Numbers | None, target_rows: Numbers | None) -> pa.Table:
-        given = {_PAIR_SOURCE: source_rows, _PAIR_TARGET: target_rows}
-        pairs = {name: pa.array(rows) for name, rows in given.items() if rows is not None}
-        count = len(_one(source_rows, target_rows))
-        self._connection.register("freshet_pairs", pa.table({_PAIR: pa.array(np.arange(count)), **pairs}))
-        joins = ""
-        if source_rows is not None:
-            joins += f" JOIN freshet_source AS source ON source.{_quoted(_SOURCE_ROW)} = pairs.{_quoted(_PAIR_SOURCE)}"
-        if target_rows is not None:
-            joins += f" JOIN freshet_target AS target ON target.{_quoted(_TARGET_ROW)} = pairs.{_quoted(_PAIR_TARGET)}"
-        return self._query(f"SELECT {selected} FROM freshet_pairs AS pairs{joins} ORDER BY pairs.{_quoted(_PAIR)}")
+    def _on_pairs(self, selected: str, expressions: Sequence[Expression], pairs: Pairs) -> pa.Table:
+        used = columns_used(expressions)
+        columns: dict[str, Any] = {_ROW: pa.array(np.arange(len(pairs)))}
+        for side, rows in pairs.sides().items():
+            names = [_named(side, name, rows.column_names) for name in used.get(side, ())]
+            if names:
+                columns[side] = rows.select(list(dict.fromkeys(names))).to_struct_array()
+        self._connection.register("freshet_pairs", pa.table(columns))
+        return self._query(f"SELECT {selected} FROM freshet_pairs")
 
     def _query(self, text: str) -> pa.Table:
         errors = optional_library("duckdb", "merge()").Error
@@ -105,14 +115,38 @@ class MergeJoin:
         return table
 
 
-def _one(source_rows: Numbers | None, target_rows: Numbers | None) -> Numbers:
-    rows = source_rows if source_rows is not None else target_rows
-    assert rows is not None, "rows of one side at least"
-    return rows
+def columns_used(expressions: Iterable[Expression]) -> dict[str, list[str]]:
+    """The columns that they name, by their side, as they are written."""
+    used: dict[str, list[str]] = {}
+    for each in expressions:
+        for column in translated(each.text).find_all(exp.Column):
+            side, name = column.parts[0].name.lower(), column.parts[1].name
+            used.setdefault(side, []).append(name)
+    return used
 
 
-def _numbered(rows: pa.Table, name: str) -> pa.Table:
-    return rows.append_column(name, pa.array(np.arange(rows.num_rows)))
+def check_names(expressions: Sequence[Expression], names: Mapping[str, Sequence[str]]) -> None:
+    """Raises `InvalidRequestError` for a column that its side does not have."""
+    for side, given in columns_used(expressions).items():
+        for name in given:
+            _named(side, name, names[side])
+
+
+def target_columns(expressions: Iterable[Expression], names: Sequence[str]) -> list[str]:
+    """The columns of the table that they name."""
+    return [_named("target", name, names) for name in columns_used(expressions).get("target", ())]
+
+
+def _named(side: str, given: str, names: Sequence[str]) -> str:
+    """The column as the rows have it; the case of its letters does not matter where that names one."""
+    same = [given] if given in names else [name for name in names if name.lower() == given.lower()]
+    if len(same) != 1:
+        raise InvalidRequestError(f"merge: the {side} has no column {given!r}; its columns are {', '.join(names)}")
+    return same[0]
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    return rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
 
 
 def _sql(expression: Expression) -> str:

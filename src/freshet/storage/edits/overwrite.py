@@ -5,6 +5,7 @@
 | no partition, `dynamic` | those that occur in the rows; of a table without partitions everything |
 | no partition, not `dynamic` | all |
 | a partition | those that have its values; the rows must be of them |
+| a filter | the rows for which it is true (`filtered_overwrite`) |
 | no rows | as above: without `dynamic` the table or the partition is emptied |
 
 What replaces is written as into an empty table: numbers, levels and indexes begin anew. Rows that others commit to
@@ -16,10 +17,13 @@ Source: FORMAT.md §3.6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+import pyarrow as pa
+
+from freshet.storage.commit.changes import append_change
 from freshet.storage.commit.committer import discard_messages
 from freshet.storage.commit.round_change import live_in
 from freshet.storage.edits.edit_commit import EDIT_USER, commit_edit
@@ -31,6 +35,7 @@ from freshet.storage.maintenance.compaction_plan import PartitionChoice, partiti
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.bucket_state import BucketStates
+from freshet.storage.write.input_rows import input_tables
 from freshet.storage.write.postponed_bucket_writer import Staging
 from freshet.storage.write.task_writer import TaskWriter
 
@@ -39,7 +44,12 @@ PARALLELISM: Final = 2
 
 
 def overwrite(
-    store: TableStore, data: object, *, partition: PartitionChoice | None = None, dynamic: bool | None = None
+    store: TableStore,
+    data: object,
+    *,
+    partition: PartitionChoice | None = None,
+    dynamic: bool | None = None,
+    dry_run: bool = False,
 ) -> EditResult:
     """Replaces rows; `dynamic` None is what `dynamic-partition-overwrite` says. No snapshot where nothing changes.
 
@@ -59,7 +69,7 @@ def overwrite(
             "that stays; overwrite the whole table (dynamic=False), or upsert the rows and delete the others",
             table=store.name,
         )
-    messages = written_upon_nothing(store, data)
+    messages = written_upon_nothing(store, input_tables(data, store.schema.fields, table=store.name))
     written = {message.partition for message in messages}
     outside = sorted(each for each in written if not is_chosen(each))
     if outside:
@@ -69,7 +79,8 @@ def overwrite(
             "replaced; leave them out, or choose the partition that they are of",
             table=store.name,
         )
-    return replaced(store, is_chosen if partition is not None or is_whole else written.__contains__, messages)
+    is_replaced = is_chosen if partition is not None or is_whole else written.__contains__
+    return replaced(store, is_replaced, messages, dry_run=dry_run)
 
 
 def replaced(
@@ -79,9 +90,11 @@ def replaced(
     *,
     dry_run: bool = False,
 ) -> EditResult:
-    """Commits the replacement of some partitions; in a dry run nothing."""
+    """Commits the replacement of some partitions; in a dry run nothing, and the files of the messages go."""
     if dry_run:
-        return preview_of(live_in(store, store.snapshots.latest(), is_replaced)[0])
+        discard_messages(store, messages)
+        gone, _ = live_in(store, store.snapshots.latest(), is_replaced)
+        return preview_of([*gone, *append_change(messages).entries])
     committed = commit_edit(
         store,
         lambda committer, number: committer.replace(number, is_replaced, messages, force_empty=False),
@@ -90,12 +103,13 @@ def replaced(
     return result_of(store, committed)
 
 
-def written_upon_nothing(store: TableStore, data: object) -> list[CommitMessage]:
+def written_upon_nothing(store: TableStore, data: Iterable[pa.Table]) -> list[CommitMessage]:
     """Files of the rows, as of a table that holds nothing."""
     staging = Staging(EDIT_USER) if store.options.makes_commits_wait else None
     writer = TaskWriter(store, base_snapshot=None, parallelism=PARALLELISM, states=BucketStates(), staging=staging)
     with undone_on_failure(writer.abort):
-        writer.write(data)
+        for rows in data:
+            writer.write(rows)
         messages = [as_one_change(store, message) for message in writer.prepare_commit()]
     writer.close()
     return messages

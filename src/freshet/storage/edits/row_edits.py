@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from freshet.storage.edits.append_edit import delete_appended, update_appended
+from freshet.storage.edits.append_edit import edit_files
 from freshet.storage.edits.delete_rows import DeletePlan
 from freshet.storage.edits.edit_commit import EDIT_USER
 from freshet.storage.edits.edit_result import EditResult, result_of
 from freshet.storage.edits.expression import Expression, columns_of
+from freshet.storage.edits.filter_plans import FilterPlan
 from freshet.storage.edits.given_columns import GivenColumnsPlan, given_rows
 from freshet.storage.edits.keyed_edit import ATTEMPTS_MAX, edit_rows
 from freshet.storage.edits.row_rules import check_deletes, update_rules
@@ -21,6 +23,7 @@ from freshet.storage.exceptions import InvalidRequestError, OutdatedAssignmentEr
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.table_session import TableSession
 
 
@@ -39,9 +42,10 @@ def add_rows(store: TableStore, data: object) -> EditResult:
 
 def delete_rows(store: TableStore, predicate: Predicate, dry_run: bool) -> EditResult:
     """Deletes the rows for which the filter is true."""
-    predicate.bind(arrow_schema(store.schema))
+    bound = ScanFilter(store.schema, predicate.bind(arrow_schema(store.schema)))
     if not store.schema.has_primary_key:
-        return delete_appended(store, predicate, dry_run=dry_run)
+        result = edit_files(store, FilterPlan(store, bound), dry_run=dry_run)
+        return replace(result, rows_updated=None, rows_inserted=None)
     check_deletes(store)
     return edit_rows(store, DeletePlan(predicate), dry_run=dry_run)
 
@@ -49,9 +53,10 @@ def delete_rows(store: TableStore, predicate: Predicate, dry_run: bool) -> EditR
 def update_rows(store: TableStore, values: Mapping[str, Any], predicate: Predicate, dry_run: bool) -> EditResult:
     """Updates columns of the rows for which the filter is true."""
     named = checked_values(store, values)
-    predicate.bind(arrow_schema(store.schema))
+    bound = ScanFilter(store.schema, predicate.bind(arrow_schema(store.schema)))
     if not store.schema.has_primary_key:
-        return update_appended(store, named, predicate, dry_run=dry_run)
+        result = edit_files(store, FilterPlan(store, bound, named), dry_run=dry_run)
+        return replace(result, rows_deleted=None, rows_inserted=None)
     return edit_rows(store, UpdatePlan(predicate, named, update_rules(store, named)), dry_run=dry_run)
 
 

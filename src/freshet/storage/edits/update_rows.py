@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from freshet.storage.edits.delete_rows import chosen
 from freshet.storage.edits.expression import Expression, evaluate
+from freshet.storage.edits.row_parts import in_parts
 from freshet.storage.edits.row_plan import rows_of_keys, with_kind
 from freshet.storage.edits.row_rules import UpdateRules
 from freshet.storage.exceptions import InvalidRequestError
@@ -38,8 +39,8 @@ class UpdatePlan:
         """By a scan."""
         if snapshot is None:
             return
-        for batch in TableScan(store, filter=self.filter, snapshot=snapshot).to_batches():
-            yield written_rows(store, pa.Table.from_batches([batch]), self.values, self.rules)
+        for rows in in_parts(TableScan(store, filter=self.filter, snapshot=snapshot).to_batches()):
+            yield written_rows(store, rows, self.values, self.rules)
 
     def of_keys(self, store: TableStore, snapshot: Snapshot | None, keys: pa.Table) -> pa.Table:
         """By lookups."""

@@ -185,7 +185,7 @@ def read_data_file(
         columns=map_columns(
             (*system_fields, *file_schema.fields), (*system_fields, *(schema.by_name[name] for name in columns))
         ),
-        constants=_partition_constants(store, partition) | _known_constants(system_fields, known),
+        constants=partition_constants(store, partition) | _known_constants(system_fields, known),
         filter=None if row_filter is None else row_filter.bind(arrow_schema(schema)),
         deleted_rows=_checked_rows(deleted_rows, file, path) if deleted_rows else None,
         is_numbered=is_numbered,
@@ -369,7 +369,8 @@ def _known_constants(fields: Iterable[DataField], known: Mapping[str, int]) -> d
     return {field.name: pa.scalar(known[field.name], arrow_type(field.type)) for field in fields if field.name in known}
 
 
-def _partition_constants(store: TableStore, partition: bytes) -> dict[str, pa.Scalar[Any]]:
+def partition_constants(store: TableStore, partition: bytes) -> dict[str, pa.Scalar[Any]]:
+    """The values of a partition, by the names of its keys."""
     keys, types = store.schema.partition_keys, store.partition_types
     return {
         name: pa.scalar(value, arrow_type(data_type))

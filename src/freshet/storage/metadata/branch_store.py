@@ -3,6 +3,8 @@
     branch/branch-<name>/schema/…  snapshot/snapshot-<N>  tag/tag-<tag>      copies: of a tag, or of schemas alone
                         /.being-made                                         not whole: it is being made or dropped
 
+Copied schemas say that they were made now: who has an earlier branch of the name open finds another one.
+
 Other programs take the folder for the branch, and write it without an order that a crash would leave whole. Here a
 branch is whole when it has a schema and no marker that says otherwise:
 
@@ -25,6 +27,7 @@ from contextlib import suppress
 from typing import Final, Never
 
 from freshet.storage.catalogs.branch_names import checked_branch, with_branch
+from freshet.storage.codec.schema_json import made_again
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import (
     AlreadyExistsError,
@@ -174,7 +177,10 @@ class Branches:
             found[target.tag(from_tag)] = self._read(source.tag(from_tag))
             found[target.snapshot(tag.id)] = self._snapshot_bytes(tag)
             ids = [each for each in schemas.list_ids() if each <= tag.schema_id]
-        found.update((target.schema(each), self._read(source.schema(each))) for each in reversed(ids))
+        now_ms = self._store.env.now_ms()  # who has an earlier branch of this name open finds another schema
+        for each in reversed(ids):
+            path = source.schema(each)
+            found[target.schema(each)] = made_again(self._read(path), path, now_ms)
         return found
 
     def _snapshot_bytes(self, tag: Snapshot) -> bytes:

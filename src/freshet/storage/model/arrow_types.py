@@ -43,7 +43,7 @@ from freshet.storage.model.data_type import (
     TypeRoot,
     child_types,
 )
-from freshet.storage.model.nested_arrays import Nested, child_fields
+from freshet.storage.model.nested_arrays import Nested, all_nullable, child_fields, with_hidden_values
 from freshet.storage.model.schema import TableSchema, assign_ids
 
 _PLAIN: Final[dict[TypeRoot, pa.DataType]] = {
@@ -173,8 +173,11 @@ def _conform_column(data: pa.Table, field: DataField, table: str) -> pa.ChunkedA
         )
     column = data.column(position)
     target = arrow_type(field.type)
-    if not column.type.equals(target):
-        column = _cast_losslessly(column, field, target, table)
+    # Fields that are NOT NULL may be NULL in a NULL row, which neither Arrow's cast nor its Parquet writer takes.
+    has_parts = bool(_parts_without_null(field.type))
+    given = all_nullable(target) if has_parts else target
+    if not column.type.equals(given):
+        column = _cast_losslessly(column, field, given, table)
     if _holds_forbidden_null(column, field.type):
         raise InvalidRequestError(
             f"column {field.name!r} of {table} is {field.type}, the input holds nulls where NOT NULL forbids them; "
@@ -182,6 +185,8 @@ def _conform_column(data: pa.Table, field: DataField, table: str) -> pa.ChunkedA
             column=field.name,
             table=table,
         )
+    if has_parts:
+        return pa.chunked_array([with_hidden_values(chunk, target) for chunk in column.chunks], target)
     return column
 
 

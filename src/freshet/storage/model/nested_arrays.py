@@ -98,6 +98,34 @@ def converted(
     return nested.over(children, arrow_type)
 
 
+def with_hidden_values(array: pa.Array[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
+    """The array in a type that differs in NOT NULL alone: fields that are NOT NULL have some value under a NULL row.
+
+    No field that is NOT NULL may be NULL in a row that is there.
+    """
+    return converted(array, arrow_type, with_hidden_values) if pt.is_nested(arrow_type) else array
+
+
+def has_not_null_parts(arrow_type: pa.DataType) -> bool:
+    """Whether a field or element of it is NOT NULL; keys of maps do not count."""
+    if not pt.is_nested(arrow_type):
+        return False
+    fields = child_fields(arrow_type)[1 if pt.is_map(arrow_type) else 0 :]
+    return any(not field.nullable or has_not_null_parts(field.type) for field in fields)
+
+
+def all_nullable(arrow_type: pa.DataType) -> pa.DataType:
+    """The type with fields and elements that may be NULL, at every depth."""
+    if not pt.is_nested(arrow_type):
+        return arrow_type
+    fields = [field.with_type(all_nullable(field.type)).with_nullable(True) for field in child_fields(arrow_type)]
+    if pt.is_struct(arrow_type):
+        return pa.struct(fields)
+    if pt.is_map(arrow_type):
+        return pa.map_(fields[0].with_nullable(False), fields[1])
+    return pa.list_(fields[0])
+
+
 def child_fields(arrow_type: pa.DataType) -> list[pa.Field]:
     """The fields of the children."""
     if pt.is_map(arrow_type):

@@ -117,7 +117,7 @@ class RecordRules:
         table = self._with_missing(table, kinds)
         table = self._without_forbidden_nulls(table, kinds)
         rows = self._with_defaults(conform(table, self._fields, table=self._table))
-        self._check_lengths(rows)
+        self.check_lengths(rows)
         if kinds is not None and self._dropped:
             keep = ~np.isin(kinds, list(self._dropped))
             if not keep.all():
@@ -198,7 +198,8 @@ class RecordRules:
         which = self._dropped | ({RowKind.DELETE} if self._deletes_by_key else set())
         return np.isin(kinds, list(which))
 
-    def _check_lengths(self, rows: pa.Table) -> None:
+    def check_lengths(self, rows: pa.Table) -> None:
+        """Raises `InvalidRequestError` for a value that is longer than its type, in rows of the table's columns."""
         for field in self._limited:
             column = rows.column(field.name)
             too_long = longer_than_type(column, field.type)

@@ -193,7 +193,7 @@ class TaskWriter:
                     self._keep_within_memory()
         return int(accepted.rows.num_rows)
 
-    def write_stored(self, rows: pa.Table, kinds: Kinds) -> None:
+    def write_stored(self, rows: pa.Table, kinds: Kinds | None = None) -> None:
         """Takes rows that the table holds already, in its columns, as they are."""
         self._check_process()
         with self._unbroken():

@@ -40,6 +40,7 @@ from freshet.storage.files.parquet.joined_file import EncodedFile, JoinedFile
 from freshet.storage.files.parquet.schema import parquet_schema
 from freshet.storage.io.env import Env
 from freshet.storage.model.data_type import DataField
+from freshet.storage.model.nested_arrays import has_not_null_parts, with_hidden_values
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 
 ROW_GROUP_BYTES: Final = CHUNK_BYTES
@@ -92,9 +93,17 @@ class ParquetWriter(ChunkedWriter):
         self._writer: pq.ParquetWriter | None = None
         self._joined: JoinedFile | None = None
         self._repeating: list[str] | None = None
-        super().__init__(env, path, parquet_schema(fields), row_group_bytes or ROW_GROUP_BYTES)
+        schema = parquet_schema(fields)
+        self._nested_not_null = [field.name for field in schema if has_not_null_parts(field.type)]
+        super().__init__(env, path, schema, row_group_bytes or ROW_GROUP_BYTES)
 
     def _write_chunk(self, rows: pa.Table) -> Placing | None:
+        for name in self._nested_not_null:
+            column = rows.column(name)
+            chunks = [with_hidden_values(chunk, column.type) for chunk in column.chunks]
+            rows = rows.set_column(
+                rows.column_names.index(name), rows.schema.field(name), pa.chunked_array(chunks, column.type)
+            )
         if self._repeating is None:
             self._repeating = _repeating_columns(
                 rows, [name for name in self._schema.names if not self._is_delta(name)]
