@@ -54,6 +54,8 @@ class BatchEdit:
     numbered: tuple[str, int] | None = None
     partitions: ReplacedPartitions | None = None
     renumber: Renumber | None = None
+    compacts: bool = True
+    """False where tasks have written level 0 alone, and the commit leaves it at that."""
     number: int = field(init=False, default=0)
     """The number that tasks write for."""
     latest: Snapshot | None = field(init=False, default=None)
@@ -112,9 +114,9 @@ class BatchEdit:
         if self.partitions is not None:
             messages = [as_one_change(store, message) for message in messages]
             is_replaced = self.partitions.by(messages)
-        elif messages:
+        elif messages and self.compacts:
             messages = [*messages, *complete_compaction(store, self.number, messages)]
-        elif self.numbered is None:
+        elif not messages and self.numbered is None:
             return CommitResult(())
         digest = None if self.numbered is None else NUMBERED
         forced = self.numbered is not None
@@ -129,7 +131,7 @@ class BatchEdit:
             last = committer.last_commit()  # another edit has taken the number meanwhile
             assert last is not None, "somebody has committed this number"
             number = last.identifier + 1
-        if not result.already_committed and self.partitions is None:
+        if not result.already_committed and self.partitions is None and self.compacts:
             result = show_hidden_rows(store, committer, number, result)
         committer.finish()
         if result.snapshots:
@@ -141,5 +143,7 @@ class BatchEdit:
     def _renumbered_here(
         self, identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int
     ) -> Sequence[CommitMessage]:
-        base = self.store.snapshots.or_latest(base_id)
-        return renumbered(self.store, messages, base, identifier=identifier, headroom=headroom)
+        options = self.store.dynamic_options
+        store = self.store if self.compacts else self.store.with_options({**options, "write-only": "true"})
+        base = store.snapshots.or_latest(base_id)
+        return renumbered(store, messages, base, identifier=identifier, headroom=headroom)

@@ -24,10 +24,11 @@ class BatchEdits:
         *,
         partitions: ReplacedPartitions | None = None,
         renumber: Renumber | None = None,
+        compacts: bool = True,
     ) -> BatchEdit:
         """One edit: `numbered` is a commit user and a number of the caller's own, `partitions` makes it an overwrite,
-        `renumber` is that of `TableEngine.committer`."""
-        return BatchEdit(self._store, numbered, partitions, renumber)
+        `renumber` is that of `TableEngine.committer`; without `compacts` level 0 is left as it is."""
+        return BatchEdit(self._store, numbered, partitions, renumber, compacts)
 
     def partitions(self, partition: Mapping[str, str] | None, dynamic: bool | None) -> ReplacedPartitions:
         """What an overwrite replaces, by the arguments of `Table.overwrite`; raises as that does."""
