@@ -48,8 +48,6 @@ _LOG: Final = logging.getLogger(__name__)
 ATTEMPTS_MAX: Final = 5
 """How often the job is run because other writers have added keys."""
 _BY_CASE: Final = "spark.sql.caseSensitive"
-_USER: Final = "freshet-edit"
-"""What rows that wait for their bucket (`bucket=-2`) and messages name where no commit user is given."""
 
 WriteMode = Literal["append", "upsert", "overwrite"]
 _MODES: Final = ("append", "upsert", "overwrite")
@@ -171,10 +169,10 @@ class _FrameWrite:
         edits = table.engine.edits
         self._table = table
         self._df = df
-        self._user = _USER if numbered is None else numbered[0]
         self._is_overwrite = mode == "overwrite"
         partitions = edits.partitions(partition, dynamic) if self._is_overwrite else None
         self._edit = edits.begin(numbered, partitions=partitions, renumber=self._renumber)
+        self._user = self._edit.user
         self._pin: BatchPin | None = None
 
     def run(self) -> WriteResult:

@@ -63,7 +63,6 @@ class BatchEdit:
     _committer: Committer = field(init=False)
 
     def __post_init__(self) -> None:
-        user = EDIT_USER
         if self.numbered is not None:
             user, number = self.numbered
             if not isinstance(user, str) or not user.strip() or not user.isprintable() or user == EDIT_USER:
@@ -75,11 +74,16 @@ class BatchEdit:
             check_identifier(number)
         self._committer = Committer(
             self.store,
-            user,
+            self.user,
             renumber=self.renumber or self._renumbered_here,
             after_commit=upkeep_later,
             at_end=expire_partitions_at_end,
         )
+
+    @property
+    def user(self) -> str:
+        """The commit user."""
+        return EDIT_USER if self.numbered is None else self.numbered[0]
 
     def earlier(self) -> EarlierCommit | None:
         """The commit of this number, where the table holds it; otherwise what tasks write upon is chosen.
@@ -127,6 +131,11 @@ class BatchEdit:
             else:
                 result = committer.commit(number, messages, digest=digest, force_empty=True)
             if self.numbered is not None or not result.already_committed:
+                break
+            base_id = 0 if self.latest is None else self.latest.id
+            ours = committer.snapshot_with(messages, after_id=base_id) if messages else None
+            if ours is not None:  # a try took effect whose end was not seen
+                result = CommitResult((ours,), messages=tuple(messages))
                 break
             last = committer.last_commit()  # another edit has taken the number meanwhile
             assert last is not None, "somebody has committed this number"
