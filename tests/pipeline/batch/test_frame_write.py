@@ -131,6 +131,7 @@ def test_a_number_is_committed_once(spark: SparkSession, tmp_path: Path) -> None
     assert [row[0] for row in _held(table)] == [0, 1]
 
 
+@pytest.mark.slow
 def test_two_writes_at_the_same_time(spark: SparkSession, tmp_path: Path) -> None:
     """Of new keys in dynamic buckets, which makes one of them run its job again, and under one number."""
     table = _make(tmp_path, KINDS["dynamic"])

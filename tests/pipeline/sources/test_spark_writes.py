@@ -152,17 +152,22 @@ _PROGRAM = """
 import os, sys
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 from freshet import Catalog, register, write
 from freshet.pipeline.batch.one_table import OneTableJob
 
 spark = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false").getOrCreate()
 register(spark)
 
-def dies_once(batches):
-    yield from batches
+def die_once():
     context = TaskContext.get()
     if context.partitionId() == 0 and context.attemptNumber() == 0:
         os._exit(1)
+
+def name_of(key):
+    if key == 1300:
+        die_once()
+    return "b"
 
 planned = OneTableJob._task
 
@@ -171,7 +176,7 @@ def dying(*arguments):
 
     def run(batches):
         done = list(task(batches))
-        list(dies_once([]))
+        die_once()
         yield from done
 
     return run
@@ -181,7 +186,7 @@ table = Catalog(sys.argv[1]).table("db.t")
 frame = spark.range(0, 1000, 1, 3).selectExpr("id", "'a' AS name")
 print("written", write(frame, table, commit_user="nightly", identifier=1))
 OneTableJob._task = planned
-saved = spark.range(1000, 2000, 1, 3).selectExpr("id", "'b' AS name").mapInArrow(dies_once, "id long, name string")
+saved = spark.range(1000, 2000, 1, 3).select("id", udf(name_of, "string")("id").alias("name"))
 saved.write.format("freshet").mode("append").option("warehouse", sys.argv[1]).option("table", "db.t").save()
 """
 
