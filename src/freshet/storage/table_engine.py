@@ -203,12 +203,13 @@ class TableEngine:
             self._store, base_snapshot=base, parallelism=parallelism, states=states, sink=sink, staging=staging
         )
 
-    def key_assigner(self, *, base_snapshot_id: int | None, count: int) -> KeyAssigner:
+    def key_assigner(self, *, base_snapshot_id: int | None, count: int, upon_nothing: bool = False) -> KeyAssigner:
         """One of `count` assigners of each partition of a table with dynamic buckets, for rows that other tasks write.
 
-        Buckets follow from the snapshot named, which is not replaced by a later one.
+        Buckets follow from the snapshot named, which is not replaced by a later one; `upon_nothing` is as for
+        `task_writer`.
         """
-        return KeyAssigner(self._store, base_snapshot_id, count)
+        return KeyAssigner(self._store, base_snapshot_id, count, upon_nothing=upon_nothing)
 
     def index_names(self, entry: ManifestEntry) -> dict[str, list[str]]:
         """The types of indexes that a data file has, by column."""

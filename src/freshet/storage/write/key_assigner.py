@@ -34,15 +34,18 @@ _Share = tuple[bytes, DynamicRouter, npt.NDArray[np.int64]]
 class KeyAssigner:
     """The assigner of one task, upon one snapshot; used by one thread. `close` it whatever happens."""
 
-    def __init__(self, store: TableStore, base_snapshot_id: int | None, count: int) -> None:
-        """Raises `RetryableError` where the snapshot has expired: tasks that are computed again must see the same."""
+    def __init__(
+        self, store: TableStore, base_snapshot_id: int | None, count: int, *, upon_nothing: bool = False
+    ) -> None:
+        """`upon_nothing`: the rows replace what is there. Raises `RetryableError` where the snapshot has expired: tasks
+        that are computed again must see the same."""
         store.check_writable()
         self._store = store
         self._count = count
         self._routers: dict[int, DynamicRouter] = {}
-        # An overwrite is upon nothing: it neither finds nor leaves what the process knows of the table.
-        self._indexes = (BucketStates() if base_snapshot_id is None else process_states(store)).indexes
-        self._base_id = base_snapshot_id
+        # An overwrite neither finds nor leaves what the process knows of the table.
+        self._indexes = (BucketStates() if upon_nothing else process_states(store)).indexes
+        self._base_id = base_snapshot_id = None if upon_nothing else base_snapshot_id
         try:
             self._base = None if base_snapshot_id is None else store.snapshots.snapshot(base_snapshot_id)
         except NotFoundError as error:
