@@ -1,7 +1,8 @@
-"""W1 through Structured Streaming, and the smallest micro-batches: Freshet, its floor, and Delta Lake MERGE."""
+"""W1 through Structured Streaming and as one frame, and the smallest micro-batches: Freshet, its floor, Delta Lake."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import sys
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ def through_spark(results: Results, folder: Path, factor: float, rounds: int) ->
             peers[name] = _peer(name, results.folder)
             peers[name].ask("make", "W1", factor, folder / "spark-source")
         _large_batches(results, peers, folder, W1.scaled(factor).rows, rounds)
+        _frames(results, peers, folder, W1.scaled(factor).rows, rounds)
         _small_batches(results, peers, folder)
     finally:
         for peer in peers.values():
@@ -57,6 +59,18 @@ def _large_batches(results: Results, peers: Mapping[str, Peer], folder: Path, ro
     if "where" in last["freshet"]:
         results.note("a large micro-batch through Spark, ms", _text(last["freshet"]["where"]))
     check_equal({name: peers[name].ask("read", places[name]) for name in ("freshet", "delta")}, only_rows=True)
+
+
+def _frames(results: Results, peers: Mapping[str, Peer], folder: Path, rows: int, rounds: int) -> None:
+    """The same rows as one batch frame."""
+
+    def writing(name: str) -> Callable[[], Answer]:
+        numbers = itertools.count()
+        return lambda: peers[name].ask("write", folder / f"frame-{name}-{next(numbers)}")
+
+    labels = {"freshet": "freshet.write", "delta": "Delta Lake append"}
+    contestants = [Contestant(label, "2", writing(name)) for name, label in labels.items()]
+    results.add(measure("W1 as one frame, local[2]", contestants, rows, rounds))
 
 
 def _small_batches(results: Results, peers: Mapping[str, Peer], folder: Path) -> None:

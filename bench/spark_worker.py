@@ -8,8 +8,9 @@
 | floor | the same job (bucket hash, shuffle, rows into Python) with a task that only counts them; nothing is written |
 | delta | Delta Lake `MERGE INTO` on the key, updates and inserts |
 
-`small FOLDER BATCHES ROWS KEYS [option=value …]` measures the smallest batches; with kind floor it also gives Spark's
-own floor (no job).
+`write FOLDER` writes the same files as one frame: `freshet.write` (freshet), Delta Lake's append (delta), which merges
+nothing. `small FOLDER BATCHES ROWS KEYS [option=value …]` measures the smallest batches; with kind floor it also gives
+Spark's own floor (no job).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from bench.cells import paimon_type
 from bench.freshet_worker import serve
 from bench.workloads import W1, WORKLOADS, Workload
 from freshet.pipeline.batch.batch_report import BatchReport
+from freshet.pipeline.batch.frame_write import write
 from freshet.pipeline.batch.routing import TaskPlan, route_rows
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.spark.jars import ensure_jars
@@ -81,6 +83,17 @@ class Worker:
         if reports:
             answer["where"] = _where(reports[1:] or reports)
         return answer
+
+    def write(self, folder: str) -> dict[str, object]:
+        """Writes all files as the rows of one batch frame, in one commit."""
+        frame = self.spark.read.parquet(self.source)
+        table = None if self.kind == "delta" else _create(folder, self.workload)
+        started = time.perf_counter()
+        if table is None:
+            frame.write.format("delta").mode("append").save(f"{folder}/delta")
+        else:
+            write(frame, table)
+        return {"seconds": time.perf_counter() - started}
 
     def small(self, folder: str, batches: str, rows: str, keys: str, *pairs: str) -> dict[str, object]:
         """Median milliseconds of a micro-batch of few rows, as Spark's progress reports it."""

@@ -1,7 +1,7 @@
 """The front door of Freshet: every public name, and nothing else.
 
-A name is loaded when it is first used: `from freshet import Catalog, col` loads no Spark, `table_sink` and `register`
-do. Spark is the extra `spark` of the distribution; without it those two raise an `ImportError` that says so, and
+A name is loaded when it is first used: `from freshet import Catalog, col` loads no Spark, `table_sink`, `write` and
+`register` do. Spark is the extra `spark` of the distribution; without it those raise an `ImportError` that says so, and
 `from freshet import *` leaves them out.
 """
 
@@ -17,6 +17,7 @@ from freshet.storage.logs.registry import register_log_system
 
 if TYPE_CHECKING:
     from freshet._version import __version__
+    from freshet.pipeline.batch.frame_write import WriteResult, write
     from freshet.pipeline.batch.table_sink import table_sink
     from freshet.pipeline.commands.bars import progress
     from freshet.pipeline.config.model import CompactionConfig
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "freshet._version": ("__version__",),
     "freshet.pipeline.sources.batch_source": ("register",),
+    "freshet.pipeline.batch.frame_write": ("WriteResult", "write"),
     "freshet.pipeline.batch.table_sink": ("table_sink",),
     "freshet.pipeline.commands.bars": ("progress",),
     "freshet.pipeline.config.model": ("CompactionConfig",),
@@ -157,12 +159,14 @@ __all__ = [
     "Tag",
     "UnknownOutcomeError",
     "UnsupportedFeatureError",
+    "WriteResult",
     "__version__",
     "col",
     "expr",
     "progress",
     "register",
     "table_sink",
+    "write",
 ]
 
 
@@ -173,8 +177,13 @@ def _is_installed(module: str) -> bool:
         return False
 
 
+_WITH_SPARK = (
+    "freshet.pipeline.sources.batch_source",
+    "freshet.pipeline.batch.frame_write",
+    "freshet.pipeline.batch.table_sink",
+)
 if not _is_installed("pyspark"):  # everything in __all__ is loaded by `import *`, help() and inspect
-    for _name in (*_MODULES["freshet.pipeline.sources.batch_source"], *_MODULES["freshet.pipeline.batch.table_sink"]):
+    for _name in (name for module in _WITH_SPARK for name in _MODULES[module]):
         __all__.remove(_name)
 
 

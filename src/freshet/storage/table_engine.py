@@ -37,6 +37,7 @@ from freshet.storage.codec.commit_message_json import decode_commit_messages, en
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
 from freshet.storage.commit.last_commits import CommitTrace
 from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts, partition_label
+from freshet.storage.edits.batch_edits import BatchEdits
 from freshet.storage.files.file_evidence import FileEvidence
 from freshet.storage.filters.filter_text import to_predicate
 from freshet.storage.logs.readers import LogSplitStream
@@ -62,6 +63,7 @@ from freshet.storage.place_index.index_database import is_rocksdb_installed
 from freshet.storage.place_index.key_rows import KeyShare
 from freshet.storage.scan.read_snapshot import find_snapshot
 from freshet.storage.table_logs import TableLogs
+from freshet.storage.write.bucket_state import BucketStates
 from freshet.storage.write.bucketing import BucketCounts
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.key_assigner import KeyAssigner
@@ -73,6 +75,7 @@ from freshet.storage.write.task_writer import TaskWriter
 __all__ = [
     "BackgroundCompaction",
     "BackgroundUnit",
+    "BatchEdits",
     "BucketCompaction",
     "BucketRescale",
     "ChangeSplit",
@@ -121,6 +124,11 @@ class TableEngine:
     def log(self) -> TableLogs:
         """The log of the table, where it has one (`log.system`): opened for drivers, and checked."""
         return TableLogs(self._store)
+
+    @property
+    def edits(self) -> BatchEdits:
+        """Appends and overwrites of batch jobs, each one commit."""
+        return BatchEdits(self._store)
 
     def warnings(self) -> list[str]:
         """What a writer should be warned of: risky options, options without effect, former names of values."""
@@ -180,24 +188,31 @@ class TableEngine:
         log: TaskLog | None = None,
         name: str = "freshet",
         number: int = 0,
+        upon_nothing: bool = False,
     ) -> TaskWriter:
         """Writes files for a commit that another process makes.
 
         Buckets are restored from the snapshot named, or the latest where that has expired; None is a table without any.
         `log` is what the driver says of the log of the table, where it has one (`log.open`). Of a table with postponed
         buckets the rows wait, in files of the writer of this name and number: those of a key belong to one number.
+        `upon_nothing`: the rows replace what is there, and are written as into an empty table.
         """
-        base = None if base_snapshot_id is None else self._store.snapshots.or_latest(base_snapshot_id)
+        base_id = None if upon_nothing else base_snapshot_id
+        base = None if base_id is None else self._store.snapshots.or_latest(base_id)
         staging = Staging(name, number) if self._store.options.has_postponed_buckets else None
         sink = self.log.task_sink(log)
-        return TaskWriter(self._store, base_snapshot=base, parallelism=parallelism, sink=sink, staging=staging)
+        states = BucketStates() if upon_nothing else None
+        return TaskWriter(
+            self._store, base_snapshot=base, parallelism=parallelism, states=states, sink=sink, staging=staging
+        )
 
-    def key_assigner(self, *, base_snapshot_id: int | None, count: int) -> KeyAssigner:
+    def key_assigner(self, *, base_snapshot_id: int | None, count: int, upon_nothing: bool = False) -> KeyAssigner:
         """One of `count` assigners of each partition of a table with dynamic buckets, for rows that other tasks write.
 
-        Buckets follow from the snapshot named, which is not replaced by a later one.
+        Buckets follow from the snapshot named, which is not replaced by a later one; `upon_nothing` is as for
+        `task_writer`.
         """
-        return KeyAssigner(self._store, base_snapshot_id, count)
+        return KeyAssigner(self._store, base_snapshot_id, count, upon_nothing=upon_nothing)
 
     def index_names(self, entry: ManifestEntry) -> dict[str, list[str]]:
         """The types of indexes that a data file has, by column."""

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.batch.batch_report import BatchReport
+from freshet.pipeline.batch.frame_write import write
 from freshet.pipeline.batch.one_table import OneTableJob
 from freshet.pipeline.batch.outcome_counts import HALF_APPLIED, IGNORED
 from freshet.pipeline.batch.routing import Routing
@@ -173,11 +174,9 @@ def test_a_nightly_load_is_not_taken_for_a_replay(spark: SparkSession, tmp_path:
         frame = spark.range(begin, begin + 10).selectExpr(
             "id", f"DATE'2026-11-0{day + 1}' AS day", "TIMESTAMP_NTZ'2026-11-01 10:00:00.123456' AS at"
         )
-        with pytest.raises(OutsideQueryError, match=r"(?s)streaming query.*nothing was written.*frame\.toArrow\(\)"):
+        with pytest.raises(OutsideQueryError, match=r"(?s)streaming query.*nothing was written.*freshet\.write\(frame"):
             sink(frame, 0)
-        with table.writer("loader-1") as writer:
-            writer.write(frame.toArrow())
-            writer.commit()
+        write(frame, "shop.orders", warehouse=str(tmp_path), commit_user="loader-1", identifier=day)
     assert [row["id"] for row in table.scan(columns=["id"]).to_arrow().sort_by("id").to_pylist()] == list(range(20))
 
 

@@ -41,6 +41,7 @@ def test_same_values(kind: pa.DataType, pairs: list[tuple[Any, Any, bool]]) -> N
     assert same_values(left, right).tolist() == [pair[2] for pair in pairs]
     assert same_values(right, left).tolist() == [pair[2] for pair in pairs]
     assert same_values(left.slice(1), right.slice(1)).tolist() == [pair[2] for pair in pairs[1:]]
+    assert same_values(left.slice(len(left)), right.slice(len(right))).tolist() == []
 
 
 def test_only_the_columns_named_count() -> None:

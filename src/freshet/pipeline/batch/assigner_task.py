@@ -71,7 +71,9 @@ class AssignerTask:
 
     def _assigned(self, gathered: GatheredRows, shape: pa.Schema, pin: BatchPin) -> Iterator[pa.RecordBatch]:
         table = open_worker_table(self.table.at_schema(pin.schema_id, pin.schema_time_ms))
-        assigner = table.engine.key_assigner(base_snapshot_id=pin.base_snapshot_id, count=self.assigner_count)
+        assigner = table.engine.key_assigner(
+            base_snapshot_id=pin.base_snapshot_id, count=self.assigner_count, upon_nothing=pin.upon_nothing
+        )
         with closing(assigner):
             for batch in gathered.batches():
                 assigner.learn(*self._keys(batch, table.schema))

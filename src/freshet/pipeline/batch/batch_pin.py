@@ -39,6 +39,8 @@ class BatchPin:
     """True where the table holds the batch already, while another table of the query does not: nothing is written."""
     truncated: TruncatedAt | None = None
     """Where the batch truncates the source table: rows from before are left out."""
+    upon_nothing: bool = False
+    """The rows replace what is there, and are written as into an empty table."""
 
 
 def hand_over(pins: Mapping[int, BatchPin], context: SparkContext) -> None:

@@ -113,6 +113,7 @@ class BucketTask:
             log=log,
             name=self.pipeline,
             number=number_of_this_task(),
+            upon_nothing=pin.upon_nothing,
         )
         try:
             unavailable = UnavailableValues(table, writer.base_snapshot_id, self.columns, writer.lookup_metrics)
@@ -134,7 +135,7 @@ class BucketTask:
                 clock.lap("write")
             # Another writer may have committed since the driver looked: our rows are numbered after its rows. Not with
             # a log and lookups: all attempts at a batch emit what their rows replace upon one snapshot.
-            if log is None or not table.options.needs_lookup:
+            if not pin.upon_nothing and (log is None or not table.options.needs_lookup):
                 writer.rebase(table.latest_snapshot())
             messages = writer.prepare_commit(pin.micro_batch_id, limit=pin.limit)
             clock.lap("flush and compact")

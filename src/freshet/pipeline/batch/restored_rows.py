@@ -33,7 +33,7 @@ def restore_rows(
             continue
         column: Any = rows.column(f"{DATA_PREFIX}{indexes[field.name]}")
         if column.type != carrier_arrow_type(field.type) or column.type != target:
-            column = pa.chunked_array([_restored(chunk, field) for chunk in column.chunks], target)
+            column = pa.chunked_array([restored_array(chunk, field) for chunk in column.chunks], target)
         columns.append(column)
     if only is None and KIND in rows.column_names:
         columns.append(rows.column(KIND))
@@ -41,7 +41,10 @@ def restore_rows(
     return pa.Table.from_arrays(columns, names=names)
 
 
-def _restored(chunk: pa.Array, field: DataField) -> pa.Array:
+def restored_array(chunk: pa.Array, field: DataField) -> pa.Array:
+    """A column that came from Spark, in the table's type; `InvalidRequestError` for a value that does not fit."""
+    if pa.types.is_null(chunk.type):
+        return pa.nulls(len(chunk), arrow_schema([field])[0].type)
     try:
         return restore_array(chunk, field.type)
     except pa.ArrowInvalid as error:

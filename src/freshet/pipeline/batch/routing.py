@@ -46,13 +46,12 @@ from freshet.pipeline.batch.bucket_expression import (
     task_column,
     task_count,
 )
-from freshet.pipeline.decode.carriers import is_nanos
+from freshet.pipeline.batch.column_fit import Fit, check_names, fit_of
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, HEAD_SCHEMA, KIND, OFFSET, TAG, TAG_DATA
-from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark.arrow_bridge import spark_type
 from freshet.pipeline.spark.arrow_map import ArrowFunction, KeptColumns
 from freshet.storage.codec.bucket_function import BucketRule
-from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
+from freshet.storage.model.data_type import DataField, ScalarType
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import CoreOptions
@@ -64,8 +63,6 @@ INDEX: Final = "_index"
 
 _OTHERS_BITS: Final = 10
 """Dead letters go to the tasks in runs of 1024 offsets: they stay in order, and no task gets all of them."""
-
-_INTEGERS: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +182,7 @@ def route_rows(
 ) -> Routing:
     """The way of a frame that has the table's columns; raises `InvalidRequestError` where they do not fit the table."""
     given = frame.schema
-    _check_names(given.fieldNames(), schema)
+    check_names(given.fieldNames(), schema)
     fields = tuple(field for field in schema.fields if field.name in given.fieldNames())
     data = {field.name: _carried(F.col(_quoted(field.name)), given[field.name].dataType, field) for field in fields}
     assigners, count = _stages(tasks, schema, options)
@@ -248,18 +245,6 @@ def _bucket(data: Mapping[str, Column], schema: TableSchema, options: CoreOption
     return number_column([KeyColumn(data[name], schema.by_name[name].type) for name in rule.columns], rule)
 
 
-def _check_names(given: Sequence[str], schema: TableSchema) -> None:
-    """Every column that may not be NULL must be there; no other than the table's."""
-    missing = [field.name for field in schema.fields if field.name not in given and not field.type.nullable]
-    unknown = [name for name in given if name not in schema.by_name and name != ROW_KIND_COLUMN]
-    if missing or unknown:
-        found = [f"lacks {', '.join(missing)}"] if missing else []
-        found += [f"has {', '.join(unknown)}, which the table does not"] if unknown else []
-        raise InvalidRequestError(
-            f"the frame {' and '.join(found)}; the table's columns are {', '.join(schema.column_names)}"
-        )
-
-
 def _carried(column: Column, found: spark.DataType, field: DataField) -> Column:
     """The column in the carrier of its table type; where it is NULL its default, as the writer has it."""
     carried = _in_carrier(column, found, field)
@@ -270,46 +255,14 @@ def _carried(column: Column, found: spark.DataType, field: DataField) -> Column:
 
 def _in_carrier(column: Column, found: spark.DataType, field: DataField) -> Column:
     """The column in the carrier of its table type, if that loses nothing but fractions finer than the table's."""
-    wanted = spark_type(field.type)
-    if _same(found, wanted):
-        return column
-    if is_nanos(field.type) and isinstance(found, spark.TimestampNTZType | spark.TimestampType):
-        root = TypeRoot.TIMESTAMP_LTZ if isinstance(found, spark.TimestampType) else TypeRoot.TIMESTAMP
-        if isinstance(field.type, ScalarType) and field.type.root is root:
+    match fit_of(found, field):
+        case Fit.SAME:
+            return column
+        case Fit.MICROS_AS_NANOS:
+            assert isinstance(field.type, ScalarType)
             return epoch_micros(column, field.type) * F.lit(1000).cast("bigint")
-    if _widens(found, wanted):
-        return column.cast(wanted)
-    raise InvalidRequestError(
-        f"column {field.name!r} of the frame is {found.simpleString()}, the table's is {field.type}, which Spark "
-        f"carries as {wanted.simpleString()}; cast it in the query"
-    )
-
-
-def _same(found: spark.DataType, wanted: spark.DataType) -> bool:
-    """Equal but for nullability, which the task checks row by row, and for the length of texts."""
-    match found, wanted:
-        case spark.ArrayType(), spark.ArrayType():
-            return _same(found.elementType, wanted.elementType)
-        case spark.MapType(), spark.MapType():
-            return _same(found.keyType, wanted.keyType) and _same(found.valueType, wanted.valueType)
-        case spark.StructType(), spark.StructType():
-            return found.names == wanted.names and all(
-                _same(left.dataType, right.dataType) for left, right in zip(found, wanted, strict=True)
-            )
-        case spark.CharType() | spark.VarcharType(), spark.StringType():
-            return True
-        case _:
-            return found == wanted
-
-
-def _widens(found: spark.DataType, wanted: spark.DataType) -> bool:
-    if isinstance(found, _INTEGERS) and isinstance(wanted, _INTEGERS):
-        return _INTEGERS.index(type(found)) < _INTEGERS.index(type(wanted))
-    if isinstance(found, spark.FloatType) and isinstance(wanted, spark.DoubleType):
-        return True
-    if isinstance(found, spark.DecimalType) and isinstance(wanted, spark.DecimalType):
-        return found.scale <= wanted.scale and found.precision - found.scale <= wanted.precision - wanted.scale
-    return isinstance(found, spark.NullType)
+        case Fit.WIDENS:
+            return column.cast(spark_type(field.type))
 
 
 def _quoted(name: str) -> str:

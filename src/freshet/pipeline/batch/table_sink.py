@@ -91,8 +91,7 @@ def _outside_text(table: str, micro_batch_id: int) -> str:
         f"table {table}: table_sink writes the batches of a streaming query, and this frame is of none; nothing was "
         f"written. As batch {micro_batch_id} it would be taken for a replay once that number is committed. Hand the "
         "sink to writeStream.foreachBatch, or call it on the thread that runs your own foreachBatch function. Rows of "
-        f"a batch frame: with Catalog(warehouse).table({table!r}).writer('loader-1') as writer: "
-        "writer.write(frame.toArrow()); writer.commit()"
+        f"a batch frame: freshet.write(frame, {table!r}, warehouse=…)"
     )
 
 
@@ -111,7 +110,7 @@ def table_sink(
 ) -> TableSink:
     """The callable for `foreachBatch` that writes into `table` (`database.name`), which must exist.
 
-    It is for streaming queries alone. Rows of a batch frame go in with `Table.writer` and the frame's `toArrow()`.
+    It is for streaming queries alone; `freshet.write` takes a batch frame.
 
     `commit_user` is the identity of the stream: it must stay the same from run to run, and belongs to one checkpoint
     and one table. A table that was dropped and created again is refused with the old checkpoint, as rows of earlier

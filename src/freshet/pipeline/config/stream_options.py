@@ -40,6 +40,8 @@ STREAM_OPTIONS: Final = (
 )  # fmt: skip
 """Those that a frame which is no stream does not have."""
 
+_OF_BATCHES: Final = ("scan.timestamp", "scan.version", "incremental-between", "incremental-between-timestamp")
+
 _NUMBER: Final = re.compile(r"-?[0-9]+")
 
 ISOLATIONS: Final = ("committed", "speculative", "none")
@@ -66,6 +68,12 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions | None:
     """
     mode = options.get(MODE_OPTION)
     given = [option for option in STREAM_OPTIONS if option.lower() in options]
+    others = [option for option in _OF_BATCHES if option in options]
+    if mode is not None and others:
+        raise InvalidRequestError(
+            f"option {others[0]} is one of frames that are no streams; a stream begins where {MODE_OPTION}, "
+            f"{SNAPSHOT_OPTION} and {TIMESTAMP_OPTION} say"
+        )
     if mode is None:
         if given:
             raise InvalidRequestError(
@@ -82,8 +90,8 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions | None:
         from_snapshot=whole_number(options, SNAPSHOT_OPTION),
         from_timestamp=whole_number(options, TIMESTAMP_OPTION),
         consumer_id=options.get(CONSUMER_OPTION),
-        with_snapshot_id=_flag(options, SNAPSHOT_COLUMN_OPTION),
-        upserts=_flag(options, UPSERTS_OPTION),
+        with_snapshot_id=flag(options, SNAPSHOT_COLUMN_OPTION),
+        upserts=flag(options, UPSERTS_OPTION),
         isolation=_isolation(options),
     )
     limits = (_count(options, option) for option in (FILES_OPTION, BYTES_OPTION, ROWS_OPTION, OFFSETS_OPTION))
@@ -119,7 +127,8 @@ def _isolation(options: Mapping[str, str]) -> str | None:
     return None if text is None else text.lower()
 
 
-def _flag(options: Mapping[str, str], option: str) -> bool:
+def flag(options: Mapping[str, str], option: str) -> bool:
+    """The value of an option that is true or false, false where it is not given."""
     text = options.get(option.lower(), "false").strip().lower()
     if text not in ("true", "false"):
         raise InvalidRequestError(f"option {option} must be true or false, not {text!r}")

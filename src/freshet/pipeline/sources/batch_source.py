@@ -1,6 +1,6 @@
 """The Spark data source `freshet`: `spark.read.format("freshet")`, Arrow batches, one Spark partition per split.
 
-With the option `scan.mode` it is a stream: `stream_source`.
+With the option `scan.mode` it is a stream: `stream_source`. It is written too: `batch_writer`.
 
 | option | meaning |
 |---|---|
@@ -8,7 +8,9 @@ With the option `scan.mode` it is a stream: `stream_source`.
 | `filter` | SQL text (`filters/filter_text`): rows for which it is true; files that cannot hold any are not read |
 | `s3.endpoint`, … | options of the catalog and its store, also as `catalog.KEY`; a secret as `env:NAME` |
 | `columns` | comma list of the columns to read; Spark does not let a Python source know which columns a query needs |
-| `scan.snapshot-id`, `scan.tag-name`, `scan.timestamp-millis` | at most one: the snapshot to read, else the latest |
+| `scan.*`, `incremental-between*` | the snapshot to read, else the latest; or changes (`config/travel_options`) |
+| `with-snapshot-id` | `true`: changes have the column `_SNAPSHOT_ID` |
+| `dynamic-partition-overwrite` | of writes: whether an overwrite replaces the partitions that occur in the rows |
 
 A schema given by `.schema(...)` names the columns to read as well; its types must be those of the table. TIME and
 TIMESTAMP(7-9) are BIGINT, see `arrow_bridge`; the option `filter` compares them as what they are.
@@ -21,7 +23,10 @@ next use of the same relation, so that rows would silently be missing there.
 A frame and a view stay with the snapshot of their first use, whatever is committed later: load the frame again, or
 create the view again, to see newer rows. When that snapshot expires, reading fails and says so; a tag does not expire.
 
-This module alone knows the signatures of Spark's data sources.
+A table of Spark's own catalog (`CREATE TABLE … USING freshet`) keeps none of its options for us: refused with what to
+do instead.
+
+The modules of this room alone know the signatures of Spark's data sources.
 """
 
 from __future__ import annotations
@@ -33,7 +38,13 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 
 from freshet.pipeline.config.catalogs import CATALOG_PREFIX, catalog_options_of
 from freshet.pipeline.config.stream_options import (
@@ -41,27 +52,44 @@ from freshet.pipeline.config.stream_options import (
     FILTER_OPTION,
     KAFKA_PREFIX,
     MODE_OPTION,
-    SNAPSHOT_OPTION,
+    SNAPSHOT_COLUMN_OPTION,
     STREAM_OPTIONS,
-    TAG_OPTION,
-    TIMESTAMP_OPTION,
     column_list,
+    flag,
     stream_options,
     table_for,
-    whole_number,
+)
+from freshet.pipeline.config.travel_options import (
+    BETWEEN_MODE_OPTION,
+    BETWEEN_OPTIONS,
+    TRAVEL_OPTIONS,
+    between_of,
+    check_travel,
+    travel_of,
 )
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.sources.batch_writer import FreshetWriter
+from freshet.pipeline.sources.change_reader import ChangeReader, changes_struct, check_changes_schema
 from freshet.pipeline.sources.stream_source import ChangeStreamReader, check_stream_schema, stream_struct
 from freshet.pipeline.spark.arrow_bridge import spark_struct
 from freshet.storage.catalog import Catalog, check_no_secrets, is_catalog_option, is_system_name
 from freshet.storage.model.data_type import DataField, with_nullable
-from freshet.storage.table import SystemScan, Table, TableScan
+from freshet.storage.table import Changelog, SystemScan, Table, TableScan
 from freshet.storage.table_engine import Split
 
 FORMAT: Final = "freshet"
-_TRAVEL: Final = (SNAPSHOT_OPTION, TAG_OPTION, TIMESTAMP_OPTION)
-_OPTIONS: Final = ("warehouse", "table", FILTER_OPTION, COLUMNS_OPTION, *_TRAVEL, *STREAM_OPTIONS)
+DYNAMIC_OPTION: Final = "dynamic-partition-overwrite"
+_READ_OPTIONS: Final = (
+    FILTER_OPTION, COLUMNS_OPTION, *TRAVEL_OPTIONS, *BETWEEN_OPTIONS, BETWEEN_MODE_OPTION, *STREAM_OPTIONS,
+)  # fmt: skip
+_OPTIONS: Final = ("warehouse", "table", *_READ_OPTIONS, DYNAMIC_OPTION)
+_IN_A_CATALOG: Final = (
+    "a table that CREATE TABLE … USING freshet puts into Spark's catalog cannot be used: Spark hands the options of "
+    "such a table to a Python data source when it is created, and never again. Use CREATE TEMPORARY VIEW orders USING "
+    "freshet OPTIONS (warehouse '…', table 'shop.orders'), which can be read and inserted into; freshet.sql makes and "
+    "changes tables"
+)
 
 _KNOWN: Final = frozenset(option.lower() for option in _OPTIONS)
 
@@ -86,6 +114,9 @@ class FreshetDataSource(DataSource):
 
     def schema(self) -> spark.StructType:
         """The columns that a read gives when no schema is given."""
+        changes = self._changes()
+        if changes is not None:
+            return changes_struct(changes, with_snapshot_id=self._with_snapshot_id)
         options = stream_options(self.options)
         if options is not None:
             self._check_is_streamed()
@@ -98,7 +129,22 @@ class FreshetDataSource(DataSource):
             raise InvalidRequestError(
                 f"the option {MODE_OPTION!r} makes a stream: use spark.readStream, or leave it out"
             )
+        changes = self._changes()
+        if changes is not None:
+            check_changes_schema(changes_struct(changes, with_snapshot_id=self._with_snapshot_id), schema)
+            return ChangeReader(changes, with_snapshot_id=self._with_snapshot_id)
         return FreshetReader(self._scan(schema.fieldNames()), schema)
+
+    def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """A writer of frames with this schema; raises where they do not fit the table."""
+        name = self.options["table"]
+        if is_system_name(name):
+            raise InvalidRequestError(f"{name} is a system table and is not written; write {name.rpartition('$')[0]}")
+        of_reads = [option for option in _READ_OPTIONS if option.lower() in self.options]
+        if of_reads:
+            raise InvalidRequestError(f"option {of_reads[0]!r} is one of reads: leave it out where rows are written")
+        dynamic = flag(self.options, DYNAMIC_OPTION) if DYNAMIC_OPTION in self.options else None
+        return FreshetWriter(self._table(), schema, overwrite=overwrite, dynamic=dynamic)
 
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of the changes."""
@@ -112,6 +158,29 @@ class FreshetDataSource(DataSource):
         stream = options.stream(self._table())
         check_stream_schema(stream, schema)
         return ChangeStreamReader(stream, options.limit)
+
+    @property
+    def _with_snapshot_id(self) -> bool:
+        return flag(self.options, SNAPSHOT_COLUMN_OPTION)
+
+    def _changes(self) -> Changelog | None:
+        """The changes that a batch frame has; None where it has rows."""
+        if not any(option in self.options for option in BETWEEN_OPTIONS):
+            return None
+        others = [option for option in STREAM_OPTIONS if option.lower() in self.options]
+        if set(others) - {SNAPSHOT_COLUMN_OPTION}:
+            raise InvalidRequestError(
+                f"option {others[0]!r} is one of streams, and incremental-between makes a frame that is none"
+            )
+        if is_system_name(self.options["table"]):
+            raise InvalidRequestError(
+                f"{self.options['table']} is a system table, which has no changes: read its table"
+            )
+        table = self._table()
+        between = between_of(self.options, lambda: _tags(table))
+        assert between is not None, "an option asks for it"
+        columns, chosen = column_list(self.options), self.options.get(FILTER_OPTION)
+        return table.changes_between(between.start, between.end, columns, chosen, mode=between.mode)
 
     def _check_is_streamed(self) -> None:
         name = self.options["table"]
@@ -129,13 +198,16 @@ class FreshetDataSource(DataSource):
 
     def _scan(self, columns: Sequence[str] | None) -> TableScan | SystemScan:
         name = self.options["table"]
-        opened = self._catalog().system_table(name) if is_system_name(name) else self._table()
+        is_system = is_system_name(name)
+        opened = self._catalog().system_table(name) if is_system else self._table()
+        base = name.rpartition("$")[0] if is_system else name
+        travel = travel_of(self.options, lambda: _tags(self._catalog().table(base)))
         return opened.scan(
             columns,
             self.options.get(FILTER_OPTION),
-            snapshot_id=whole_number(self.options, SNAPSHOT_OPTION),
-            tag=self.options.get(TAG_OPTION),
-            timestamp_ms=whole_number(self.options, TIMESTAMP_OPTION),
+            snapshot_id=travel.snapshot_id,
+            tag=travel.tag,
+            timestamp_ms=travel.timestamp_ms,
         )
 
 
@@ -172,7 +244,13 @@ class FreshetReader(DataSourceReader):
             yield pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
+def _tags(table: Table) -> set[str]:
+    return {tag.name for tag in table.tags.list()}
+
+
 def _check_options(options: Mapping[str, str]) -> None:
+    if "provider" in options or not options:
+        raise InvalidRequestError(_IN_A_CATALOG)
     given = catalog_options_of(options, _KNOWN)
     check_no_secrets(given)  # Spark shows options in plans and event logs, and these are sent to tasks
     unknown = [option for option in options if not _is_known(option)]
@@ -181,9 +259,7 @@ def _check_options(options: Mapping[str, str]) -> None:
     for needed in ("warehouse", "table"):
         if needed not in options:
             raise InvalidRequestError(f"format freshet needs the option {needed!r}")
-    chosen = [option for option in _TRAVEL if option in options]
-    if len(chosen) > 1:
-        raise InvalidRequestError(f"give at most one of {', '.join(chosen)}")
+    check_travel(options)
 
 
 def _is_known(option: str) -> bool:

@@ -62,7 +62,7 @@ def same_values(left: pa.Array[Any], right: pa.Array[Any]) -> Flags:
     left_valid, right_valid = valid_flags(left), valid_flags(right)
     if has_fixed_width(left.type):
         left_bits, right_bits = fixed_width(left), fixed_width(right)
-        equal: Flags = np.equal(left_bits, right_bits).reshape(len(left), -1).all(axis=1)
+        equal: Flags = np.equal(left_bits, right_bits).reshape(len(left), -1 if len(left) else 1).all(axis=1)
         if pt.is_floating(left.type):
             equal |= np.isnan(_floats(left_bits)) & np.isnan(_floats(right_bits))
     else:

@@ -17,15 +17,15 @@ Source: FORMAT.md §3.6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 
 from freshet.storage.commit.changes import append_change
 from freshet.storage.commit.committer import discard_messages
-from freshet.storage.commit.round_change import live_in
+from freshet.storage.commit.round_change import IsReplaced, live_in
 from freshet.storage.edits.edit_commit import EDIT_USER, commit_edit
 from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
 from freshet.storage.exceptions import InvalidRequestError
@@ -43,6 +43,48 @@ PARALLELISM: Final = 2
 """Threads that write."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplacedPartitions:
+    """Which partitions an overwrite replaces: those that `is_chosen` says, or those that occur in its rows."""
+
+    store: TableStore
+    is_chosen: IsReplaced
+    by_rows: bool
+
+    @classmethod
+    def of(cls, store: TableStore, partition: PartitionChoice | None, dynamic: bool | None) -> ReplacedPartitions:
+        """By the arguments of an overwrite; raises `InvalidRequestError` where they make no sense for the table."""
+        is_dynamic = store.options.dynamic_partition_overwrite if dynamic is None else dynamic
+        is_chosen = partition_test(store, partition)
+        if partition is not None and dynamic:
+            raise InvalidRequestError(
+                "partition= names what is replaced, dynamic=True replaces what occurs in the rows; give one of them",
+                table=store.name,
+            )
+        is_whole = not store.schema.partition_keys or (partition is None and not is_dynamic)
+        if store.moves_rows and not is_whole:
+            raise InvalidRequestError(
+                f"table {store.name}: its rows move between partitions, so a key of the new rows may be in a partition "
+                "that stays; overwrite the whole table (dynamic=False), or upsert the rows and delete the others",
+                table=store.name,
+            )
+        return cls(store, is_chosen, by_rows=partition is None and not is_whole)
+
+    def by(self, messages: Sequence[CommitMessage]) -> IsReplaced:
+        """The test for rows that are written; removes their files and raises `InvalidRequestError` where some lie
+        outside of what is replaced."""
+        store, written = self.store, {message.partition for message in messages}
+        outside = sorted(each for each in written if not self.is_chosen(each))
+        if outside:
+            discard_messages(store, messages)
+            raise InvalidRequestError(
+                f"table {store.name}: the rows have some of partition {store.partition_path(outside[0])}, which is not "
+                "replaced; leave them out, or choose the partition that they are of",
+                table=store.name,
+            )
+        return written.__contains__ if self.by_rows else self.is_chosen
+
+
 def overwrite(
     store: TableStore,
     data: object,
@@ -55,37 +97,14 @@ def overwrite(
 
     Raises `InvalidRequestError` for rows that do not fit the table or lie outside of the partition.
     """
-    is_dynamic = store.options.dynamic_partition_overwrite if dynamic is None else dynamic
-    is_chosen = partition_test(store, partition)
-    if partition is not None and dynamic:
-        raise InvalidRequestError(
-            "partition= names what is replaced, dynamic=True replaces what occurs in the rows; give one of them",
-            table=store.name,
-        )
-    is_whole = not store.schema.partition_keys or (partition is None and not is_dynamic)
-    if store.moves_rows and not is_whole:
-        raise InvalidRequestError(
-            f"table {store.name}: its rows move between partitions, so a key of the new rows may be in a partition "
-            "that stays; overwrite the whole table (dynamic=False), or upsert the rows and delete the others",
-            table=store.name,
-        )
+    partitions = ReplacedPartitions.of(store, partition, dynamic)
     messages = written_upon_nothing(store, input_tables(data, store.schema.fields, table=store.name))
-    written = {message.partition for message in messages}
-    outside = sorted(each for each in written if not is_chosen(each))
-    if outside:
-        discard_messages(store, messages)
-        raise InvalidRequestError(
-            f"table {store.name}: the rows have some of partition {store.partition_path(outside[0])}, which is not "
-            "replaced; leave them out, or choose the partition that they are of",
-            table=store.name,
-        )
-    is_replaced = is_chosen if partition is not None or is_whole else written.__contains__
-    return replaced(store, is_replaced, messages, dry_run=dry_run)
+    return replaced(store, partitions.by(messages), messages, dry_run=dry_run)
 
 
 def replaced(
     store: TableStore,
-    is_replaced: Callable[[bytes], bool],
+    is_replaced: IsReplaced,
     messages: Sequence[CommitMessage] = (),
     *,
     dry_run: bool = False,

@@ -22,7 +22,7 @@ from freshet.storage.exceptions import NotFoundError, RetryableError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.bucket_assignment import AssignerShare
-from freshet.storage.write.bucket_state import process_states
+from freshet.storage.write.bucket_state import BucketStates, process_states
 from freshet.storage.write.bucketing import partition_codes
 from freshet.storage.write.dynamic_router import DynamicRouter
 from freshet.storage.write.key_index import Int16Array, Int32Array
@@ -34,13 +34,18 @@ _Share = tuple[bytes, DynamicRouter, npt.NDArray[np.int64]]
 class KeyAssigner:
     """The assigner of one task, upon one snapshot; used by one thread. `close` it whatever happens."""
 
-    def __init__(self, store: TableStore, base_snapshot_id: int | None, count: int) -> None:
-        """Raises `RetryableError` where the snapshot has expired: tasks that are computed again must see the same."""
+    def __init__(
+        self, store: TableStore, base_snapshot_id: int | None, count: int, *, upon_nothing: bool = False
+    ) -> None:
+        """`upon_nothing`: the rows replace what is there. Raises `RetryableError` where the snapshot has expired: tasks
+        that are computed again must see the same."""
         store.check_writable()
         self._store = store
         self._count = count
         self._routers: dict[int, DynamicRouter] = {}
-        self._base_id = base_snapshot_id
+        # An overwrite neither finds nor leaves what the process knows of the table.
+        self._indexes = (BucketStates() if upon_nothing else process_states(store)).indexes
+        self._base_id = base_snapshot_id = None if upon_nothing else base_snapshot_id
         try:
             self._base = None if base_snapshot_id is None else store.snapshots.snapshot(base_snapshot_id)
         except NotFoundError as error:
@@ -92,9 +97,8 @@ class KeyAssigner:
 
     def _router(self, number: int) -> DynamicRouter:
         if number not in self._routers:
-            warm = process_states(self._store).indexes
             share = AssignerShare(number, self._count)
-            self._routers[number] = DynamicRouter(self._store, self._base, warm, share)
+            self._routers[number] = DynamicRouter(self._store, self._base, self._indexes, share)
         return self._routers[number]
 
     def _expired(self) -> RetryableError:
