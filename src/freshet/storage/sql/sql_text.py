@@ -1,0 +1,101 @@
+"""SQL text taken apart: its statements, each as tokens, and as sqlglot's tree for those that sqlglot has a tree for.
+
+Names of system tables and branches need no backticks here (`shop.orders$files`), though Spark wants them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Token, TokenType
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.filter_text import reason_of
+from freshet.storage.sql.refusals import cut, refused
+
+DIALECT: Final = "spark"
+_SPLITTER: Final = "$"
+
+
+class _SparkWords(Spark):
+    """Spark's dialect in which every statement is words, also those that sqlglot would hand over as one text."""
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS: Any = frozenset()
+
+
+_WORDS: Final = _SparkWords()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement: its text, and its tokens as positions in the `whole` text."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    whole: str
+
+    def starts_with(self, *choices: str | tuple[str, ...]) -> bool:
+        """Whether it begins with these words, each one of several."""
+        if len(self.tokens) < len(choices):
+            return False
+        pairs = zip(self.tokens, choices, strict=False)
+        return all(token.text.upper() in ((each,) if isinstance(each, str) else each) for token, each in pairs)
+
+    def tree(self, tokens: Sequence[Token] | None = None) -> exp.Expr:
+        """What sqlglot makes of it, or of some of its tokens; `InvalidRequestError` names the place that it cannot
+        read."""
+        try:
+            parsed = _WORDS.parser().parse(list(self.tokens if tokens is None else tokens), self.whole)
+        except SqlglotError as error:
+            raise InvalidRequestError(f"the SQL {cut(self.text)!r} cannot be read: {reason_of(error)}") from error
+        except RecursionError as error:
+            raise InvalidRequestError(f"the SQL {cut(self.text)!r} is nested too deeply") from error
+        if len(parsed) != 1 or parsed[0] is None:
+            raise refused(self.text)
+        return parsed[0]
+
+
+def statements(text: str) -> list[Statement]:
+    """The statements of a text, which semicolons part."""
+    if not isinstance(text, str):
+        raise InvalidRequestError(f"SQL is text, not {text!r}")
+    try:
+        tokens = _with_system_names(_WORDS.tokenize(text))
+    except SqlglotError as error:
+        raise InvalidRequestError(f"the SQL {cut(text)!r} cannot be read: {reason_of(error)}") from error
+    found: list[Statement] = []
+    current: list[Token] = []
+    for token in [*tokens, None]:
+        if token is not None and token.token_type is not TokenType.SEMICOLON:
+            current.append(token)
+        elif current:
+            found.append(Statement(text[current[0].start : current[-1].end + 1], tuple(current), text))
+            current = []
+    return found
+
+
+def _with_system_names(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with `orders`, `$`, `files` as one name where nothing is between them."""
+    joined: list[Token] = []
+    for token in tokens:
+        before = joined[-1] if joined else None
+        if before is not None and before.end + 1 == token.start and _continues(before, token):
+            kind = TokenType.PARAMETER if token.text == _SPLITTER else TokenType.IDENTIFIER
+            text = before.text + token.text
+            joined[-1] = Token(kind, text, before.line, before.col, before.start, token.end)
+        else:
+            joined.append(token)
+    return joined
+
+
+def _continues(before: Token, token: Token) -> bool:
+    is_name = before.text.replace(_SPLITTER, "_").isidentifier() and before.token_type is not TokenType.STRING
+    if token.text == _SPLITTER:
+        return is_name and before.text != _SPLITTER
+    return is_name and before.text.endswith(_SPLITTER) and before.text != _SPLITTER and token.text.isidentifier()
