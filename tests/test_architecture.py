@@ -72,6 +72,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "editable_table",
         "table",
         "catalog",
+        "sql",
     )
 )
 PIPELINE_LAYERS: tuple[frozenset[str], ...] = tuple(
@@ -113,7 +114,12 @@ OWNERS = {
     "polars_avro": ["pipeline/decode/avro/container.py"],
     "pyroaring": ["storage/codec/roaring_bitmaps.py"],
     "datasketches": ["storage/codec/sketches.py"],
-    "sqlglot": ["storage/filters/filter_text.py", "storage/edits/expression.py", "storage/edits/merge_join.py"],
+    "sqlglot": [
+        "storage/filters/filter_text.py",
+        "storage/edits/expression.py",
+        "storage/edits/merge_join.py",
+        "storage/sql/",
+    ],
     "sqlalchemy": ["storage/catalogs/jdbc_database.py"],
     "psycopg": ["storage/catalogs/jdbc_database.py"],
     "sqlite3": ["storage/catalogs/jdbc_database.py"],
@@ -139,13 +145,13 @@ BORDER = {
     "catalog",
     "table",
     "table_engine",
+    "sql.run",
     # values
     "exceptions",
     "options",
     "model.arrow_types",
     "model.data_type",
     "model.display",
-    "model.nested_arrays",
     "model.row_kind",
     "model.schema",
     "model.sql_type",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from freshet.pipeline.batch.table_sink import table_sink
     from freshet.pipeline.config.model import CompactionConfig
     from freshet.pipeline.sources.batch_source import register
+    from freshet.pipeline.sources.statements import sql
     from freshet.storage.catalog import Catalog
     from freshet.storage.changes.changelog import Changelog
     from freshet.storage.changes.stream import ChangeStream
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         SetNullable,
         SetOption,
     )
+    from freshet.storage.sql.result import SqlResult
     from freshet.storage.system_tables.system_scan import SystemScan
     from freshet.storage.system_tables.system_table import SystemTable
     from freshet.storage.table import Table
@@ -63,6 +65,7 @@ _MODULES = {
     "freshet._version": ("__version__",),
     "freshet.pipeline.sources.batch_source": ("register",),
     "freshet.pipeline.batch.table_sink": ("table_sink",),
+    "freshet.pipeline.sources.statements": ("sql",),
     "freshet.pipeline.config.model": ("CompactionConfig",),
     "freshet.storage.catalog": ("Catalog",),
     "freshet.storage.changes.changelog": ("Changelog",),
@@ -97,6 +100,7 @@ _MODULES = {
         "SetNullable",
         "SetOption",
     ),
+    "freshet.storage.sql.result": ("SqlResult",),
     "freshet.storage.system_tables.system_scan": ("SystemScan",),
     "freshet.storage.system_tables.system_table": ("SystemTable",),
     "freshet.storage.table": ("Table",),
@@ -139,6 +143,7 @@ __all__ = [
     "SetComment",
     "SetNullable",
     "SetOption",
+    "SqlResult",
     "StorageError",
     "SystemScan",
     "SystemTable",
@@ -153,6 +158,7 @@ __all__ = [
     "col",
     "expr",
     "register",
+    "sql",
     "table_sink",
 ]
 

@@ -82,14 +82,16 @@ def parse_filter(text: str) -> Predicate:
     try:
         tree = parse_one(text, read=_DIALECT)
     except SqlglotError as error:
-        raise InvalidRequestError(f"the filter {_cut(text)!r} cannot be read: {reason_of(error)}; {POSSIBLE}") from error
+        raise InvalidRequestError(
+            f"the filter {_cut(text)!r} cannot be read: {reason_of(error)}; {POSSIBLE}"
+        ) from error
     except RecursionError as error:
         raise InvalidRequestError(f"the filter {_cut(text)!r} is nested too deeply") from error
     return predicate_of(tree)
 
 
 def predicate_of(tree: exp.Expr) -> Predicate:
-    """The predicate of a condition that is parsed already; `InvalidRequestError` names the part that cannot be taken."""
+    """The predicate of a condition that is parsed already; raises as `parse_filter` does."""
     return _condition(tree)
 
 

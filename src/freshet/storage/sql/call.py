@@ -61,7 +61,9 @@ def plan_call(words: Words) -> Call:
             raise wrong(f"{key}", f"sys.{name.name} is given it twice")
         given[key] = words.value()
     words.end()
-    arguments = {key: _typed(name.name, key, value, called.types[key]) for key, value in given.items() if value is not None}
+    arguments = {
+        key: _typed(name.name, key, value, called.types[key]) for key, value in given.items() if value is not None
+    }
     missing = [key for key in called.required if arguments.get(key) in (None, "")]
     if missing:
         raise wrong(f"CALL {name}", f"argument {missing[0]} is missing")
@@ -79,4 +81,6 @@ def _typed(name: str, key: str, value: Value, kind: type) -> Any:
         return text.lower() == "true"
     if kind is int and text.lstrip("-").isdigit() and not isinstance(value, bool):
         return int(text)
-    raise wrong(f"{key} => {value!r}", f"sys.{name} wants {'TRUE or FALSE' if kind is bool else 'a whole number'} there")
+    raise wrong(
+        f"{key} => {value!r}", f"sys.{name} wants {'TRUE or FALSE' if kind is bool else 'a whole number'} there"
+    )

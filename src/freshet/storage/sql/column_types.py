@@ -65,7 +65,9 @@ def type_of(node: exp.Expr | None) -> DataType:
         raise refused(node if node is not None else "no type", "a column has a name and a type")
     kind, inner = node.this, node.expressions
     only(node, "this", "expressions", "nested")
-    if kind in (exp.DType.ARRAY, exp.DType.MAP) and not (inner and all(isinstance(each, exp.DataType) for each in inner)):
+    if kind in (exp.DType.ARRAY, exp.DType.MAP) and not (
+        inner and all(isinstance(each, exp.DataType) for each in inner)
+    ):
         raise refused(node)
     if kind is exp.DType.ARRAY and len(inner) == 1:
         return ArrayType(type_of(inner[0]))

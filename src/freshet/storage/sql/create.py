@@ -104,7 +104,7 @@ class CreateTable:
         if rows is None:
             return said(f"table {identifier} is there")
         try:
-            return edited(table.append(fitted_rows(table, rows, list(table.schema.column_names))))
+            return edited(table, table.append(fitted_rows(table, rows, list(table.schema.column_names))))
         except BaseException:
             catalog.drop_table(identifier, if_exists=True)
             raise
@@ -179,7 +179,7 @@ def _properties(node: exp.Properties | None) -> _Properties:
             case _:
                 raise refused(each)
     comment = options.pop("comment", comment)
-    keys = split_names(options.pop(PRIMARY_KEY, ""))
+    keys = split_names(options.pop(PRIMARY_KEY)) if PRIMARY_KEY in options else ()
     if PARTITION in options:
         raise wrong(f"'{PARTITION}'", "write PARTITIONED BY (…)")
     return _Properties(tuple(partition_keys), tuple(columns), keys, options, comment, like)

@@ -52,7 +52,8 @@ class Truncate:
 
     def run(self, session: SqlSession) -> SqlResult:
         """Takes every row away."""
-        return edited(session.table(self.name).truncate())
+        table = session.table(self.name)
+        return edited(table, table.truncate())
 
 
 def plan_drop(tree: exp.Drop) -> DropDatabase | DropTable:

@@ -1,7 +1,7 @@
 """Queries over Arrow in DuckDB: each table is a stream of the batches of its scan, opened whenever DuckDB reads it.
 
 DuckDB reaches no file and no Python variable: what a query names is a table of a catalog, or nothing. It computes in
-UTC. Rows come out as they are computed; what DuckDB must hold (sorts, joins, groups) is bounded by its own memory limit.
+UTC. Rows come out as they are computed; what DuckDB must hold (sorts, joins, groups) has its own memory limit.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ def _opened(query: Query) -> Iterator[tuple[Any, list[StorageError]]]:
     failures: list[StorageError] = []
     connection = duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "false"})
     try:
-        connection.execute("SET TimeZone = 'UTC'; SET python_enable_replacements = false; SET lock_configuration = true")
+        connection.execute(
+            "SET TimeZone = 'UTC'; SET python_enable_replacements = false; SET lock_configuration = true"
+        )
         for read in query.reads:
             connection.register(read.label, _ScanStream(read, failures))
         yield connection, failures

@@ -44,12 +44,14 @@ class Insert:
         table = session.table(self.name)
         fixed = dict(self.values)
         folders = in_folders(table, fixed)
-        constants = {key: None if fixed[name] is None else folders[key] for name, key in zip(fixed, folders, strict=True)}
+        constants = {
+            key: None if fixed[name] is None else folders[key] for name, key in zip(fixed, folders, strict=True)
+        }
         rows = rows_of(session, self.query.tree)
         reader = fitted_rows(table, rows, self._targets(table, rows.schema, constants), constants)
         if not self.is_overwrite:
-            return edited(table.append(reader))
-        return edited(table.overwrite(reader, partition=folders or None))
+            return edited(table, table.append(reader))
+        return edited(table, table.overwrite(reader, partition=folders or None))
 
     def _targets(self, table: Table, schema: pa.Schema, constants: Mapping[str, object]) -> list[str]:
         """The columns of the table that those of the query go to."""
@@ -77,16 +79,16 @@ class Insert:
 def plan_insert(tree: exp.Insert) -> Insert:
     """The plan of INSERT."""
     only(tree, "this", "expression", "overwrite", "by_name", "source", "with_")
-    target, columns = tree.this, ()
+    target: exp.Expr = tree.this
+    columns: tuple[str, ...] = ()
     if isinstance(target, exp.Schema):
         columns = tuple(column_name(each) for each in target.expressions)
         target = target.this
     if not isinstance(target, exp.Table):
         raise refused(target, "rows are written into tables of a catalog")
     only_name(target, "partition")
-    partition, values = target.args.get("partition"), {}
-    if partition is not None:
-        values, _ = partition_values(partition)
+    partition = target.args.get("partition")
+    values: dict[str, str | None] = {} if partition is None else partition_values(partition)[0]
     if tree.args.get("by_name") and columns:
         raise wrong(tree, "BY NAME and a list of columns exclude each other")
     return Insert(
@@ -125,7 +127,7 @@ def fitted_rows(
     value. Raises `InvalidRequestError` where the numbers of columns differ."""
     if len(rows.schema) != len(targets):
         raise InvalidRequestError(
-            f"SQL: the rows have {len(rows.schema)} columns, and {len(targets)} of table {table.name} are to be filled: "
+            f"SQL: the rows have {len(rows.schema)} columns, and {len(targets)} of table {table.name} are to fill: "
             f"{', '.join(targets)}",
             table=table.name,
         )

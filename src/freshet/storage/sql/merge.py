@@ -49,7 +49,7 @@ class MergeInto:
         merge = table.merge(source, names)
         for when in self.clauses:
             merge = _with_clause(merge, when, sides, lambda values: as_columns(table, values))
-        return edited(merge.execute())
+        return edited(table, merge.execute())
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,16 @@ class Sides:
         """Of `a.id = b.id` the columns of target and source."""
         plain = part.unnest()
         found: dict[str, str] = {}
-        if isinstance(plain, exp.EQ) and all(isinstance(each.unnest(), exp.Column) for each in plain.iter_expressions()):
-            for each in plain.iter_expressions():
-                side, rest = self._side(each.unnest())
+        sides = [each.unnest() for each in plain.iter_expressions()] if isinstance(plain, exp.EQ) else []
+        columns = [each for each in sides if isinstance(each, exp.Column)]
+        if len(columns) == len(sides):
+            for each in columns:
+                side, rest = self._side(each)
                 found[side] = self._as_written(side, column_name(rest), part)
         if len(found) != 2:
-            raise refused(part, "ON takes columns of both sides that are equal, joined by AND; put more into WHEN … AND …")
+            raise refused(
+                part, "ON takes columns of both sides that are equal, joined by AND; put more into WHEN … AND …"
+            )
         return found[TARGET], found[SOURCE]
 
     def _as_written(self, side: str, name: str, part: exp.Expr) -> str:
@@ -121,7 +125,9 @@ def plan_merge(tree: exp.Merge) -> MergeInto:
     query = plan_query(exp.select("*").from_(using.copy()))
     on = tree.args["on"].unnest()
     parts = tuple(on.flatten()) if isinstance(on, exp.And) else (on,)
-    return MergeInto(name_of(target), query, called, parts, tuple(_checked(each) for each in tree.args["whens"].expressions))
+    return MergeInto(
+        name_of(target), query, called, parts, tuple(_checked(each) for each in tree.args["whens"].expressions)
+    )
 
 
 def _checked(when: exp.When) -> exp.When:

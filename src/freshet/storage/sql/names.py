@@ -1,4 +1,4 @@
-"""Names in SQL: `table`, `database.table`, `catalog.database.table`, with backticks where a part has other characters."""
+"""Names in SQL: `table`, `database.table`, `catalog.database.table`, with backticks around other characters."""
 
 from __future__ import annotations
 

@@ -29,4 +29,4 @@ def in_folders(table: Table, values: PartitionValues) -> dict[str, str]:
 
 def dropped_partitions(table: Table, partitions: Sequence[PartitionValues]) -> SqlResult:
     """Drops partitions, in one snapshot."""
-    return edited(table.drop_partition(*(in_folders(table, each) for each in partitions)))
+    return edited(table, table.drop_partition(*(in_folders(table, each) for each in partitions)))

@@ -256,7 +256,7 @@ def _rolled_back(table: Table, target: int | str) -> SqlResult:
     now = result.snapshots[-1] if result.snapshots else before
     ids = [None if each is None else each.id for each in (before, now)]
     columns = {"previous_snapshot_id": ids[:1], "current_snapshot_id": ids[1:]}
-    return SqlResult(given(columns, dict.fromkeys(columns, pa.int64())).rows, result)
+    return SqlResult(given(columns, dict.fromkeys(columns, pa.int64())).rows, result, table=table.name)
 
 
 def _remove_orphan_files(session: SqlSession, given_: Arguments) -> SqlResult:
@@ -351,9 +351,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
     ),
     "rename_tag": Procedure(_rename_tag, {**_TAG, "target_tag": str}, {}),
     "delete_tag": Procedure(_delete_tag, _TAG, {}),
-    "create_branch": Procedure(
-        _create_branch, {"table": str, "branch": str}, {"tag": str, "ignoreIfExists": str}
-    ),
+    "create_branch": Procedure(_create_branch, {"table": str, "branch": str}, {"tag": str, "ignoreIfExists": str}),
     "delete_branch": Procedure(_delete_branch, {"table": str, "branch": str}, {}),
     "rollback": Procedure(_rollback, _TABLE, {"version": str, "snapshot": int, "tag": str}),
     "rollback_to_timestamp": Procedure(_rollback_to_timestamp, {"table": str, "timestamp": int}, {}),

@@ -1,9 +1,9 @@
 """What a query needs of each of its tables: columns, and conditions that rows must meet.
 
 A column is needed where its name occurs, or a star that has it. A condition is taken from the WHERE of a SELECT whose
-FROM has the table: a part of its AND that names columns of this table only and that a scan can judge (`filter_text`). Of
-a table that an outer join fills with NULLs only conditions are taken that no row of NULLs meets, so that rows which they
-leave out would have been left out behind the join, too. Conditions of joins are taken where all joins are inner ones.
+FROM has the table: a part of its AND that names columns of this table only and that a scan can judge (`filter_text`).
+Of a table that an outer join fills with NULLs only conditions are taken that no row of NULLs meets, so that rows which
+they leave out would have been left out behind the join, too. Conditions of joins are taken where all are inner joins.
 
 The whole query is computed over what is read, so what is missed here costs time and nothing else.
 """
@@ -42,9 +42,7 @@ def needs(tree: exp.Query, schemas: Mapping[str, pa.Schema], *, in_utc: bool) ->
             columns[label].update(names)
         for label, condition in _conditions(scope, tables, schemas, in_utc=in_utc):
             conditions[label].append(condition)
-    return {
-        label: _need(schema, columns[label], conditions[label]) for label, schema in schemas.items()
-    }
+    return {label: _need(schema, columns[label], conditions[label]) for label, schema in schemas.items()}
 
 
 def _need(schema: pa.Schema, columns: set[str], conditions: Sequence[exp.Expr]) -> Need:

@@ -110,7 +110,14 @@ def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
         text = None if need.condition is None else need.condition.sql("spark", comments=False)
         reads.append(
             TableRead(
-                label, table.catalog, table.identifier, table.readable, need.columns, text, need.predicate, travel,
+                label,
+                table.catalog,
+                table.identifier,
+                table.readable,
+                need.columns,
+                text,
+                need.predicate,
+                travel,
                 None if travel else table.latest,
             )
         )
@@ -123,9 +130,9 @@ def _tables(tree: exp.Query, session: SqlSession) -> list[_Found]:
     found = []
     for node in tree.find_all(exp.Table):
         if isinstance(node.this, exp.Func):
-            name = node.this.name if isinstance(node.this, exp.Anonymous) else node.this.sql_name()
-            if not session.engine.takes_function(name):
-                raise refused(node, f"{name} in the place of a table")
+            function = node.this.name if isinstance(node.this, exp.Anonymous) else node.this.sql_name()
+            if not session.engine.takes_function(function):
+                raise refused(node, f"the function {function} in the place of a table")
             continue
         name = name_of(node)
         is_bare = name.database is None and name.catalog is None
@@ -154,8 +161,10 @@ def _travel(table: _Opened, version: exp.Version, zone: tzinfo) -> Travel:
 
 def _seconds(version: exp.Version, text: str) -> int:
     if not text.isdigit() or int(text) > _SECONDS_MAX:
-        raise wrong(version, "a number there is whole seconds since 1970, as Spark has it; write a text such as "
-                    "'2026-11-22 08:00:00'")
+        raise wrong(
+            version,
+            "a number there is whole seconds since 1970, as Spark has it; write a text such as '2026-11-22 08:00:00'",
+        )
     return int(text)
 
 
@@ -194,7 +203,8 @@ def _without_hints(tree: exp.Query) -> exp.Query:
     for hint in list(tree.find_all(exp.Hint)):
         for each in hint.expressions:
             if each.name.upper() == "OPTIONS":
-                raise refused(each, "options of a table in a query; VERSION AS OF and TIMESTAMP AS OF choose a snapshot")
+                raise refused(
+                    each, "options of a table in a query; VERSION AS OF and TIMESTAMP AS OF choose a snapshot"
+                )
         hint.pop()
     return tree
-

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from freshet.storage.edits.edit_result import EditResult
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.scan.frame_outputs import FrameOutputs
 
 
@@ -21,6 +22,14 @@ class Rows(Protocol):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All of them."""
+
+
+class Named(Protocol):
+    """A table."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,12 @@ class SqlResult(FrameOutputs):
     rows: Rows = field(default=_NOTHING)
     edit: EditResult | None = None
     message: str = ""
-    _place: ClassVar[str] = "the result"
+    table: str = ""
+    """The table that an edit changed."""
+
+    @property
+    def _place(self) -> str:  # type: ignore[override]
+        return "the result"
 
     @property
     def schema(self) -> pa.Schema:
@@ -80,6 +94,13 @@ class SqlResult(FrameOutputs):
         if isinstance(self.rows, GivenRows):
             return self.rows.table
         return pa.Table.from_batches(self.to_batches(), self.schema)
+
+    def to_spark(self) -> Any:
+        """The DataFrame of a query that was given to a Spark session; `InvalidRequestError` for other results."""
+        frame = getattr(self.rows, "frame", None)
+        if frame is None:
+            raise InvalidRequestError("the result is not of Spark: it is the DataFrame of a SELECT with spark=session")
+        return frame
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows for libraries that take Arrow streams."""
@@ -108,6 +129,6 @@ def said(message: str) -> SqlResult:
     return SqlResult(message=message)
 
 
-def edited(result: EditResult) -> SqlResult:
-    """The result of a statement that changes rows."""
-    return SqlResult(edit=result)
+def edited(table: Named, result: EditResult) -> SqlResult:
+    """The result of a statement that changes the rows of a table."""
+    return SqlResult(edit=result, table=table.name)

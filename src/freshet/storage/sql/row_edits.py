@@ -35,7 +35,7 @@ class Delete:
     def run(self, session: SqlSession) -> SqlResult:
         """Deletes the rows, in one commit."""
         table = session.table(self.name)
-        return edited(table.delete(_filter(table, self.filter)))
+        return edited(table, table.delete(_filter(table, self.filter)))
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Update:
     def run(self, session: SqlSession) -> SqlResult:
         """Updates the rows, in one commit."""
         table = session.table(self.name)
-        return edited(table.update(as_columns(table, self.values), _filter(table, self.filter)))
+        return edited(table, table.update(as_columns(table, self.values), _filter(table, self.filter)))
 
 
 def plan_delete(tree: exp.Delete) -> Delete:
@@ -86,7 +86,12 @@ def value_of(node: exp.Expr) -> Any:
         return None
     if isinstance(node, exp.Literal) and node.is_string:
         return str(node.this)
-    if isinstance(node, exp.Column) and len(node.parts) == 1 and not node.this.quoted and node.name.upper() == "DEFAULT":
+    if (
+        isinstance(node, exp.Column)
+        and len(node.parts) == 1
+        and not node.this.quoted
+        and node.name.upper() == "DEFAULT"
+    ):
         raise refused(node, "write the value; columns have no defaults here")
     return expr(node.sql("spark", comments=False))
 

@@ -73,7 +73,8 @@ _OF_TREES: Final[Mapping[type[exp.Expr], Callable[[Any], Plan]]] = {
     exp.Merge: plan_merge,
 }
 _FIRST_WORDS: Final = frozenset(
-    "CREATE DROP TRUNCATE COMMENT DESCRIBE DESC INSERT DELETE UPDATE MERGE WITH SELECT FROM VALUES (".split()
+    {"CREATE", "DROP", "TRUNCATE", "COMMENT", "DESCRIBE", "DESC", "INSERT", "DELETE", "UPDATE", "MERGE"}
+    | {"WITH", "SELECT", "FROM", "VALUES", "("}
 )
 
 

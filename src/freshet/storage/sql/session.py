@@ -8,12 +8,13 @@ from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlglot import exp
+from sqlglot.errors import ErrorLevel, UnsupportedError
 
 from freshet.storage.catalog import Catalog, is_system_name, known_catalogs
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.sql.names import SqlName
-from freshet.storage.sql.refusals import wrong
+from freshet.storage.sql.refusals import refused, wrong
 from freshet.storage.sql.result import Rows
 from freshet.storage.system_tables.system_table import SystemTable
 
@@ -61,7 +62,10 @@ class Query:
         for table in list(tree.find_all(exp.Table)):
             if isinstance(table.this, exp.Identifier) and table.name in labels and not table.args.get("db"):
                 table.set("this", exp.to_identifier(f"{prefix}{table.name}", quoted=True))
-        return tree.sql(dialect, identify=True, comments=False)
+        try:
+            return tree.sql(dialect, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
+        except UnsupportedError as error:
+            raise refused(tree, f"{error}, in {dialect}") from error
 
 
 class QueryEngine(Protocol):
@@ -121,4 +125,3 @@ class SqlSession:
         if is_system_name(identifier):
             return catalog, identifier, catalog.system_table(identifier)
         return catalog, identifier, catalog.table(identifier)
-

@@ -88,7 +88,9 @@ class ShowOptions:
             options["primary-key"] = ",".join(schema.primary_keys)
         if self.key is not None:
             if self.key not in options:
-                raise wrong(self.key, f"table {self.name} does not have this option; it has {', '.join(sorted(options))}")
+                raise wrong(
+                    self.key, f"table {self.name} does not have this option; it has {', '.join(sorted(options))}"
+                )
             options = {self.key: options[self.key]}
         keys = sorted(options)
         return given({"key": keys, "value": [options[key] for key in keys]})

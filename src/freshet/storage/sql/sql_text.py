@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -26,7 +26,7 @@ class _SparkWords(Spark):
     """Spark's dialect in which every statement is words, also those that sqlglot would hand over as one text."""
 
     class Tokenizer(Spark.Tokenizer):
-        COMMANDS: Any = frozenset()
+        COMMANDS: ClassVar[Any] = frozenset()
 
 
 _WORDS: Final = _SparkWords()
