@@ -22,7 +22,6 @@ from freshet.pipeline.config.stream_options import FILTER_OPTION, SNAPSHOT_OPTIO
 from freshet.pipeline.exceptions import InvalidRequestError, brief_reason
 from freshet.pipeline.sources.batch_source import FORMAT, register
 from freshet.pipeline.spark.arrow_bridge import spark_struct
-from freshet.storage.catalog import SystemTable
 from freshet.storage.sql.run import Query, TableRead
 
 _ZONE_CONF: Final = "spark.sql.session.timeZone"
@@ -73,13 +72,8 @@ class SparkEngine:
             reader = reader.option(FILTER_OPTION, read.filter)
         for key, value in read.travel.items():
             reader = reader.option(_TRAVEL[key], str(value))
-        # The source reads a snapshot that is named in the columns it had, and the latest one in those of now.
-        if (
-            not isinstance(read.table, SystemTable)
-            and read.latest is not None
-            and read.latest.schema_id == read.table.schema.id
-        ):
-            reader = reader.option(SNAPSHOT_OPTION, str(read.latest.id))
+        if read.named_snapshot_id is not None:
+            reader = reader.option(SNAPSHOT_OPTION, str(read.named_snapshot_id))
         fields = read.table.scan(read.columns, **read.travel).fields
         return reader.schema(spark_struct(fields)).load()
 

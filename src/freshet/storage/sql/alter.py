@@ -7,7 +7,8 @@ sqlglot has trees for most of it; UNSET TBLPROPERTIES and the places of columns 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlglot import exp
 
@@ -51,7 +52,8 @@ class AlterTable:
         catalog, identifier = session.place(self.name)
         if self.if_exists and not catalog.has_table(identifier):
             return said(f"there is no table {identifier}")
-        altered = session.table(self.name).alter(*self.changes)
+        table = session.table(self.name)
+        altered = table.alter(*as_written(self.changes, table.schema.column_names))
         return said(f"table {altered.name} has schema {altered.schema.id} now")
 
 
@@ -96,6 +98,24 @@ class AlterDatabase:
         """Sets them, where the catalog keeps them."""
         session.catalog_of(self.name).alter_database(self.name.name, self.properties)
         return said(f"database {self.name.name} has other properties now")
+
+
+def as_written(changes: Sequence[SchemaChange], columns: Sequence[str]) -> list[SchemaChange]:
+    """The changes with columns named as the table has them; case does not matter."""
+    known = {name.lower(): name for name in columns}
+
+    def found(name: str | None) -> str | None:
+        return name if name is None or name in columns else known.get(name.lower(), name)
+
+    written: list[SchemaChange] = []
+    for change in changes:
+        names: dict[str, Any] = {}
+        if hasattr(change, "name") and not isinstance(change, AddColumn):
+            names["name"] = found(change.name)
+        if isinstance(change, AddColumn | MoveColumn):
+            names["after"] = found(change.after)
+        written.append(replace(change, **names))
+    return written
 
 
 AlterPlan = AlterTable | RenameTable | DropPartitions

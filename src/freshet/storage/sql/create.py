@@ -104,7 +104,8 @@ class CreateTable:
         if rows is None:
             return said(f"table {identifier} is there")
         try:
-            return edited(table, table.append(fitted_rows(table, rows, list(table.schema.column_names))))
+            with fitted_rows(table, rows, list(table.schema.column_names)).read_by() as stream:
+                return edited(table, table.append(stream))
         except BaseException:
             catalog.drop_table(identifier, if_exists=True)
             raise

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from freshet.storage.exceptions import InvalidRequestError, StorageError
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.scan.frame_outputs import optional_library
 from freshet.storage.scan.table_scan import TableScan
+from freshet.storage.sql.row_stream import RowStream
 from freshet.storage.sql.session import UTC_ZONE, Query, TableRead
 from freshet.storage.system_tables.system_scan import SystemScan
 from freshet.storage.system_tables.system_table import SystemTable
@@ -60,7 +61,7 @@ class DuckDbRows:
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns that come out."""
-        with _opened(self.query) as (connection, _):
+        with _opened(self.query) as connection:
             first = connection.sql(self._text(limit=0))
             found = first.to_arrow_table().schema
             kinds = [str(kind) for kind in first.types]
@@ -71,7 +72,7 @@ class DuckDbRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as DuckDB computes them."""
-        with _opened(self.query) as (connection, _):
+        with _opened(self.query) as connection:
             reader = connection.sql(self._text()).to_arrow_reader(BATCH_ROWS)
             try:
                 for batch in reader:
@@ -100,26 +101,6 @@ class DuckDbRows:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-class _ScanStream:
-    """The rows of one table for DuckDB, which opens it as often as it reads the table."""
-
-    def __init__(self, read: TableRead, failures: list[StorageError]) -> None:
-        self._read = read
-        self._failures = failures
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        scan = scan_of(self._read)
-        reader = pa.RecordBatchReader.from_batches(scan.schema, self._batches(scan))
-        return reader.__arrow_c_stream__(requested_schema)
-
-    def _batches(self, scan: TableScan | SystemScan) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from scan.to_batches()
-        except StorageError as error:  # DuckDB hands on its text alone
-            self._failures.append(error)
-            raise
-
-
 def scan_of(read: TableRead) -> TableScan | SystemScan:
     """The scan of what a query reads of a table."""
     table = read.table
@@ -128,26 +109,32 @@ def scan_of(read: TableRead) -> TableScan | SystemScan:
     return TableScan(table.store, columns=read.columns, filter=read.predicate, snapshot=read.latest)
 
 
+def _stream(read: TableRead) -> RowStream:
+    """The rows of one table for DuckDB, which opens it as often as it reads the table."""
+    return RowStream(scan_of(read).schema, lambda: scan_of(read).to_batches())
+
+
 @contextmanager
-def _opened(query: Query) -> Iterator[tuple[Any, list[StorageError]]]:
+def _opened(query: Query) -> Iterator[Any]:
     """A connection with the tables of a query; errors of DuckDB become ours."""
     duckdb = optional_library("duckdb", "a query without spark=")
-    failures: list[StorageError] = []
-    connection = duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "false"})
+    streams = {read.label: _stream(read) for read in query.reads}
+    connection = duckdb.connect(config={"enable_external_access": "false"})
     try:
         connection.execute(
             "SET TimeZone = 'UTC'; SET python_enable_replacements = false; SET lock_configuration = true"
         )
-        for read in query.reads:
-            connection.register(read.label, _ScanStream(read, failures))
-        yield connection, failures
+        for label, stream in streams.items():
+            connection.register(label, stream)
+        yield connection
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        if failures:
-            raise failures[0] from error
-        raise InvalidRequestError(f"SQL: DuckDB cannot compute it: {_first_lines(error)}") from error
+        failed = next((failure for stream in streams.values() for failure in stream.failures), None)
+        if failed is not None:
+            raise failed from error
+        raise InvalidRequestError(f"SQL: DuckDB cannot compute it: {_one_line(error)}") from error
     finally:
         connection.close()
 
 
-def _first_lines(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:600]

@@ -2,7 +2,7 @@
 
 Columns are matched by position, in the order of the table or of the column list; with `BY NAME` by the names of the
 query. Columns that are not given are NULL, those of `PARTITION (dt = '…')` have that value. Decimals are rounded to the
-scale of their column, all else is converted without loss, or refused.
+scale of their column, or to a DOUBLE; all else is converted without loss, or refused.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from freshet.storage.sql.partitions import in_folders
 from freshet.storage.sql.query import QueryPlan, plan_query, rows_of
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.result import Rows, SqlResult, edited
+from freshet.storage.sql.row_stream import RowStream
 from freshet.storage.sql.session import SqlSession
 
 if TYPE_CHECKING:
@@ -48,10 +49,11 @@ class Insert:
             key: None if fixed[name] is None else folders[key] for name, key in zip(fixed, folders, strict=True)
         }
         rows = rows_of(session, self.query.tree)
-        reader = fitted_rows(table, rows, self._targets(table, rows.schema, constants), constants)
-        if not self.is_overwrite:
-            return edited(table, table.append(reader))
-        return edited(table, table.overwrite(reader, partition=folders or None))
+        stream = fitted_rows(table, rows, self._targets(table, rows.schema, constants), constants)
+        with stream.read_by():
+            if not self.is_overwrite:
+                return edited(table, table.append(stream))
+            return edited(table, table.overwrite(stream, partition=folders or None))
 
     def _targets(self, table: Table, schema: pa.Schema, constants: Mapping[str, object]) -> list[str]:
         """The columns of the table that those of the query go to."""
@@ -122,7 +124,7 @@ def _query(tree: exp.Insert) -> QueryPlan:
 
 def fitted_rows(
     table: Table, rows: Rows, targets: Sequence[str], constants: Mapping[str, str | None] | None = None
-) -> pa.RecordBatchReader:
+) -> RowStream:
     """The rows as the table takes them: their columns are `targets`, by position, and each of `constants` has one
     value. Raises `InvalidRequestError` where the numbers of columns differ."""
     if len(rows.schema) != len(targets):
@@ -140,7 +142,7 @@ def fitted_rows(
         given = field.type if at is None else rows.schema.field(at).type
         fields.append(pa.field(field.name, _taken(given, field.type)))
     schema = pa.schema(fields)
-    return pa.RecordBatchReader.from_batches(schema, _batches(rows, schema, list(targets), fixed))
+    return RowStream(schema, lambda: _batches(rows, schema, list(targets), fixed))
 
 
 def _batches(
@@ -160,9 +162,8 @@ def _batches(
 
 def _taken(given: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     """The type in which a column is handed on: that of the table where it only has to be rounded."""
-    if pa.types.is_null(given) or (pa.types.is_decimal(given) and pa.types.is_decimal(wanted)):
-        return wanted
-    return given
+    is_number = pa.types.is_decimal(wanted) or pa.types.is_floating(wanted)
+    return wanted if pa.types.is_null(given) or (pa.types.is_decimal(given) and is_number) else given
 
 
 def _rounded(array: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -170,7 +171,10 @@ def _rounded(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         return array
     if pa.types.is_decimal(array.type) and pa.types.is_decimal(wanted) and array.type.scale > wanted.scale:
         array = pc.round(array, wanted.scale, "half_towards_infinity")
-    return pc.cast(array, wanted)
+    try:
+        return pc.cast(array, wanted)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(f"SQL: a value of the rows does not fit into {wanted}: {error}") from error
 
 
 def _constant(table: Table, field: pa.Field, value: str | None) -> pa.Scalar:

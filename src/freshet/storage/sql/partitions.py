@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_type import INTEGER_ROOTS, TypeRoot
 from freshet.storage.sql.literals import PartitionValues
 from freshet.storage.sql.result import SqlResult, edited
 
@@ -24,7 +25,25 @@ def in_folders(table: Table, values: PartitionValues) -> dict[str, str]:
             f"SQL: {unknown[0]!r} is no partition key of {table.name}; {has}", table=table.name, column=unknown[0]
         )
     default = table.options.partition_default_name
-    return {keys[key.lower()]: default if value is None else value for key, value in values.items()}
+    return {
+        keys[key.lower()]: default if value is None else _in_folder(table, keys[key.lower()], value)
+        for key, value in values.items()
+    }
+
+
+def _in_folder(table: Table, key: str, value: str) -> str:
+    """A value as folders have it: a whole number without leading zeros."""
+    data_type = table.schema.by_name[key].type
+    if data_type.root not in INTEGER_ROOTS:
+        return value.lower() if data_type.root is TypeRoot.BOOLEAN else value
+    try:
+        return str(int(value))
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"SQL: partition key {key!r} of {table.name} is {data_type}, which {value!r} is not",
+            table=table.name,
+            column=key,
+        ) from error
 
 
 def dropped_partitions(table: Table, partitions: Sequence[PartitionValues]) -> SqlResult:

@@ -36,12 +36,16 @@ def needs(tree: exp.Query, schemas: Mapping[str, pa.Schema], *, in_utc: bool) ->
     TIMESTAMP_LTZ column is taken: without a zone its moments are of another one than scans take them for."""
     columns: dict[str, set[str]] = {label: set() for label in schemas}
     conditions: dict[str, list[exp.Expr]] = {label: [] for label in schemas}
+    placed: set[str] = set()
     for scope in traverse_scope(tree):
         tables = _tables_of(scope, schemas)
+        placed.update(tables.values())
         for label, names in _columns(scope, tables, schemas):
             columns[label].update(names)
         for label, condition in _conditions(scope, tables, schemas, in_utc=in_utc):
             conditions[label].append(condition)
+    for label in schemas.keys() - placed:
+        columns[label].update(schemas[label].names)
     return {label: _need(schema, columns[label], conditions[label]) for label, schema in schemas.items()}
 
 
@@ -55,57 +59,62 @@ def _need(schema: pa.Schema, columns: set[str], conditions: Sequence[exp.Expr]) 
 
 def _tables_of(scope: Scope, schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
     """Labels of the tables in the FROM of a scope, by the names that they have there, in lower case."""
-    found = {}
-    for name, (node, _) in scope.selected_sources.items():
-        if isinstance(node, exp.Table) and node.name in schemas:
-            found[name.lower()] = node.name
-    return found
+    tables = [node for node in _own_nodes(scope.expression) if isinstance(node, exp.Table) and node.name in schemas]
+    return {table.alias_or_name.lower(): table.name for table in tables}
 
 
 def _columns(
     scope: Scope, tables: Mapping[str, str], schemas: Mapping[str, pa.Schema]
 ) -> Iterator[tuple[str, set[str]]]:
     """Of each table the columns that the expressions of a scope name, also those of queries outside of it."""
-    visible = dict(tables)
+    levels = [tables]
     outer = scope.parent
     while outer is not None:
-        visible = {**_tables_of(outer, schemas), **visible}
+        levels.append(_tables_of(outer, schemas))
         outer = outer.parent
-    select = scope.expression
-    if any(select.find_all(exp.Pivot)) or any(join.args.get("method") for join in select.args.get("joins") or ()):
-        yield from ((label, set(schemas[label].names)) for label in tables.values())
-    for star in select.find_all(exp.Star):
-        if not isinstance(star.parent, exp.Count):
-            yield from _starred(star, visible, schemas)
-    for join in select.args.get("joins") or ():
-        for name in join.args.get("using") or ():
-            yield from _named([name.name], visible, schemas)
-    for column in select.find_all(exp.Column):
-        yield from _named([part.name for part in column.parts if not isinstance(part, exp.Star)], visible, schemas)
+    for node in _own_nodes(scope.expression):
+        match node:
+            case exp.Pivot():
+                yield from ((label, set(schemas[label].names)) for label in tables.values())
+            case exp.Join():
+                if node.args.get("method"):
+                    yield from ((label, set(schemas[label].names)) for label in tables.values())
+                for name in node.args.get("using") or ():
+                    yield from ((label, _same(name.name, schemas[label])) for label in tables.values())
+            case exp.Star() if not isinstance(node.parent, exp.Count):
+                yield from _starred(node, levels, schemas)
+            case exp.Column():
+                yield from _named([part.name for part in node.parts], levels, schemas)
+
+
+def _own_nodes(query: exp.Expr) -> Iterator[exp.Expr]:
+    """The nodes of a query but for those of queries inside, which are scopes of their own."""
+    return query.walk(prune=lambda node: node is not query and isinstance(node, exp.Select | exp.SetOperation))
 
 
 def _starred(
-    star: exp.Star, visible: Mapping[str, str], schemas: Mapping[str, pa.Schema]
+    star: exp.Star, levels: Sequence[Mapping[str, str]], schemas: Mapping[str, pa.Schema]
 ) -> Iterator[tuple[str, set[str]]]:
     qualifier = star.parent.parts[0].name.lower() if isinstance(star.parent, exp.Column) else None
-    for name, label in visible.items():
-        if qualifier is None or qualifier == name:
-            yield label, set(schemas[label].names)
+    for tables in levels if qualifier is not None else levels[:1]:
+        for name, label in tables.items():
+            if qualifier is None or qualifier == name:
+                yield label, set(schemas[label].names)
 
 
 def _named(
-    parts: Sequence[str], visible: Mapping[str, str], schemas: Mapping[str, pa.Schema]
+    parts: Sequence[str], levels: Sequence[Mapping[str, str]], schemas: Mapping[str, pa.Schema]
 ) -> Iterator[tuple[str, set[str]]]:
-    """Tables with the columns that a name of these parts may mean: a column, one of a table, a field, a whole row."""
-    first = parts[0].lower() if parts else ""
-    if first in visible:
-        label = visible[first]
-        if len(parts) == 1:
-            yield label, set(schemas[label].names)
-        else:
-            yield label, _same(parts[1], schemas[label])
-    for label in visible.values():
-        yield label, _same(first, schemas[label])
+    """Tables with the columns that a name of these parts may mean: a column, one of a table, a field, a whole row. A
+    name that the tables of a query have is not looked for outside of it."""
+    for tables in levels:
+        found = [(label, same) for label in tables.values() if (same := _same(parts[0], schemas[label]))]
+        label = tables.get(parts[0].lower())
+        if label is not None:
+            found.append((label, _same(parts[1], schemas[label]) if len(parts) > 1 else set(schemas[label].names)))
+        if found:
+            yield from found
+            return
 
 
 def _same(name: str, schema: pa.Schema) -> set[str]:
@@ -123,7 +132,8 @@ def _conditions(
     parts = _parts(select.args.get("where"))
     if not filled and not any(join.side or join.kind in ("SEMI", "ANTI") for join in joins):
         parts += [part for join in joins for part in _split(join.args.get("on"))]
-    is_all_tables = len(tables) == len(scope.selected_sources)
+    sources = [node for node, _ in scope.selected_sources.values()]
+    is_all_tables = all(isinstance(node, exp.Table) and node.name in schemas for node in sources)
     for part in parts:
         label = _only_table(part, tables, schemas, is_all_tables=is_all_tables)
         if label is None or not _is_plain(select, label):

@@ -79,6 +79,8 @@ class _Found:
 
 def plan_query(tree: exp.Expr) -> QueryPlan:
     """The plan of a query; refuses what is no query, or more."""
+    if isinstance(tree, exp.Values):
+        tree = exp.select("*").from_(tree.copy())
     if not isinstance(tree, exp.Query):
         raise refused(tree)
     for kind in _NOT_IN_QUERIES:
@@ -127,6 +129,8 @@ def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
 def _tables(tree: exp.Query, session: SqlSession) -> list[_Found]:
     """The tables of catalogs that a query names; others must be names of WITH, or the engine's own."""
     common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
+    if ours := [name for name in common if name.startswith(_LABEL)]:
+        raise wrong(ours[0], f"names in WITH that begin with {_LABEL} are not free")
     found = []
     for node in tree.find_all(exp.Table):
         if isinstance(node.this, exp.Func):

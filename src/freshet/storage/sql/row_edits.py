@@ -86,6 +86,8 @@ def value_of(node: exp.Expr) -> Any:
         return None
     if isinstance(node, exp.Literal) and node.is_string:
         return str(node.this)
+    if isinstance(node, exp.Literal) and str(node.this).isdigit():
+        return int(node.this)
     if (
         isinstance(node, exp.Column)
         and len(node.parts) == 1

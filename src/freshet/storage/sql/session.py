@@ -47,6 +47,14 @@ class TableRead:
     travel: Travel
     latest: Snapshot | None
 
+    @property
+    def named_snapshot_id(self) -> int | None:
+        """The latest snapshot by its id, for readers that read a snapshot they are told in the columns that it had; None
+        where these are not those of now, or there is none."""
+        if self.latest is None or isinstance(self.table, SystemTable):
+            return None
+        return self.latest.id if self.latest.schema_id == self.table.schema.id else None
+
 
 @dataclass(frozen=True)
 class Query:

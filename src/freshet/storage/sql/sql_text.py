@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType
 
 from freshet.storage.exceptions import InvalidRequestError
@@ -22,8 +23,19 @@ DIALECT: Final = "spark"
 _SPLITTER: Final = "$"
 
 
+class _Parser(SparkParser):
+    """As Spark 4 reads it: a CAST that fails is an error, not NULL."""
+
+    STRICT_CAST: ClassVar[Any] = True
+
+    def _warn_unsupported(self) -> None:
+        """What sqlglot has no tree for is refused here, and needs no warning besides."""
+
+
 class _SparkWords(Spark):
     """Spark's dialect in which every statement is words, also those that sqlglot would hand over as one text."""
+
+    Parser = _Parser
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[Any] = frozenset()
