@@ -10,6 +10,7 @@ from datetime import UTC, timedelta, timezone, tzinfo
 from functools import cached_property
 from typing import Final
 from uuid import uuid4
+from weakref import WeakSet
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from freshet.storage.sql.run import Query, TableRead
 _ZONE_CONF: Final = "spark.sql.session.timeZone"
 _UTC_NAMES: Final = frozenset({"UTC", "Z", "Etc/UTC", "GMT", "+00:00", "UTC+00:00", "GMT+00:00"})
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?")
+_REGISTERED: Final[WeakSet[SparkSession]] = WeakSet()
 _TRAVEL: Final = {"snapshot_id": SNAPSHOT_OPTION, "tag": TAG_OPTION, "timestamp_ms": TIMESTAMP_OPTION}
 
 
@@ -52,7 +54,9 @@ class SparkEngine:
 
     def run(self, query: Query) -> SparkRows:
         """The rows of the query; Spark computes them when they are asked for."""
-        register(self.session)
+        if query.reads and self.session not in _REGISTERED:  # Spark warns of a source that is made known twice
+            register(self.session)
+            _REGISTERED.add(self.session)
         prefix = f"freshet_{uuid4().hex}_"
         views = [f"{prefix}{read.label}" for read in query.reads]
         try:

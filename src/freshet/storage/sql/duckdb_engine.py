@@ -1,7 +1,8 @@
 """Queries over Arrow in DuckDB: each table is a stream of the batches of its scan, opened whenever DuckDB reads it.
 
 DuckDB reaches no file and no Python variable: what a query names is a table of a catalog, or nothing. It computes in
-UTC. Rows come out as they are computed; what DuckDB must hold (sorts, joins, groups) has its own memory limit.
+UTC. Rows come out as they are computed; what DuckDB must hold (sorts, joins, groups) has its own memory limit, and is
+spilled into a scratch folder.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ def _opened(query: Query) -> Iterator[Any]:
     """A connection with the tables of a query; errors of DuckDB become ours."""
     duckdb = optional_library("duckdb", "a query without spark=")
     streams = {read.label: _stream(read) for read in query.reads}
-    connection = duckdb.connect(config={"enable_external_access": "false"})
+    folder = "" if query.env is None else query.env.scratch_folder()
+    connection = duckdb.connect(config={"enable_external_access": "false", "temp_directory": folder})
     try:
         connection.execute(
             "SET TimeZone = 'UTC'; SET python_enable_replacements = false; SET lock_configuration = true"
@@ -134,6 +136,8 @@ def _opened(query: Query) -> Iterator[Any]:
         raise InvalidRequestError(f"SQL: DuckDB cannot compute it: {_one_line(error)}") from error
     finally:
         connection.close()
+        if query.env is not None:
+            query.env.release_scratch(folder)
 
 
 def _one_line(error: Exception) -> str:

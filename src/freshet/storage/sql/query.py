@@ -123,7 +123,8 @@ def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
                 None if travel else table.latest,
             )
         )
-    return session.engine.run(Query(tree, tuple(reads)))
+    env = next((table.base.store.env for table in opened.values()), None)
+    return session.engine.run(Query(tree, tuple(reads), env))
 
 
 def _tables(tree: exp.Query, session: SqlSession) -> list[_Found]:

@@ -12,6 +12,7 @@ from sqlglot.errors import ErrorLevel, UnsupportedError
 
 from freshet.storage.catalog import Catalog, is_system_name, known_catalogs
 from freshet.storage.filters.predicate import Predicate
+from freshet.storage.io.env import Env
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.sql.names import SqlName
 from freshet.storage.sql.refusals import refused, wrong
@@ -49,8 +50,8 @@ class TableRead:
 
     @property
     def named_snapshot_id(self) -> int | None:
-        """The latest snapshot by its id, for readers that read a snapshot they are told in the columns that it had; None
-        where these are not those of now, or there is none."""
+        """The latest snapshot by its id, for readers that read a snapshot they are told in the columns that it had;
+        None where these are not those of now, or there is none."""
         if self.latest is None or isinstance(self.table, SystemTable):
             return None
         return self.latest.id if self.latest.schema_id == self.table.schema.id else None
@@ -62,6 +63,8 @@ class Query:
 
     tree: exp.Query
     reads: tuple[TableRead, ...]
+    env: Env | None = None
+    """That of a table, for what does not fit into memory."""
 
     def sql(self, dialect: str, prefix: str = "") -> str:
         """The query as text, with `prefix` before each label; every name is quoted."""

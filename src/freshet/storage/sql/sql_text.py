@@ -1,6 +1,7 @@
 """SQL text taken apart: its statements, each as tokens, and as sqlglot's tree for those that sqlglot has a tree for.
 
-Names of system tables and branches need no backticks here (`shop.orders$files`), though Spark wants them.
+Names of system tables and branches need no backticks here (`shop.orders$files`), though Spark wants them. A quote in a
+text may be written twice, as in Spark 4.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def statements(text: str) -> list[Statement]:
     if not isinstance(text, str):
         raise InvalidRequestError(f"SQL is text, not {text!r}")
     try:
-        tokens = _with_system_names(_WORDS.tokenize(text))
+        tokens = _joined(_WORDS.tokenize(text), text)
     except SqlglotError as error:
         raise InvalidRequestError(f"the SQL {cut(text)!r} cannot be read: {reason_of(error)}") from error
     found: list[Statement] = []
@@ -92,18 +93,26 @@ def statements(text: str) -> list[Statement]:
     return found
 
 
-def _with_system_names(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with `orders`, `$`, `files` as one name where nothing is between them."""
+def _joined(tokens: Sequence[Token], whole: str) -> list[Token]:
+    """The tokens with `orders`, `$`, `files` as one name, and `'it'`, `'s'` as one text with a quote, where nothing is
+    between them."""
     joined: list[Token] = []
     for token in tokens:
         before = joined[-1] if joined else None
-        if before is not None and before.end + 1 == token.start and _continues(before, token):
+        if before is None or before.end + 1 != token.start:
+            joined.append(token)
+        elif _continues(before, token):
             kind = TokenType.PARAMETER if token.text == _SPLITTER else TokenType.IDENTIFIER
-            text = before.text + token.text
-            joined[-1] = Token(kind, text, before.line, before.col, before.start, token.end)
+            joined[-1] = _longer(before, kind, before.text + token.text, token)
+        elif before.token_type is token.token_type is TokenType.STRING and whole[before.end] == whole[token.start]:
+            joined[-1] = _longer(before, TokenType.STRING, before.text + whole[token.start] + token.text, token)
         else:
             joined.append(token)
     return joined
+
+
+def _longer(before: Token, kind: TokenType, text: str, last: Token) -> Token:
+    return Token(kind, text, before.line, before.col, before.start, last.end)
 
 
 def _continues(before: Token, token: Token) -> bool:
