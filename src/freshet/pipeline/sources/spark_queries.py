@@ -20,9 +20,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from freshet.pipeline.config.catalogs import prefixed
 from freshet.pipeline.config.stream_options import FILTER_OPTION, SNAPSHOT_OPTION, TAG_OPTION, TIMESTAMP_OPTION
-from freshet.pipeline.exceptions import InvalidRequestError, brief_reason
+from freshet.pipeline.exceptions import brief_reason
 from freshet.pipeline.sources.batch_source import FORMAT, register
 from freshet.pipeline.spark.arrow_bridge import spark_struct
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.sql.run import Query, TableRead
 
 _ZONE_CONF: Final = "spark.sql.session.timeZone"
