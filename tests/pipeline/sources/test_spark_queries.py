@@ -19,6 +19,7 @@ from freshet.storage.exceptions import InvalidRequestError
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_a_session_computes_queries(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog(tmp_path)
     table = catalog.create_table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import random
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -262,3 +263,30 @@ def test_a_query_reaches_tables_only(catalog: Catalog, tmp_path: Path) -> None:
         with pytest.raises(InvalidRequestError):
             freshet.sql(f"SELECT * FROM {source}", catalog)
     assert query(catalog, "SELECT x FROM range(2) AS r(x)") == [{"x": 0}, {"x": 1}]
+
+
+CONDITIONS = [
+    "a.id < 20", "n > 2", "a.n IS NULL", "a.n <=> 3", "NOT (a.n = 2)", "a.City IN ('c1', NULL)", "city LIKE 'c%'",
+    "b.x > 3", "b.x IS NULL", "x <> 6", "b.name NOT LIKE 'n1%'", "b.name IS NOT NULL", "NOT b.x <=> NULL",
+    "b.x BETWEEN 2 AND 9", "a.id = b.id OR a.n > 3", "(b.x > 3 OR b.x IS NULL)", "b.id > 3 AND a.id > 3", "b.x = x",
+    "a.id IN (SELECT id FROM c WHERE x > 2)", "EXISTS (SELECT 1 FROM o WHERE o.id = b.id AND n > 1)",
+    "a.n NOT IN (1, 2)", "coalesce(b.x, 9) > 3", "TRUE",
+]  # fmt: skip
+"""Of `o` as `a` and `c` as `b`."""
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(120, marks=pytest.mark.slow)])
+def test_no_join_loses_rows_to_what_is_pushed_down(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    chance = random.Random(22)
+    scan_of = duckdb_engine.scan_of
+    for _ in range(count):
+        kind = chance.choice(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
+        on = " AND ".join(["a.id = b.id", *chance.sample(CONDITIONS[:18], chance.randrange(2))])
+        where = " AND ".join(chance.sample(CONDITIONS, chance.randrange(4)) or ["TRUE"])
+        text = f"SELECT a.id, a.n, b.x FROM o a {kind} c b ON {on} WHERE {where}"
+        monkeypatch.setattr(duckdb_engine, "scan_of", scan_of)
+        found = query(catalog, text)
+        monkeypatch.setattr(duckdb_engine, "scan_of", lambda read: read.table.scan())
+        assert repr(found) == repr(query(catalog, text)), text
