@@ -110,6 +110,14 @@ def test_columns_and_filters_go_to_the_scan(catalog: Catalog, reads: dict[str, A
             {"0": (("id", "n"), "n > 3"), "1": (("id", "x"), "x = 3")},
         ),
         (
+            "SELECT o.id FROM (o LEFT JOIN c ON o.id = c.id) WHERE c.x IS NULL AND o.n = 3",
+            {"0": (("id", "n"), None), "1": (("id", "x"), None)},
+        ),
+        (
+            "SELECT a.id FROM o a LEFT JOIN (o b LEFT JOIN c ON b.id = c.id) ON a.id = b.id WHERE c.x IS NULL",
+            {"0": (("id",), None), "1": (("id",), None), "2": (("id", "x"), None)},
+        ),
+        (
             "SELECT a.id FROM o a LEFT ANTI JOIN c b ON a.id = b.id WHERE n = 1",
             {"0": (("id", "n"), "n = 1"), "1": (("id",), None)},
         ),

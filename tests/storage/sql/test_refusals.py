@@ -98,6 +98,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
         ("UPDATE t SET n.x = 1 WHERE id = 1", "'n.x'"),
         ("UPDATE t SET n = (SELECT 1) WHERE id = 1", "SELECT 1"),
         ("UPDATE t SET n = DEFAULT WHERE id = 1", "DEFAULT"),
+        ("UPDATE t SET n = CAST(dt AS INT) WHERE id = 1", "Could not convert string 'a'"),
         ("UPDATE t SET n = 1 FROM u WHERE t.id = u.id", "FROM u"),
         ("MERGE INTO t USING u ON t.id = u.id AND t.n > 1 WHEN MATCHED THEN DELETE", "'t.n > 1'"),
         ("MERGE INTO t USING (SELECT 1 AS id) u ON id = id WHEN MATCHED THEN DELETE", "both sides have such a column"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from sqlglot import exp
 
+from freshet.storage.exceptions import AlreadyExistsError
 from freshet.storage.model.data_type import DataField
 from freshet.storage.options.values import split_names
 from freshet.storage.sql.column_types import field_of_definition
@@ -92,15 +93,19 @@ class CreateTable:
             keys, partition_keys = original.primary_keys, original.partition_keys
             options = {**original.options, **self.options}
             comment = original.comment if comment is None else comment
-        table = catalog.create_table(
-            identifier,
-            schema=schema,
-            primary_keys=_as_columns(keys, schema),
-            partition_keys=_as_columns(partition_keys, schema),
-            options=options,
-            comment=comment,
-            if_not_exists=self.if_not_exists,
-        )
+        try:
+            table = catalog.create_table(
+                identifier,
+                schema=schema,
+                primary_keys=_as_columns(keys, schema),
+                partition_keys=_as_columns(partition_keys, schema),
+                options=options,
+                comment=comment,
+            )
+        except AlreadyExistsError:  # also where another program was faster: its table is not filled, nor dropped
+            if not self.if_not_exists:
+                raise
+            return said(f"table {identifier} was there already")
         if rows is None:
             return said(f"table {identifier} is there")
         try:

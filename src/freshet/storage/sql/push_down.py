@@ -33,7 +33,7 @@ class Need:
 
 def needs(tree: exp.Query, schemas: Mapping[str, pa.Schema], *, in_utc: bool) -> dict[str, Need]:
     """The needs of tables by the names that they have in the tree, each once. Without `in_utc` no condition on a
-    TIMESTAMP_LTZ column is taken: without a zone its moments are of another one than scans take them for."""
+    timestamp is taken: what is written without a zone may be of another one than scans take it for."""
     columns: dict[str, set[str]] = {label: set() for label in schemas}
     conditions: dict[str, list[exp.Expr]] = {label: [] for label in schemas}
     placed: set[str] = set()
@@ -128,6 +128,9 @@ def _conditions(
     if not isinstance(select, exp.Select) or select.args.get("laterals"):
         return
     joins = select.args.get("joins") or []
+    own = {id(join) for join in joins}
+    if any(isinstance(node, exp.Join) and id(node) not in own for node in _own_nodes(select)):
+        return  # joins within parentheses, whose NULLs are not looked for
     filled = _filled(select, joins)
     parts = _parts(select.args.get("where"))
     if not filled and not any(join.side or join.kind in ("SEMI", "ANTI") for join in joins):
@@ -139,7 +142,7 @@ def _conditions(
         if label is None or not _is_plain(select, label):
             continue
         condition = _bare(part)
-        if not in_utc and _has_instants(condition, schemas[label]):
+        if not in_utc and _has_times(condition, schemas[label]):
             continue
         if _is_judged(condition, schemas[label], rejects_nulls=label in filled):
             yield label, condition
@@ -204,9 +207,9 @@ def _bare(part: exp.Expr) -> exp.Expr:
     return bare
 
 
-def _has_instants(condition: exp.Expr, schema: pa.Schema) -> bool:
+def _has_times(condition: exp.Expr, schema: pa.Schema) -> bool:
     named = {each.lower() for column in condition.find_all(exp.Column) for each in [column.name]}
-    return any(field.name.lower() in named and getattr(field.type, "tz", None) is not None for field in schema)
+    return any(field.name.lower() in named and pa.types.is_timestamp(field.type) for field in schema)
 
 
 def _is_judged(condition: exp.Expr, schema: pa.Schema, *, rejects_nulls: bool) -> bool:
