@@ -9,6 +9,7 @@ import pytest
 import freshet
 from freshet import Catalog
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.sql.procedures import PROCEDURES
 from freshet.storage.sql.run import DuckDbEngine, SqlSession, run_all
 
 
@@ -156,3 +157,13 @@ def test_another_catalog_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert Catalog(tmp_path / "here").table("s.copy").scan().to_arrow().to_pylist() == [{"id": 5}]
     freshet.sql("DROP DATABASE lake.s CASCADE", tmp_path / "here")
     assert Catalog(tmp_path / "other").list_databases() == []
+
+
+def test_the_reference_has_every_procedure_with_its_arguments() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "sql.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if line.startswith("| `")]
+    for name, procedure in PROCEDURES.items():
+        line = next((line for line in lines if f"`{name}`" in line.split("|")[1]), "")
+        taken = [key for key, kind in procedure.types.items() if kind is not type(None)]
+        missing = [key for key in taken if f"`{key}`" not in line and name != "rollback_to_timestamp"]
+        assert line and (not missing or "likewise" in line), f"{name}: {missing}"
