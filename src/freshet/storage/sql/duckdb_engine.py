@@ -112,7 +112,7 @@ def scan_of(read: TableRead) -> TableScan | SystemScan:
 
 def _stream(read: TableRead) -> RowStream:
     """The rows of one table for DuckDB, which opens it as often as it reads the table."""
-    return RowStream(scan_of(read).schema, lambda: scan_of(read).to_batches())
+    return RowStream(read.schema, lambda: scan_of(read).to_batches())
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
                 table.catalog,
                 table.identifier,
                 table.readable,
-                need.columns,
+                pa.schema([schemas[label].field(name) for name in need.columns]),
                 text,
                 need.predicate,
                 travel,

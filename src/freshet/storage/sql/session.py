@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
@@ -42,11 +43,16 @@ class TableRead:
     catalog: Catalog
     identifier: str
     table: Table | SystemTable
-    columns: tuple[str, ...]
+    schema: pa.Schema
     filter: str | None
     predicate: Predicate | None
     travel: Travel
     latest: Snapshot | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is read of each row."""
+        return tuple(self.schema.names)
 
     @property
     def named_snapshot_id(self) -> int | None:
