@@ -351,6 +351,17 @@ def test_merge_with_many_clauses(tmp_path: Path) -> None:
     assert rows(catalog.table("shop.orders")) == rows(expected)
 
 
+def test_a_merge_with_itself_takes_any_condition(tmp_path: Path, made: Path) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    latest = "SELECT max(id) FROM shop.orders GROUP BY dt"
+    source = f"(SELECT id, dt FROM shop.orders WHERE length(city) = 3 AND id IN ({latest}))"
+    freshet.sql(
+        f"MERGE INTO shop.orders t USING {source} s ON t.id = s.id AND t.dt = s.dt WHEN MATCHED THEN DELETE",
+        tmp_path / "sql",
+    )
+    assert rows(Catalog(tmp_path / "sql").table("shop.orders")) == [row for row in ROWS if row["id"] != 3]
+
+
 def test_shows_and_describes(tmp_path: Path) -> None:
     catalog = in_sql(tmp_path)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
@@ -23,6 +23,11 @@ from freshet.storage.sql.session import SqlSession
 
 if TYPE_CHECKING:
     from freshet.storage.table import Table
+
+_ANY_CONDITION: Final = (
+    "Of a table with a primary key MERGE takes any condition: MERGE INTO t USING (SELECT key FROM t WHERE …) s "
+    "ON t.key = s.key WHEN MATCHED THEN …"
+)
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,10 @@ def _predicate(condition: exp.Expr, table: exp.Table) -> Predicate | None:
     plain = bare(condition, table)
     if isinstance(plain.unnest(), exp.Boolean) and plain.unnest().this:
         return None
-    return predicate_of(plain)
+    try:
+        return predicate_of(plain)
+    except InvalidRequestError as error:
+        raise error.reworded(f"SQL: {error}. {_ANY_CONDITION}") from error
 
 
 def _filter(table: Table, predicate: Predicate | None) -> Predicate:
