@@ -72,6 +72,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "editable_table",
         "table",
         "catalog",
+        "sql",
     )
 )
 PIPELINE_LAYERS: tuple[frozenset[str], ...] = tuple(
@@ -118,6 +119,7 @@ OWNERS = {
         "storage/edits/expression.py",
         "storage/edits/merge_join.py",
         "storage/edits/merge_text.py",
+        "storage/sql/",
     ],
     "sqlalchemy": ["storage/catalogs/jdbc_database.py"],
     "psycopg": ["storage/catalogs/jdbc_database.py"],
@@ -144,13 +146,13 @@ BORDER = {
     "catalog",
     "table",
     "table_engine",
+    "sql.run",
     # values
     "exceptions",
     "options",
     "model.arrow_types",
     "model.data_type",
     "model.display",
-    "model.nested_arrays",
     "model.row_kind",
     "model.schema",
     "model.sql_type",

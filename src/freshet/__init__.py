@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from freshet.pipeline.commands.bars import progress
     from freshet.pipeline.config.model import CompactionConfig
     from freshet.pipeline.sources.batch_source import register
+    from freshet.pipeline.sources.statements import sql
     from freshet.storage.catalog import Catalog
     from freshet.storage.changes.changelog import Changelog
     from freshet.storage.changes.stream import ChangeStream
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         SetNullable,
         SetOption,
     )
+    from freshet.storage.sql.result import SqlResult
     from freshet.storage.system_tables.system_scan import SystemScan
     from freshet.storage.system_tables.system_table import SystemTable
     from freshet.storage.table import Table
@@ -69,6 +71,7 @@ _MODULES = {
     "freshet.pipeline.batch.frame_write": ("WriteResult", "write"),
     "freshet.pipeline.batch.table_sink": ("table_sink",),
     "freshet.pipeline.commands.bars": ("progress",),
+    "freshet.pipeline.sources.statements": ("sql",),
     "freshet.pipeline.config.model": ("CompactionConfig",),
     "freshet.storage.catalog": ("Catalog",),
     "freshet.storage.changes.changelog": ("Changelog",),
@@ -105,6 +108,7 @@ _MODULES = {
         "SetNullable",
         "SetOption",
     ),
+    "freshet.storage.sql.result": ("SqlResult",),
     "freshet.storage.system_tables.system_scan": ("SystemScan",),
     "freshet.storage.system_tables.system_table": ("SystemTable",),
     "freshet.storage.table": ("Table",),
@@ -149,6 +153,7 @@ __all__ = [
     "SetDefault",
     "SetNullable",
     "SetOption",
+    "SqlResult",
     "StorageError",
     "SystemScan",
     "SystemTable",
@@ -165,6 +170,7 @@ __all__ = [
     "expr",
     "progress",
     "register",
+    "sql",
     "table_sink",
     "write",
 ]

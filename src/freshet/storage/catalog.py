@@ -122,6 +122,13 @@ class Catalog:
         settings = catalog_settings(self.warehouse, texts)
         self._env = env or open_env(fspath(given), settings)  # as it was typed, for an error to show
         self._metastore = open_metastore(self._env, self.warehouse, texts)
+        self._options = texts
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of this catalog and its store, wherever they were given, for another `Catalog` of the same
+        warehouse. Secrets of the environment are references in it; those that the caller has written out are not."""
+        return dict(self._options)
 
     def __repr__(self) -> str:
         return f"Catalog({shown_text(self.warehouse)!r})"

@@ -54,6 +54,11 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         "tables": Listed("tables", "List the tables of a warehouse."),
         "describe": Listed("tables", "Show columns, options, the latest snapshot, and the levels of each bucket."),
         "read": Listed("read", "Print the rows of a table, merged, as of one snapshot."),
+        "sql": Listed(
+            "sql",
+            "Carry out SQL statements, in Spark's dialect: CREATE, ALTER, DROP, SHOW, DESCRIBE, INSERT, DELETE, "
+            "UPDATE, MERGE, TRUNCATE, CALL and SELECT.",
+        ),
         "changelog": Listed(
             "changelog",
             "Print what commits changed: rows with their kind (+I -U +U -D) and the snapshot that brought them.",

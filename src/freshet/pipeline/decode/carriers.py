@@ -25,9 +25,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.arrow_types import arrow_type, converted
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
-from freshet.storage.model.nested_arrays import converted
 
 CARRIED_PRECISION_MAX: Final = 6
 """Fraction digits that Spark's timestamps hold; more travel as BIGINT."""

@@ -58,7 +58,13 @@ def translated(text: str) -> exp.Expr:
     ):
         if tree.find(kind) is not None:
             raise InvalidRequestError(f"expr({text!r}) has {what}; it may use the columns of one row")
-    return tree
+    return tree.transform(_strict)
+
+
+def _strict(node: exp.Expr) -> exp.Expr:
+    """A CAST that fails is an error, as in Spark 4; TRY_CAST gives NULL. sqlglot takes both for the latter."""
+    is_cast = isinstance(node, exp.TryCast) and not node.args.get("safe")
+    return exp.Cast(this=node.this, to=node.args["to"]) if is_cast else node
 
 
 def columns_of(expressions: Sequence[Expression]) -> set[str]:

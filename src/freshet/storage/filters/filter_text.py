@@ -82,9 +82,16 @@ def parse_filter(text: str) -> Predicate:
     try:
         tree = parse_one(text, read=_DIALECT)
     except SqlglotError as error:
-        raise InvalidRequestError(f"the filter {_cut(text)!r} cannot be read: {_reason(error)}; {POSSIBLE}") from error
+        raise InvalidRequestError(
+            f"the filter {_cut(text)!r} cannot be read: {reason_of(error)}; {POSSIBLE}"
+        ) from error
     except RecursionError as error:
         raise InvalidRequestError(f"the filter {_cut(text)!r} is nested too deeply") from error
+    return predicate_of(tree)
+
+
+def predicate_of(tree: exp.Expr) -> Predicate:
+    """The predicate of a condition that is parsed already; raises as `parse_filter` does."""
     return _condition(tree)
 
 
@@ -289,7 +296,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
-def _reason(error: SqlglotError) -> str:
+def reason_of(error: SqlglotError) -> str:
+    """Where SQL text cannot be read, in one line."""
     found: Iterable[Mapping[str, Any]] = getattr(error, "errors", ())
     for item in found:
         where = f"line {item.get('line')}, column {item.get('col')}"

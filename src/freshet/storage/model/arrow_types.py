@@ -44,6 +44,7 @@ from freshet.storage.model.data_type import (
     child_types,
 )
 from freshet.storage.model.nested_arrays import Nested, all_nullable, child_fields, with_hidden_values
+from freshet.storage.model.nested_arrays import converted as converted  # readers of these types convert by it
 from freshet.storage.model.schema import TableSchema, assign_ids
 
 _PLAIN: Final[dict[TypeRoot, pa.DataType]] = {

@@ -14,8 +14,9 @@ from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
 from freshet.storage.schema.validation import validate_new_table
 
-ColumnTypes: TypeAlias = pa.Schema | Mapping[str, str | DataType]
-"""Columns of a new table: an Arrow schema, or names with types as people write them (`DECIMAL(14, 4) NOT NULL`)."""
+ColumnTypes: TypeAlias = pa.Schema | Mapping[str, str | DataType] | Mapping[str, DataField]
+"""Columns of a new table: an Arrow schema, or names with types as people write them (`DECIMAL(14, 4) NOT NULL`), or
+with fields, of which type and description count."""
 
 
 def new_table(
@@ -54,6 +55,8 @@ def _fields(
         )
     columns = []
     for name, written in schema.items():
-        data_type = column_type(name, written)
-        columns.append(DataField(0, name, with_nullable(data_type, False) if name in primary_keys else data_type))
+        described = written.description if isinstance(written, DataField) else None
+        data_type = column_type(name, written.type if isinstance(written, DataField) else written)
+        is_key = name in primary_keys
+        columns.append(DataField(0, name, with_nullable(data_type, False) if is_key else data_type, described))
     return assign_ids(columns)

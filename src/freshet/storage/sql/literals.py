@@ -1,0 +1,90 @@
+"""Values that a statement writes out: texts, options, the values of a partition, moments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+
+from sqlglot import exp
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.literal import timestamp_value
+from freshet.storage.sql.names import column_name
+from freshet.storage.sql.refusals import refused, wrong
+
+PartitionValues = Mapping[str, str | None]
+"""Partition keys with their values as folders write them; None is NULL."""
+
+
+def text_literal(node: exp.Expr | None) -> str:
+    """A text in quotes."""
+    if isinstance(node, exp.Literal) and node.is_string:
+        return str(node.this)
+    raise refused(node if node is not None else "nothing", "a text in quotes is expected there")
+
+
+def properties(nodes: Sequence[exp.Expr]) -> dict[str, str]:
+    """Options of a table, `'key' = 'value'`."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        if type(node) is not exp.Property:
+            raise refused(node, "options are written as 'key' = 'value'")
+        key, value = _key(node.this), plain_text(node.args.get("value"))
+        if key in found:
+            raise wrong(node, f"{key!r} has two values")
+        found[key] = value
+    return found
+
+
+def plain_text(node: exp.Expr | None) -> str:
+    """A text, a number or a truth value, as options and partition folders have them."""
+    match node:
+        case exp.Literal():
+            return str(node.this)
+        case exp.Boolean():
+            return "true" if node.this else "false"
+        case exp.Neg(this=exp.Literal() as number) if not number.is_string:
+            return f"-{number.this}"
+        case exp.Cast(this=exp.Literal() as text) if node.to.this.value in ("DATE", "BIGINT", "SMALLINT", "TINYINT"):
+            return str(text.this)
+    raise refused(node if node is not None else "nothing", "a value is expected there: 'text', 1, TRUE")
+
+
+def partition_values(node: exp.Expr) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """Of `PARTITION (dt = '…', hour)` the keys with values, and those without."""
+    if not isinstance(node, exp.Partition) or node.args.get("subpartition"):
+        raise refused(node)
+    values: dict[str, str | None] = {}
+    open_keys = []
+    for each in node.expressions:
+        if isinstance(each, exp.EQ):
+            name = column_name(each.this)
+            if name in values:
+                raise wrong(node, f"{name} has two values")
+            values[name] = None if isinstance(each.expression, exp.Null) else plain_text(each.expression)
+        else:
+            open_keys.append(column_name(each))
+    return values, tuple(open_keys)
+
+
+def moment_ms(text: str, zone: tzinfo = UTC) -> int:
+    """A moment as it is written, `2026-11-22 08:00:00`, in milliseconds since 1970; without a zone it is of `zone`."""
+    try:
+        instant = timestamp_value(text.strip())
+    except ValueError as error:
+        raise InvalidRequestError(f"SQL: {text!r} is no moment: {error}") from error
+    if instant.has_zone is not None or zone is UTC:
+        return int(instant.nanos // 1_000_000)
+    local = datetime.fromtimestamp(instant.nanos / 1_000_000_000, UTC).replace(tzinfo=zone)
+    return int(local.timestamp() * 1000)
+
+
+def _key(node: exp.Expr) -> str:
+    match node:
+        case exp.Literal():
+            return str(node.this)
+        case exp.Identifier() | exp.Var():
+            return str(node.name)
+        case exp.Column() | exp.Dot():
+            return ".".join(part.name for part in node.parts)
+    raise refused(node, "the key of an option is expected there")

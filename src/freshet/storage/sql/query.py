@@ -1,0 +1,215 @@
+"""SELECT: which tables a query reads, at which snapshots; an engine computes it.
+
+| behind a table | what is read |
+|---|---|
+| nothing | the latest snapshot, the same for all places of a table in a query |
+| `VERSION AS OF 7`, `VERSION AS OF 'name'` | that snapshot; a tag of this name goes first |
+| `TIMESTAMP AS OF '2026-11-22 08:00:00'` | the newest snapshot committed by then; a number is seconds since 1970 |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import tzinfo
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.sql.literals import moment_ms
+from freshet.storage.sql.names import SqlName, name_of, only_name
+from freshet.storage.sql.push_down import needs
+from freshet.storage.sql.refusals import refused, wrong
+from freshet.storage.sql.result import Rows, SqlResult
+from freshet.storage.sql.session import UTC_ZONE, Query, SqlSession, TableRead, Travel
+from freshet.storage.system_tables.system_table import SystemTable
+
+if TYPE_CHECKING:
+    from freshet.storage.catalog import Catalog
+    from freshet.storage.table import Table
+
+_LABEL: Final = "freshet_"
+_NOT_IN_QUERIES: Final = (exp.Into, exp.Lock, exp.Placeholder, exp.Parameter, exp.DML, exp.DDL, exp.Command)
+_KEPT: Final = ("version", "alias", "joins", "laterals", "pivots", "sample", "column_aliases")
+_SECONDS_MAX: Final = 10**11
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """A query as it is written."""
+
+    tree: exp.Query
+
+    def run(self, session: SqlSession) -> SqlResult:
+        """Its rows, which are computed when they are asked for."""
+        return SqlResult(rows_of(session, self.tree))
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A table that a query reads."""
+
+    catalog: Catalog
+    identifier: str
+    readable: Table | SystemTable
+
+    @cached_property
+    def base(self) -> Table:
+        """The table that a system table is of, or the table itself."""
+        if isinstance(self.readable, SystemTable):
+            return self.catalog.table(self.identifier.rpartition("$")[0])
+        return self.readable
+
+    @cached_property
+    def latest(self) -> Snapshot | None:
+        """The snapshot that all reads of the query share."""
+        return None if isinstance(self.readable, SystemTable) else self.readable.latest_snapshot()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A table at the place where a query names it."""
+
+    node: exp.Table
+    name: SqlName
+    version: exp.Version | None
+
+
+def plan_query(tree: exp.Expr) -> QueryPlan:
+    """The plan of a query; refuses what is no query, or more."""
+    if isinstance(tree, exp.Values):
+        tree = exp.select("*").from_(tree.copy())
+    if not isinstance(tree, exp.Query):
+        raise refused(tree)
+    for kind in _NOT_IN_QUERIES:
+        for node in tree.find_all(kind):
+            if not isinstance(node, exp.Query):
+                raise refused(node)
+    return QueryPlan(tree)
+
+
+def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
+    """The rows of a query, of the snapshots that there are now."""
+    tree = _without_hints(tree.copy())
+    found = _tables(tree, session)
+    opened: dict[SqlName, _Opened] = {}
+    travels: dict[str, tuple[_Opened, Travel]] = {}
+    schemas: dict[str, pa.Schema] = {}
+    for number, each in enumerate(found):
+        table = opened.setdefault(each.name, _Opened(*session.readable(each.name)))
+        label = f"{_LABEL}{number}"
+        travel = {} if each.version is None else _travel(table, each.version, session.engine.zone)
+        travels[label] = table, travel
+        schemas[label] = table.readable.scan(**travel).schema if travel else table.readable.arrow_schema
+        _check_names(each.name, schemas[label])
+        _relabel(each, label)
+    _without_databases(tree, found)
+    reads = []
+    for label, need in needs(tree, schemas, in_utc=session.engine.zone is UTC_ZONE).items():
+        table, travel = travels[label]
+        text = None if need.condition is None else need.condition.sql("spark", comments=False)
+        reads.append(
+            TableRead(
+                label,
+                table.catalog,
+                table.identifier,
+                table.readable,
+                pa.schema([schemas[label].field(name) for name in need.columns]),
+                text,
+                need.predicate,
+                travel,
+                None if travel else table.latest,
+            )
+        )
+    env = next((table.base.store.env for table in opened.values()), None)
+    return session.engine.run(Query(tree, tuple(reads), env))
+
+
+def _tables(tree: exp.Query, session: SqlSession) -> list[_Found]:
+    """The tables of catalogs that a query names; others must be names of WITH, or the engine's own."""
+    common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
+    if ours := [name for name in common if name.startswith(_LABEL)]:
+        raise wrong(ours[0], f"names in WITH that begin with {_LABEL} are not free")
+    found = []
+    for node in tree.find_all(exp.Table):
+        if isinstance(node.this, exp.Func):
+            function = node.this.name if isinstance(node.this, exp.Anonymous) else node.this.sql_name()
+            if not session.engine.takes_function(function):
+                raise refused(node, f"the function {function} in the place of a table")
+            continue
+        name = name_of(node)
+        is_bare = name.database is None and name.catalog is None
+        if is_bare and (name.name.lower() in common or session.engine.knows(name.name)):
+            only_name(node, *_KEPT[1:])
+            continue
+        only_name(node, *_KEPT)
+        found.append(_Found(node, name, node.args.get("version")))
+    return found
+
+
+def _travel(table: _Opened, version: exp.Version, zone: tzinfo) -> Travel:
+    """The snapshot that a query asks for, as scans are told."""
+    at = version.expression
+    if isinstance(at, exp.Cast):
+        at = at.this
+    if not isinstance(at, exp.Literal) or version.args.get("kind") != "AS OF":
+        raise refused(version, "write a number or a text there")
+    text = str(at.this)
+    if version.name.upper() == "TIMESTAMP":
+        return {"timestamp_ms": moment_ms(text, zone) if at.is_string else _seconds(version, text) * 1000}
+    if text in [tag.name for tag in table.base.tags.list()] or not (text.isascii() and text.isdigit()):
+        return {"tag": text}
+    return {"snapshot_id": int(text)}
+
+
+def _seconds(version: exp.Version, text: str) -> int:
+    if not text.isdigit() or int(text) > _SECONDS_MAX:
+        raise wrong(
+            version,
+            "a number there is whole seconds since 1970, as Spark has it; write a text such as '2026-11-22 08:00:00'",
+        )
+    return int(text)
+
+
+def _check_names(name: SqlName, schema: pa.Schema) -> None:
+    """Refuses a table with columns that SQL cannot tell apart."""
+    seen: dict[str, str] = {}
+    for column in schema.names:
+        other = seen.setdefault(column.lower(), column)
+        if other is not column:
+            raise wrong(str(name), f"its columns {other!r} and {column!r} are one name in SQL; read it with Table.scan")
+
+
+def _relabel(found: _Found, label: str) -> None:
+    """Gives a table in the tree its label; what the query calls it becomes its alias."""
+    node = found.node
+    if not node.args.get("alias"):
+        node.set("alias", exp.TableAlias(this=exp.to_identifier(found.name.name, quoted=True)))
+    node.set("this", exp.to_identifier(label, quoted=True))
+    for part in ("db", "catalog", "version"):
+        node.set(part, None)
+
+
+def _without_databases(tree: exp.Query, found: list[_Found]) -> None:
+    """`shop.orders.id` as `orders.id`: databases are left out with the names of the tables."""
+    names = {(each.name.database or "", each.name.name) for each in found if each.node.alias == each.name.name}
+    lowered = {(database.lower(), table.lower()) for database, table in names}
+    for column in list(tree.find_all(exp.Column)):
+        parts = [part.name.lower() for part in column.parts]
+        if len(parts) >= 3 and tuple(parts[-3:-1]) in lowered:
+            column.set("db", None)
+            column.set("catalog", None)
+
+
+def _without_hints(tree: exp.Query) -> exp.Query:
+    """Hints say how Spark should compute a query, and nothing about its rows, but for OPTIONS of other systems."""
+    for hint in list(tree.find_all(exp.Hint)):
+        for each in hint.expressions:
+            if each.name.upper() == "OPTIONS":
+                raise refused(
+                    each, "options of a table in a query; VERSION AS OF and TIMESTAMP AS OF choose a snapshot"
+                )
+        hint.pop()
+    return tree
