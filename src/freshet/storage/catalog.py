@@ -97,6 +97,7 @@ class Catalog:
     Tables: `table`, `create_table`, `check_new_table`, `has_table`, `list_tables`, `summary`, `system_table`,
     `rename_table`, `register_table`, `drop_table`.
     Databases: `create_database`, `list_databases`, `database_properties`, `alter_database`, `drop_database`.
+    What it was opened with: `options`.
     """
 
     def __init__(
