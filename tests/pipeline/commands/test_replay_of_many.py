@@ -162,7 +162,7 @@ class _Death:
         self._left = at
         for owner, name in (
             (LetterReplay, "_begin"), (DeadLetterCommit, "commit"), (TableCommit, "commit"), (LetterReplay, "_finish"),
-            (replaying, "_remove"),
+            (replaying, "remove_replayed"),
         ):  # fmt: skip
             patch.setattr(owner, name, self._dying(getattr(owner, name)))
 
