@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet import Catalog
+from freshet import Catalog, ChangeType
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.table_setup import open_or_create
+from freshet.pipeline.commands.replayed import remove_replayed
 from freshet.pipeline.commands.replaying import Replay, plan_replay, run_replay
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipeline
 from freshet.pipeline.exceptions import InvalidRequestError
@@ -36,7 +38,7 @@ table:
 checkpoint: "FOLDER/c"
 """
 NAME = "it's $1"
-BAD = b'{"n": "x"}'
+BAD = b'{"n": 3000000000}'
 
 
 class World:
@@ -146,3 +148,121 @@ def test_a_replay_that_dies_loses_and_doubles_nothing(
         world.replay(spark)
     assert world.rows == [0, 1, 2, 12, 13, 14, 15, 20, 20, 20, 20]
     assert world.letters == {(NAME, BAD): 1, ("other", b'{"n": 7}'): 1}
+
+
+def beside(calls: int, act: Callable[[], Any]) -> pytest.MonkeyPatch:
+    """Something happens right before the n-th commit from now on, once; undo the patch when it is over."""
+    patch, commit, left = pytest.MonkeyPatch(), Committer.commit, [calls]
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            act()
+        return commit(*arguments, **named)
+
+    patch.setattr(Committer, "commit", late)
+    return patch
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("is_mended", [False, True], ids=["same-file", "other-file"])
+@pytest.mark.parametrize(("number", "error"), some_now([(1, "began"), (2, "taken over"), (3, None)], 3, first=1))
+def test_two_replays_at_the_same_time(
+    world: World, spark: SparkSession, number: int, error: str | None, is_mended: bool
+) -> None:
+    """One runs from end to end while the other is about to make one of its commits; and a letter comes between."""
+    world.add(1, BAD, 2)
+
+    def other() -> None:
+        if is_mended:  # a letter that failed before is a row for this one
+            world.table.alter(ChangeType("n", "BIGINT NOT NULL"))
+            world.say("INT NOT NULL", "BIGINT NOT NULL")
+        world.add(3)
+        world.replay(spark)
+
+    patch = beside(number, other)
+    try:
+        if error is None:
+            world.replay(spark)
+        else:
+            with pytest.raises(InvalidRequestError, match=error):
+                world.replay(spark)
+    finally:
+        patch.undo()
+    world.replay(spark)
+    assert world.rows == ([0, 1, 2, 3, 3_000_000_000] if is_mended else [0, 1, 2, 3])
+    assert world.letters == ({} if is_mended else {(NAME, BAD): 1})
+
+
+@pytest.mark.spark
+def test_what_an_earlier_version_left_is_ended(world: World, spark: SparkSession) -> None:
+    """Its letters that failed again were committed, its rows were not."""
+    world.add(1, BAD)
+    snapshot = world.dead.latest_snapshot()
+    assert snapshot is not None
+    with world.dead.engine.task_writer(base_snapshot_id=None) as writer:
+        writer.write(world.dead.scan().to_arrow().filter(pc.equal(pc.field("raw_value"), BAD)))
+        messages = writer.prepare_commit()
+    world.dead.engine.committer(f"{NAME}-replay", "freshet-replay").commit(snapshot.id, messages)
+    world.add(2)
+    assert world.letters[NAME, BAD] == 2
+    for _ in range(2):
+        world.replay(spark)
+    assert (world.rows, world.letters) == ([0, 1, 2], {(NAME, BAD): 1})
+
+
+@pytest.mark.spark
+def test_replays_of_two_pipelines_of_one_table_of_dead_letters(world: World, spark: SparkSession) -> None:
+    """One removes its letters between the letters and the rows of the other."""
+    world.add(5, pipeline="other")
+    world.add(1, BAD)
+    patch = beside(2, lambda: remove_replayed(world.dead, 2, "other"))
+    try:
+        world.replay(spark)
+    finally:
+        patch.undo()
+    world.replay(spark)
+    assert (world.rows, world.letters) == ([0, 1], {(NAME, BAD): 1})
+
+
+@pytest.mark.spark
+def test_an_interrupted_replay_whose_files_were_compacted_is_refused(world: World, spark: SparkSession) -> None:
+    world.add(1, BAD)
+    assert dies((2, False), lambda: world.replay(spark))
+    world.add(2)
+    world.dead.compact(full=True)
+    with pytest.raises(InvalidRequestError, match="stored a second time cannot be distinguished.*--all"):
+        world.plan()
+    report = world.replay(spark, everything=True)
+    assert report is not None and (report.read_count, report.result.applied) == (4, 2)
+    assert world.rows == [0, 1, 2]
+    assert world.replay(spark) is not None and world.rows == [0, 1, 2]
+
+
+@pytest.mark.spark
+def test_all_takes_back_what_was_interrupted_and_takes_again_what_was_applied(
+    world: World, spark: SparkSession
+) -> None:
+    world.add(1, BAD)
+    assert dies((2, False), lambda: world.replay(spark))
+    report = world.replay(spark, everything=True)
+    assert report is not None and report.read_count == 2
+    assert (world.rows, world.letters) == ([0, 1], {(NAME, BAD): 1})
+    world.add(2)
+    assert dies((3, False), lambda: world.replay(spark))
+    report = world.replay(spark, everything=True)
+    assert report is not None and report.result.applied == 1 and world.rows == [0, 1, 2, 2]
+
+
+@pytest.mark.spark
+def test_a_table_of_dead_letters_that_was_made_again(world: World, spark: SparkSession) -> None:
+    """Its snapshots are numbered anew, below the numbers that the table of rows knows."""
+    for value in (1, 2):
+        world.add(value, BAD)
+        world.replay(spark)
+    catalog = Catalog(world.folder / "w")
+    catalog.drop_table(world.config.dead_letter_table)
+    world.dead = open_dead_letters(catalog, world.config.dead_letter_table)
+    world.add(3)
+    world.replay(spark)
+    assert (world.rows, world.letters) == ([0, 1, 2, 3], {})
