@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,7 @@ def test_what_an_earlier_version_left_is_ended(world: World, spark: SparkSession
     world.add(1, BAD)
     snapshot = world.dead.latest_snapshot()
     assert snapshot is not None
-    with world.dead.engine.task_writer(base_snapshot_id=None) as writer:
+    with closing(world.dead.engine.task_writer(base_snapshot_id=None)) as writer:
         writer.write(world.dead.scan().to_arrow().filter(pc.equal(pc.field("raw_value"), BAD)))
         messages = writer.prepare_commit()
     world.dead.engine.committer(f"{NAME}-replay", "freshet-replay").commit(snapshot.id, messages)

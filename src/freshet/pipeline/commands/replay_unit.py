@@ -10,8 +10,8 @@
 | between 1 and 2 | takes back what 1 has added, and replays all letters by the file as it is now |
 | between 2 and 3 | does 3 |
 
-Before anything is taken back, the number of the rows is used up by a commit without rows that says so. A replay that was
-taken for dead and comes to 2 after all finds it there, and ends.
+Before anything is taken back, the number of the rows is used up by a commit without rows that says so. A replay that
+was taken for dead and comes to 2 after all finds it there, and ends.
 
 Replays of earlier versions left no note. What they were is read from their commits: that of the letters that failed
 again, and that of the rows, had the snapshot of the dead letters as number.
@@ -64,7 +64,7 @@ class ReplayUnit:
         self._begun = BegunReplays(dead, pipeline)
 
     def settle(self, *, everything: bool = False) -> int | None:
-        """Ends the last replay, if it has begun and is not over; gives the number of its note, None where there is none.
+        """Ends the last replay, if it has begun and is not over; gives the number of its note, None if there is none.
 
         Raises `InvalidRequestError` where the files of dead letters have changed so that it cannot be ended. With
         `everything` that is no error, and letters that were replayed are not removed.
@@ -98,8 +98,9 @@ class ReplayUnit:
         return BegunLetters(self._dead, self._begun, note, after=after, commit_user=user)
 
     def finish(self, snapshot_id: int, number: int, *, is_known: bool) -> None:
-        """Removes the letters of a replay whose rows are committed. `is_known` says that they were there when it came to
-        commit them: by the same replay, or another one has taken it back, for which it raises `InvalidRequestError`."""
+        """Removes the letters of a replay whose rows are committed. `is_known` says that its number was there when it
+        came to commit them: by the same replay, or since another one has taken it back, for which it raises
+        `InvalidRequestError`."""
         begun = self._begun.last() if is_known else None
         if is_known:
             note = None if begun is None else _Note.parsed(begun.text)
