@@ -1,9 +1,9 @@
 """What `freshet dead-letters --replay` does: records of the dead-letter table go through their pipeline once more.
 
 A replay is one unit, whatever it dies of: `replay_unit` says how where a file has one table, `sync.letter_replay`
-where it has many. Both take the letters that are live at a snapshot of their table, and note in a history that they have
-begun to commit. Letters that were replayed leave their table (`replayed`); those that fail again are in it once, with
-their new reason, and the next replay takes them too.
+where it has many. Both take the letters that are live at a snapshot of their table, and note in a history that they
+have begun to commit. Letters that were replayed leave their table (`replayed`); those that fail again are in it once,
+with their new reason, and the next replay takes them too.
 
 A table with a log (`log.system`) is written without it: readers of the log read what the replay changes from its files
 (`log.on-lake-only`), and a table that has `fail` there is refused.
