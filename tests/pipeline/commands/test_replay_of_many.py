@@ -162,7 +162,7 @@ class _Death:
         self._left = at
         for owner, name in (
             (LetterReplay, "_begin"), (DeadLetterCommit, "commit"), (TableCommit, "commit"), (LetterReplay, "_finish"),
-            (replaying, "_remove"),
+            (replaying, "remove_replayed"),
         ):  # fmt: skip
             patch.setattr(owner, name, self._dying(getattr(owner, name)))
 
@@ -245,6 +245,27 @@ def test_two_replays_at_the_same_time(
     assert world.rows("log") == [{"n": 1}, {"n": 9}]
     assert world.rows("keyed") == [{"id": 1, "n": 1}, {"id": 9, "n": 9}]
     assert world.letters() == {("the value is not a JSON object", b"{"): 1}
+
+
+@pytest.mark.spark
+def test_two_replays_of_letters_that_are_not_the_same(
+    world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one, with a letter more, runs from end to end while the first is about to begin."""
+    world.add(("log", {"n": 1}))
+    begin, others = LetterReplay._begin, []
+
+    def late(self: LetterReplay) -> None:
+        if not others:
+            others.append(None)
+            world.add(("log", {"n": 2}))
+            world.replay(spark)
+        begin(self)
+
+    monkeypatch.setattr(LetterReplay, "_begin", late)
+    with pytest.raises(InvalidRequestError, match="another replay of the dead letters of 'shop' began"):
+        world.replay(spark)
+    assert world.rows("log") == [{"n": 1}, {"n": 2}, {"n": 9}] and not world.letters()
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from freshet.pipeline.batch.assigner_task import AssignerTask
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.dead_letters import DeadLetterCommit
 from freshet.pipeline.batch.direct_reads import DirectReads
 from freshet.pipeline.batch.mover_task import MoverTask
 from freshet.pipeline.batch.packed_rows import PackedTasks, PackRule
@@ -37,6 +38,7 @@ def one_table_run(
     *,
     decoded: TableSchema | None = None,
     dead_letters: Table | None = None,
+    letter_commit: DeadLetterCommit | None = None,
     max_dead_letters: MaxDeadLetters | None = None,
     options: Mapping[str, str] | None = None,
     tasks_max: int | None = None,
@@ -47,7 +49,10 @@ def one_table_run(
     direct: DirectReads | None = None,
     accepted_loss: AcceptedLoss | None = None,
 ) -> QueryRun:
-    """A query whose rows all go into `table`; arguments as those of `TableCommit`, `OneTableJob` and `QueryRun`."""
+    """A query whose rows all go into `table`; arguments as those of `TableCommit`, `OneTableJob` and `QueryRun`.
+
+    `letter_commit` commits dead letters, by default under the identity of their batch.
+    """
     commit = TableCommit(table, commit_user, decoded=decoded, options=options, compaction=compaction)
     letters = None if dead_letters is None else dead_letters.handle
     return QueryRun(
@@ -55,7 +60,7 @@ def one_table_run(
         OneTableJob(commit, pipeline or commit_user, dead_letters=letters, tasks_max=tasks_max),
         commit_user,
         pipeline=pipeline,
-        dead_letters=dead_letters,
+        dead_letters=letter_commit or dead_letters,
         max_dead_letters=max_dead_letters,
         writes_all_batches=writes_all_batches,
         follows_polls=follows_polls,

@@ -98,7 +98,7 @@ class QueryRun:
         commit_user: str,
         *,
         pipeline: str | None = None,
-        dead_letters: Table | None = None,
+        dead_letters: Table | DeadLetterCommit | None = None,
         max_dead_letters: MaxDeadLetters | None = None,
         writes_all_batches: bool = False,
         follows_polls: bool = False,
@@ -106,7 +106,8 @@ class QueryRun:
         many: ManyTables | None = None,
         accepted_loss: AcceptedLoss | None = None,
     ) -> None:
-        """`pipeline` is the name that dead letters carry, by default the commit user. `writes_all_batches` says that
+        """`pipeline` is the name that dead letters carry, by default the commit user. `dead_letters` is their table, or
+        what commits them there. `writes_all_batches` says that
         every batch of the query comes here, so that one which the table does not hold is an error; only a table that
         is alone holds all. `follows_polls` says that the polls of its Kafka sources follow the sizes of their records.
         `direct` reads the records of its Kafka sources for Spark, batch by batch, where it takes them. With `many`, the
@@ -123,7 +124,8 @@ class QueryRun:
         self._job = QueryJob(
             job, self.table_name, direct=direct, is_of_many=many is not None, follows_polls=follows_polls
         )
-        letters = self._dead_letters = None if dead_letters is None else DeadLetterCommit(dead_letters, commit_user)
+        letters = DeadLetterCommit(dead_letters, commit_user) if isinstance(dead_letters, Table) else dead_letters
+        self._dead_letters = letters
         limit, name = max_dead_letters or MaxDeadLetters(), pipeline or commit_user
         self._check = BatchCheck(tables, letters, limit, commit_user=commit_user, pipeline=name)
         self._rounds = None if many is None else ManyRounds(many, self._job, self._check, letters, commit_user)

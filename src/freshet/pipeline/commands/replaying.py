@@ -1,9 +1,9 @@
 """What `freshet dead-letters --replay` does: records of the dead-letter table go through their pipeline once more.
 
-Commits are made under the user `<pipeline>-replay`, with the dead-letter table's latest snapshot as identifier, so a
-call that is repeated does nothing twice. For a file with `sync`, its ledger says what was replayed, as the table does
-for other files (`sync.letter_replay`). Letters that were replayed leave their table (`replayed`); those that fail
-again are in it once, with their new reason, and the next replay takes them too.
+A replay is one unit, whatever it dies of: `replay_unit` says how where a file has one table, `sync.letter_replay`
+where it has many. Both take the letters that are live at a snapshot of their table, and note in a history that they
+have begun to commit. Letters that were replayed leave their table (`replayed`); those that fail again are in it once,
+with their new reason, and the next replay takes them too.
 
 A table with a log (`log.system`) is written without it: readers of the log read what the replay changes from its files
 (`log.on-lake-only`), and a table that has `fail` there is refused.
@@ -26,10 +26,12 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.batch_report import BatchReport
+from freshet.pipeline.batch.begun_replay import QUERY_ID, BegunReplays, replay_user
 from freshet.pipeline.batch.one_table import one_table_run
 from freshet.pipeline.batch.table_setup import refuse_other_table
 from freshet.pipeline.commands.replay_choice import SharedTopic, shared_topics
-from freshet.pipeline.commands.replayed import remove_replayed
+from freshet.pipeline.commands.replay_unit import ReplayUnit
+from freshet.pipeline.commands.replayed import letter_names, remove_replayed
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import MaxDeadLetters, PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
@@ -38,13 +40,10 @@ from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
 from freshet.pipeline.running.runner import spark_settings
 from freshet.pipeline.sources.record_frame import RECORD_SCHEMA, raw_record_frame, read_record_frame
 from freshet.pipeline.spark.session import session_of_a_command
-from freshet.pipeline.sync.letter_replay import QUERY_ID, LetterReplay, ReplayIdentity, unfinished_replay
+from freshet.pipeline.sync.letter_replay import LetterReplay, ReplayIdentity, unfinished_replay
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.table import Table, TableScan
 from freshet.storage.table_engine import Split
-
-REPLAY_SUFFIX: Final = "-replay"
-_REMOVAL_SUFFIX: Final = "-removal"
 
 _COLUMNS: Final = {
     "raw_key": "key",
@@ -65,8 +64,13 @@ class Replay:
     pipelines: tuple[str, ...]
     topics: Mapping[str | None, int]
     """Number of records by topic."""
+    snapshot_id: int
+    """Of the dead letters."""
     commit_user: str
     identifier: int
+    """Of the commits of rows."""
+    after: int | None
+    """The number of the replay that was the last one to begin when the snapshot was chosen."""
 
     def records(self, split: Split, topics: AbstractSet[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The records of one split, of these topics, in batches of `RECORD_SCHEMA`."""
@@ -143,17 +147,19 @@ def run_replay(spark: SparkSession, config: PipelineConfig, replay: Replay) -> B
         whole = whole.unionByName(frame)
     dead = catalog.table(config.dead_letter_table)
     table = _unlogged(config, catalog.table(config.table.name))
+    unit = ReplayUnit(config.name, table, dead)
     writer = one_table_run(
         table,
         replay.commit_user,
         pipeline=config.name,
         decoded=config.table.table_schema,
         dead_letters=dead,
+        letter_commit=unit.letters(replay.snapshot_id, replay.identifier, after=replay.after),
         max_dead_letters=MaxDeadLetters(share=1.0),
         options=table.engine.dynamic_options,
     )
     report = writer.write(whole, replay.identifier, QUERY_ID)
-    _remove(config, dead, replay.identifier)
+    unit.finish(replay.snapshot_id, replay.identifier, is_known=report.is_replay)
     return report
 
 
@@ -166,11 +172,13 @@ def plan_replay_of_many(config: SyncPipelineConfig, *, everything: bool) -> Repl
     if not catalog.has_table(config.dead_letter_table):
         return None
     ledger, dead = catalog.table(config.ledger_name), catalog.table(config.dead_letter_table)
+    last = BegunReplays(ledger, config.name).last()
     begun = None if everything else unfinished_replay(config, ledger)
     if begun is None:
-        return _plan(config, ledger, dead, everything=everything)
+        after = None if last is None else last.number
+        return _plan_of_many(config, ledger, dead, after=after, everything=everything)
     try:
-        return _of_snapshot(config, dead, begun.snapshot_id, begun.commit_user)
+        return _of_snapshot(config, dead, begun.snapshot_id, begun.commit_user, begun.snapshot_id, begun.after)
     except NotFoundError as error:
         raise InvalidRequestError(
             f"table {dead.name}: snapshot {begun.snapshot_id}, whose letters an interrupted replay was applying, has "
@@ -182,10 +190,10 @@ def run_replay_of_many(spark: SparkSession, config: SyncPipelineConfig, replay: 
     """The same as `run_replay` for a file with `sync`."""
     catalog = target_catalog(config)
     dead = catalog.table(config.dead_letter_table)
-    identity = ReplayIdentity(replay.identifier, replay.commit_user)
+    identity = ReplayIdentity(replay.snapshot_id, replay.commit_user, replay.after)
     frame = raw_record_frame(spark, len(replay.splits), SplitReader(replay, None))
     report = LetterReplay(config, catalog.table(config.ledger_name), dead, identity).write(frame)
-    _remove(config, dead, replay.identifier)
+    remove_replayed(dead, replay.snapshot_id, config.name)
     return report
 
 
@@ -194,7 +202,14 @@ def plan_replay(config: PipelineConfig, *, everything: bool) -> Replay | None:
     refuse_other_table(config)
     catalog = target_catalog(config)
     table = _unlogged(config, catalog.table(config.table.name))
-    return _plan(config, table, catalog.table(config.dead_letter_table), everything=everything)
+    dead = catalog.table(config.dead_letter_table)
+    unit = ReplayUnit(config.name, table, dead)
+    after = unit.settle(everything=everything)
+    latest = dead.latest_snapshot()
+    if latest is None:
+        return None
+    number = unit.next_number(latest.id)
+    return _of_snapshot(config, dead, latest.id, replay_user(config.name), number, after)
 
 
 def _unlogged(config: PipelineConfig, table: Table) -> Table:
@@ -203,35 +218,29 @@ def _unlogged(config: PipelineConfig, table: Table) -> Table:
     return (table.with_options(options) if options else table).without_log()
 
 
-def _plan(config: PipelineConfig, table: Table, dead: Table, *, everything: bool) -> Replay | None:
-    user = f"{config.name}{REPLAY_SUFFIX}"
+def _plan_of_many(
+    config: SyncPipelineConfig, ledger: Table, dead: Table, *, after: int | None, everything: bool
+) -> Replay | None:
+    user = replay_user(config.name)
     if everything:
         user = f"{user}-{uuid4()}"
     else:
-        last = table.engine.committer(user, QUERY_ID).has_committed(0).last
+        last = ledger.engine.committer(user, QUERY_ID).last_commit()
         if last is not None:
-            _remove(config, dead, last.identifier)
+            remove_replayed(dead, last.identifier, config.name)
     latest = dead.latest_snapshot()
-    return None if latest is None else _of_snapshot(config, dead, latest.id, user)
+    return None if latest is None else _of_snapshot(config, dead, latest.id, user, latest.id, after)
 
 
-def _of_snapshot(config: PipelineConfig, dead: Table, snapshot_id: int, user: str) -> Replay | None:
+def _of_snapshot(
+    config: PipelineConfig, dead: Table, snapshot_id: int, user: str, number: int, after: int | None
+) -> Replay | None:
     """The records that were outstanding at a snapshot of the dead letters."""
     scan = dead.scan([*_COLUMNS, "pipeline"], snapshot_id=snapshot_id)
     splits = tuple(scan.plan())
-    pipelines = _names(config)
+    pipelines = letter_names(config.name)
     topics = _topics(dead.scan(["pipeline", "topic"], snapshot_id=snapshot_id), splits, pipelines)
-    return Replay(scan, splits, pipelines, topics, user, snapshot_id) if topics else None
-
-
-def _remove(config: PipelineConfig, dead: Table, snapshot_id: int) -> None:
-    user = f"{config.name}{REPLAY_SUFFIX}{_REMOVAL_SUFFIX}"
-    remove_replayed(dead, snapshot_id, _names(config), user=user, query_id=QUERY_ID)
-
-
-def _names(config: PipelineConfig) -> tuple[str, str]:
-    """The names under which the letters of a pipeline are stored; the second was written by earlier versions."""
-    return config.name, f"{config.name}{REPLAY_SUFFIX}"
+    return Replay(scan, splits, pipelines, topics, snapshot_id, user, number, after) if topics else None
 
 
 def _topics(scan: TableScan, splits: Sequence[Split], pipelines: Sequence[str]) -> Counter[str | None]:

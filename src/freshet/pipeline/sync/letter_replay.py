@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame
 from freshet.pipeline.batch.arrow_batches import BATCH_BYTES
 from freshet.pipeline.batch.batch_check import BatchCheck
 from freshet.pipeline.batch.batch_report import BatchReport
+from freshet.pipeline.batch.begun_replay import QUERY_ID, BegunReplays, replay_user
 from freshet.pipeline.batch.dead_letters import DeadLetterCommit
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.many_tables import ROUNDS_MAX
@@ -41,9 +42,6 @@ from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitCheck, Committer
 
-QUERY_ID: Final = "freshet-replay"
-_DONE: Final = "-replay"
-_BEGUN: Final = "-replay-begun"
 _OF_PLACES: Final = {"source": {"kafka", "schema_registry", "read"}, "ledger": True}
 """Keys of `sync` that say where records are, not what becomes of them."""
 
@@ -54,21 +52,18 @@ class ReplayIdentity:
 
     snapshot_id: int
     commit_user: str
-
-
-def replay_user(config: SyncPipelineConfig) -> str:
-    """The user of replays that take what is outstanding."""
-    return f"{config.name}{_DONE}"
+    after: int | None = None
+    """The number of the replay that was the last one to begin when the snapshot was chosen."""
 
 
 def unfinished_replay(config: SyncPipelineConfig, ledger: Table) -> ReplayIdentity | None:
     """The replay that has begun to commit and is not done. Raises `InvalidRequestError` where the file says something
     else now of where its letters go."""
-    begun = _committer(config, ledger, _BEGUN).last_commit()
-    if begun is None or begun.carried is None:
+    begun = BegunReplays(ledger, config.name).last()
+    if begun is None:
         return None
-    snapshot_id, commit_user, rules = orjson.loads(begun.carried)
-    done = _committer(config, ledger, _DONE).last_commit()
+    snapshot_id, commit_user, rules = orjson.loads(begun.text)
+    done = _done(config, ledger).last_commit()
     if done is not None and done.identifier >= snapshot_id:
         return None
     if rules != _rules(config):
@@ -78,7 +73,7 @@ def unfinished_replay(config: SyncPipelineConfig, ledger: Table) -> ReplayIdenti
             "replay once more, which finishes it; then change the file. Or give --all: then letters that it has "
             "applied are applied again"
         )
-    return ReplayIdentity(snapshot_id, commit_user)
+    return ReplayIdentity(snapshot_id, commit_user, begun.number)
 
 
 class LetterReplay:
@@ -100,8 +95,8 @@ class LetterReplay:
     def write(self, frame: DataFrame) -> BatchReport:
         """Puts the raw records of the frame through the pipeline and commits what becomes of them, once."""
         number, user = self._identity.snapshot_id, self._identity.commit_user
-        last = _committer(self._config, self._ledger, _DONE).last_commit()
-        if user == replay_user(self._config) and last is not None and last.identifier >= number:
+        last = _done(self._config, self._ledger).last_commit()
+        if user == replay_user(self._config.name) and last is not None and last.identifier >= number:
             return BatchReport(user, number, is_replay=True)
         clock = LapClock()
         count = task_count(frame.sparkSession)
@@ -164,19 +159,16 @@ class LetterReplay:
         )
 
     def _begin(self) -> None:
-        committer = _committer(self._config, self._ledger, _BEGUN)
-        last = committer.last_commit()
         given = [self._identity.snapshot_id, self._identity.commit_user, _rules(self._config)]
-        carried = orjson.dumps(given).decode()
-        if last is None or last.carried != carried:
-            committer.commit(0 if last is None else last.identifier + 1, (), carried=carried)
+        begun = BegunReplays(self._ledger, self._config.name)
+        begun.begin(orjson.dumps(given).decode(), after=self._identity.after)
 
     def _finish(self) -> None:
-        _committer(self._config, self._ledger, _DONE).commit(self._identity.snapshot_id, ())
+        _done(self._config, self._ledger).commit(self._identity.snapshot_id, ())
 
 
-def _committer(config: SyncPipelineConfig, ledger: Table, suffix: str) -> Committer:
-    return ledger.engine.committer(f"{config.name}{suffix}", QUERY_ID)
+def _done(config: SyncPipelineConfig, ledger: Table) -> Committer:
+    return ledger.engine.committer(replay_user(config.name), QUERY_ID)
 
 
 def _rules(config: SyncPipelineConfig) -> str:
