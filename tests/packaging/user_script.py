@@ -39,6 +39,7 @@ from freshet import (
     SetDefault,
     SetNullable,
     SetOption,
+    SqlResult,
     StorageError,
     SystemScan,
     SystemTable,
@@ -49,11 +50,14 @@ from freshet import (
     Tag,
     UnknownOutcomeError,
     UnsupportedFeatureError,
+    WriteResult,
     col,
     expr,
     progress,
     register,
+    sql,
     table_sink,
+    write,
 )
 
 if TYPE_CHECKING:
@@ -212,4 +216,9 @@ def care(table: Table) -> None:
 def spark(session: SparkSession) -> None:
     register(session)
     sink = table_sink("/data/lake", "shop.orders", commit_user="loader", compaction=CompactionConfig())
-    print(sink)
+    frame = session.read.format("freshet").load("/data/lake/shop.db/orders")
+    written: WriteResult = write(
+        frame, "shop.orders", "upsert", warehouse="/data/lake", commit_user="night", identifier=3
+    )
+    selected: SqlResult = sql("SELECT * FROM shop.orders", catalog="/data/lake", spark=session)
+    print(sink, written.rows, written.snapshot_id, written.already_committed, selected.to_arrow(), selected.edit)
