@@ -25,6 +25,8 @@ from freshet.storage.table import Table
 
 WARM_UP_S: Final = 75
 MEASURED_S: Final = 45
+SPARSE_RATE: Final = 5
+"""Records a second of a topic where little happens: a batch has one or two."""
 
 
 def latency(results: Results, folder: Path, without: Sequence[str]) -> None:
@@ -36,6 +38,11 @@ def latency(results: Results, folder: Path, without: Sequence[str]) -> None:
                 broker, place, lambda topic, p=place, t=trigger: start_freshet(broker, topic, p, t, {})
             )
             results.note(f"W10, event to commit, freshet, trigger {name}", f"{text}; {batches_text(place)}")
+        place = folder / "latency-sparse"
+        text = measured_latency(
+            broker, place, lambda topic: start_freshet(broker, topic, place, "0 seconds", {}), rate=SPARSE_RATE
+        )
+        results.note(f"W10, event to commit, freshet, {SPARSE_RATE} records a second", f"{text}; {batches_text(place)}")
         if "paimon-flink" in without:
             return
         for checkpoint_ms in FLINK_CHECKPOINTS_MS:
@@ -53,16 +60,17 @@ def measured_latency(
     place: Path,
     start: Callable[[str], Callable[[], None]],
     table: Callable[[], Table] | None = None,
+    rate: int = RATE,
 ) -> str:
     """Runs a job in a folder and measures it by its table, which is in the folder as well unless one is given."""
     topic = place.name
     broker.create_topic(topic, kafka_partitions=KAFKA_PARTITIONS)
     place.mkdir(parents=True)
-    load = Load(broker, topic)
+    load = Load(broker, topic, rate=rate)
     stop = start(topic)
     try:
-        first = load.produce(WARM_UP_S * RATE, 0)
-        last = load.produce(MEASURED_S * RATE, first)
+        first = load.produce(WARM_UP_S * rate, 0)
+        last = load.produce(MEASURED_S * rate, first)
         time.sleep(5)  # what was sent last is committed
     finally:
         stop()

@@ -36,7 +36,7 @@ DISCOVERY_MS: Final = 100
 
 @dataclass
 class Load:
-    """Records at `RATE` into a topic: inserts, or with `key_count` upserts of so many keys in turn.
+    """Records at a steady `rate` a second into a topic: inserts, or with `key_count` upserts of so many keys in turn.
 
     All are op c, which replaces a row that is there: of an update Flink demands the row before.
     """
@@ -44,6 +44,7 @@ class Load:
     broker: ForeignBroker
     topic: str
     key_count: int | None = None
+    rate: int = RATE
 
     def produce(self, count: int | None, first: int, ended: threading.Event | None = None) -> int:
         """Sends so many records, or until `ended`; returns the number after the last."""
@@ -51,7 +52,7 @@ class Load:
         started = time.perf_counter()
         number = first
         while count is None or number < first + count:
-            ahead = (number - first) / RATE - (time.perf_counter() - started)
+            ahead = (number - first) / self.rate - (time.perf_counter() - started)
             if ahead > 0.002:
                 time.sleep(ahead)
                 if ended is not None and ended.is_set():

@@ -9,6 +9,7 @@ from freshet.pipeline.spark.fetch_sizes import fetch_options
 
 FETCH, POLL = "kafka.max.partition.fetch.bytes", "kafka.max.poll.records"
 BUFFER = "kafka.receive.buffer.bytes"
+WAIT = {"kafka.fetch.max.wait.ms": "10"}
 SMALL = RecordSizes(400, 700)
 
 
@@ -16,17 +17,17 @@ SMALL = RecordSizes(400, 700)
     ("partitions", "fetched", "polled"), [(1, 8 << 20, 16384), (8, 8 << 20, 16384), (32, 2 << 20, 5242)]
 )
 def test_few_partitions_are_fetched_in_large_pieces(partitions: int, fetched: int, polled: int) -> None:
-    assert fetch_options(partitions, SMALL) == {FETCH: str(fetched), POLL: str(polled), BUFFER: "-1"}
+    assert fetch_options(partitions, SMALL) == {FETCH: str(fetched), POLL: str(polled), BUFFER: "-1", **WAIT}
 
 
 @pytest.mark.parametrize("partitions", [0, 64, 10_000])
 def test_many_partitions_and_an_unknown_number_keep_the_sizes_of_the_client(partitions: int) -> None:
-    assert fetch_options(partitions, SMALL) == {}
+    assert fetch_options(partitions, SMALL) == WAIT
 
 
 def test_a_poll_of_records_that_nobody_has_seen_is_that_of_the_client() -> None:
     assert POLL not in fetch_options(1, NOTHING_SEEN)
-    assert fetch_options(0, NOTHING_SEEN) == {}
+    assert fetch_options(0, NOTHING_SEEN) == WAIT
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 8, 32, 64, 10_000])

@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,6 +45,9 @@ _IMPORT_ROOT: Final = Path(__file__).resolve().parents[3]
 """The folder that workers must find on their path: `src` of a checkout, or site-packages."""
 LOGGING_OPTION: Final = f"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name('log4j2.properties').as_uri()}"
 """For the JVM: what of Spark's logging is shown."""
+_FORKS: Final = "-Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
+"""For the JVM: Hadoop runs `chmod` for each local file that it makes, eight times for a micro-batch, and waits for it.
+Without the helper program that Java else starts in between, each takes a quarter less."""
 
 _LOCAL_CHECKPOINTS: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -172,7 +176,7 @@ def settings_of_this_machine(others: Mapping[str, str]) -> dict[str, str]:
     ).strip(":")
     given = others.get(JAVA_OPTIONS, "")
     collector = collector_option([others.get(DEFAULT_OPTIONS, ""), given])
-    options = (LOGGING_OPTION, collector, archive_option(), given)
+    options = (LOGGING_OPTION, collector, archive_option(), _FORKS, given)
     return {
         "spark.executorEnv.PYTHONPATH": path,
         "spark.python.daemon.module": worker_daemon.__name__,
