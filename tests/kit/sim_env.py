@@ -194,6 +194,10 @@ class SimEnv(Env):
         """One after the other: what is on disk at each moment must not depend on threads."""
         return [call() for call in calls]
 
+    def for_tables(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """One after the other, as `together`."""
+        return self.together(calls)
+
     def run_later(self, name: str, work: Callable[[], None]) -> None:
         """At once: what is on disk at each moment must not depend on threads."""
         work()

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.many_rounds import ManyRounds, _Batch
 from freshet.pipeline.batch.task_result import TableFailedError, TaskResult
 from freshet.pipeline.decode.outcomes import TruncatedAt
+from freshet.storage.io.env import Helpers
 
 LEDGER, A, B = "lake.ledger", "lake.a", "lake.b"
 
@@ -29,7 +32,7 @@ class World:
     def tables(self, *_: Any) -> list[Any]:
         return [
             SimpleNamespace(
-                table=SimpleNamespace(name=name),
+                table=SimpleNamespace(name=name, handle=SimpleNamespace(env=SimpleNamespace(is_remote=False))),
                 has_committed=lambda _: SimpleNamespace(is_committed=False),
                 pin=lambda *given, name=name: (name, given[-1]),
                 truncate=lambda _, name=name: self.emptied.append(name),
@@ -75,3 +78,31 @@ def test_a_table_that_is_set_apart_behind_a_truncate_moves_the_others() -> None:
     assert batch.truncates == {1: TruncatedAt(1, "t", 0, 5)} and world.pinned[-1] == {LEDGER: False, B: True}
     assert world.emptied == [B, B], "once more: it is empty"
     assert all(A not in text for texts in world.judged for text in texts)
+
+
+def test_a_table_that_cannot_be_committed_does_not_keep_the_others_from_it() -> None:
+    """The ledger lacks the batch then, and a replay finds what it is to finish."""
+    committed: list[str] = []
+
+    def commit(name: str) -> None:
+        if name == A:
+            raise OSError("no space")
+        committed.append(name)
+
+    def table(name: str) -> Any:
+        env = SimpleNamespace(for_tables=Helpers(2).together)
+        facts = SimpleNamespace(name=name, handle=SimpleNamespace(env=env))
+        return SimpleNamespace(table=facts, commit=lambda *_: commit(name))
+
+    many = SimpleNamespace(rows=lambda *_: committed.append(LEDGER))
+    rounds = ManyRounds(many, None, None, None, "shop")  # type: ignore[arg-type]
+    checks = [SimpleNamespace(is_committed=False)] * 3
+    done = SimpleNamespace(
+        tables=[table(name) for name in (LEDGER, A, B)],
+        checks=checks,
+        result=SimpleNamespace(messages={1: (), 2: ()}),
+    )
+    batch: Any = SimpleNamespace(identity=SimpleNamespace(), clock=LapClock(), truncates={})
+    with pytest.raises(OSError, match="no space"):
+        rounds._commit(batch, done)  # type: ignore[arg-type]
+    assert committed == [B]

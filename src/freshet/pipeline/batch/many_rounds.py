@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -117,7 +118,7 @@ class ManyRounds:
         names = tuple(table.table.name for table in tables)
         if names != batch.names:
             batch.names, batch.truncates = names, {}  # those have the places of the tables; they are found once more
-        checks = [table.has_committed(batch.identity) for table in tables]
+        checks = self._checks(tables, batch.identity)
         for index, each in enumerate(checks[1:], 1):
             self.many.judged(index, each)
         batch.clock.lap("look")
@@ -133,6 +134,13 @@ class ManyRounds:
             return None
         batch.clock.lap("job" if batch.look is None else "first look")
         return _Round(tables, checks, pins[0], result, task_count)
+
+    @staticmethod
+    def _checks(tables: Sequence[TableCommit], identity: BatchIdentity) -> list[CommitCheck]:
+        """Whether each table holds the batch. On a disk one after the other: there they only take processor time."""
+        env = tables[0].table.handle.env
+        calls = [partial(table.has_committed, identity) for table in tables]
+        return env.for_tables(calls) if env.is_remote else [call() for call in calls]
 
     def _fits(self, batch: _Batch, done: _Round) -> bool:
         """Whether a round can be committed. Else what it wrote is discarded, and its tables are made to fit."""
@@ -177,16 +185,23 @@ class ManyRounds:
             raise error.cause from None
 
     def _commit(self, batch: _Batch, done: _Round) -> BatchReport:
-        """The dead letters, each table that has rows of the batch and lacks it, and then the ledger."""
+        """The dead letters, each table that has rows of the batch and lacks it, and then the ledger.
+
+        Tables are committed side by side, as a commit mostly waits for a disk or a store: of a batch that dies any of
+        them may lack it, and a replay asks each.
+        """
         result, clock = done.result, batch.clock
         if self.dead_letters is not None:
             self.dead_letters.commit(batch.identity, result.dead_letter_messages)
-        reports, written = [], []
+        calls, written = [], []
         for index, (table, check) in enumerate(zip(done.tables, done.checks, strict=True)):
             if index and (check.is_committed or index in result.messages or index in batch.truncates):
                 written.append(index)
                 if not check.is_committed:
-                    reports.append(table.commit(batch.identity, result.messages.get(index, ()), None, clock))
+                    messages = result.messages.get(index, ())
+                    calls.append(partial(table.commit, batch.identity, messages, None, LapClock()))
+        reports = done.tables[0].table.handle.env.for_tables(calls)
+        clock.lap("commit")
         rows = self.many.rows(batch.identity, written, done.ledger_pin)
         self.many.committed(self.many.ledger.commit(batch.identity, rows, None, clock).snapshot_ids)
         report = BatchReport.of_tables(

@@ -48,6 +48,8 @@ ENVS_MAX: Final = 16
 
 HELPERS_MIN: Final = 8
 """Threads for calls that are made in parallel; more where the store is worth it."""
+FOR_TABLES: Final = 4
+"""Threads for tables that are worked on in parallel, each of which has those for its files."""
 
 
 class CrashPoint(StrEnum):
@@ -197,6 +199,7 @@ class Env:
         self._background = Background()
         self._gradual = GradualWork()
         self._helpers = Helpers(max(HELPERS_MIN, in_flight))
+        self._for_tables = Helpers(FOR_TABLES)
 
     def __copy__(self) -> Self:
         return self
@@ -253,6 +256,13 @@ class Env:
         All have ended when this returns or raises the first error.
         """
         return self._helpers.together(calls)
+
+    def for_tables(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Makes calls for several tables in parallel, which may make others by `together` and `looks`.
+
+        All have ended when this returns or raises the first error.
+        """
+        return self._for_tables.together(calls)
 
     def looks(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """The same for short reads: on a disk, where a thread costs more than they do, one after the other."""
