@@ -9,7 +9,7 @@ import pytest
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.kafka.java_options import ClientSettings
-from freshet.logstore.kafka.look import LOOK_S, PLACES, look_at_records, places_of
+from freshet.logstore.kafka.look import LOOK_S, PLACES, PLACES_MIN, look_at_records, places_of
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.logstore.protocol.client import OffsetBounds, TopicPartition
 from tests.kit.sized_records import SizedRecords, produce_sized
@@ -23,6 +23,7 @@ def test_places_are_the_newest_and_evenly_spread() -> None:
     assert places_of(OffsetBounds(7, 8)) == (7,)
     assert all(5 <= place < 9 for place in places_of(OffsetBounds(5, 9)))
     assert len(places_of(OffsetBounds(0, 1 << 40))) == PLACES + 1
+    assert places_of(OffsetBounds(100, 900), PLACES_MIN) == (892, 100, 300, 500, 700)
 
 
 @pytest.mark.kafka

@@ -22,6 +22,9 @@ from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.logstore.protocol.client import OffsetBounds, TopicPartition
 
 PLACES: Final = 8
+LOOKS: Final = 256
+"""Places of all partitions: of many each has fewer, but `PLACES_MIN`. A look takes about a millisecond."""
+PLACES_MIN: Final = 4
 PARTITIONS_MAX: Final = 64
 """Of more, some are looked at, evenly spread."""
 PLACE_RECORDS: Final = 8
@@ -81,11 +84,11 @@ def look_at_records(
         consumer.close()
 
 
-def places_of(bounds: OffsetBounds) -> tuple[int, ...]:
-    """The offsets to look at: the newest records first, then evenly from the oldest on."""
-    count = bounds.end - bounds.first
+def places_of(bounds: OffsetBounds, count: int = PLACES) -> tuple[int, ...]:
+    """The offsets to look at: the newest records first, then so many evenly from the oldest on."""
+    records = bounds.end - bounds.first
     newest = max(bounds.first, bounds.end - PLACE_RECORDS)
-    return tuple(dict.fromkeys([newest, *(bounds.first + count * place // PLACES for place in range(PLACES))]))
+    return tuple(dict.fromkeys([newest, *(bounds.first + records * place // count for place in range(count))]))
 
 
 def _bounds(
@@ -105,10 +108,11 @@ def _bounds(
 
 
 def _look(consumer: Consumer, bounds: Mapping[TopicPartition, OffsetBounds]) -> RecordSizes:
-    places = {name: places_of(each) for name, each in bounds.items()}
+    count = max(PLACES_MIN, min(PLACES, LOOKS // len(bounds)))
+    places = {name: places_of(each, count) for name, each in bounds.items()}
     deadline = time.monotonic() + LOOK_S
     sizes = NOTHING_SEEN
-    for turn in range(PLACES + 1):
+    for turn in range(count + 1):
         positions = {name: offsets[turn] for name, offsets in places.items() if turn < len(offsets)}
         if not positions or time.monotonic() > deadline:
             break
