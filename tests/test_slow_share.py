@@ -1,4 +1,4 @@
-"""A run with a share of the slow tests: which it has, and that other seeds have the others."""
+"""A run with a share of the slow tests, or with few cases of some: which those are, and that other seeds have others."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ def test_quick(): pass
 """
 
 
+FEW = """
+import pytest
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("number", range(20))
+def test_long(number): pass
+
+def test_quick(): pass
+"""
+
+
 def collected(folder: Path, share: str, seed: int) -> set[str]:
     (folder / "test_some.py").write_text(SLOW)
     (folder / "run_by_another.py").write_text("def test_b(): pass\n\ndef test_c(): pass\n")
@@ -46,6 +57,20 @@ def test_other_seeds_run_other_tests_and_quick_ones_always_run(tmp_path: Path) -
     assert set.union(*runs) == everything
     assert all({"test_quick", "test_of_others"} <= run < everything for run in runs)
     assert collected(tmp_path, "0.5", 3) == runs[3]
+
+
+def test_few_cases_are_quick_and_the_others_slow(tmp_path: Path) -> None:
+    def chosen(seed: int, marks: str) -> set[str]:
+        (tmp_path / "test_some.py").write_text(FEW)
+        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: slow\n    few: few\n")
+        program = [sys.executable, "-m", "pytest", "-p", "tests.kit.slow_share", "--collect-only", "-q", "-m", marks]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), counts.SEED: str(seed), slow_share.SHARE: "1"}
+        done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        return {line.split("::")[1] for line in done.stdout.splitlines() if "::" in line}
+
+    quick, slow = chosen(1, "not slow"), chosen(1, "slow")
+    assert len(quick) == 4 and "test_quick" in quick and len(slow) == 17 and not quick & slow
+    assert chosen(1, "not slow") == quick != chosen(2, "not slow")
 
 
 @pytest.mark.parametrize("share", ["0", "1.5", "half"])

@@ -60,6 +60,7 @@ def test_bitmaps_of_32_bits(java: AggregateBytes, name: str) -> None:
     assert _numbers(java.read("rbm32", java.unite("rbm32", ours, other))) == numbers | set(range(50, 150))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", SETS64)
 def test_bitmaps_of_64_bits(java: AggregateBytes, name: str) -> None:
     numbers = SETS64[name]

@@ -34,6 +34,7 @@ def remove_tag(table: Table, name: str) -> None:
     table.store.env.file_io.delete(table.store.paths.tag(name))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("maker", ["freshet", "paimon"])
 @pytest.mark.parametrize("from_tag", [True, False])
 def test_a_branch_of_either_is_continued_by_both(
@@ -143,6 +144,7 @@ def test_dropped_by_either(tmp_path: Path, paimon: PaimonJudge) -> None:
         assert theirs(judge) == ours(table)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_turns_on_table_and_branches_then_expiry_of_all(tmp_path: Path, paimon: PaimonJudge, seed: int) -> None:
     """Expiry is ours alone: that of Paimon does not look at other lines, and may take what they need."""

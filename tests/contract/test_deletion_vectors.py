@@ -53,6 +53,7 @@ def marks(table: Table) -> int:
     return sum(table.engine.marked_rows().values())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shape", some_now(SHAPES), ids=lambda shape: shape.name)
 def test_commits_of_both_sides_in_turn(shape: Shape, tmp_path: Path, paimon: PaimonJudge) -> None:
     """Two tables get the same commits: one only by Paimon, one by both in turn. They never differ."""

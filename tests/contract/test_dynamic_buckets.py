@@ -43,6 +43,7 @@ def index_counts(table: Table) -> dict[tuple[bytes, int], int]:
     return {(part, bucket): file.row_count for part, by_bucket in files.items() for bucket, file in by_bucket.items()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[name for name, _ in CASES])
 def test_twenty_turns_of_writers_of_both_kinds(
     name: str, options: dict[str, str], tmp_path: Path, paimon: PaimonJudge

@@ -105,6 +105,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     return tmp_path
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "shape",
     those_now(SHAPES, lambda number, shape: number % 4 == 0 or (number % 4 == 2 and not can_be_merged_raw(shape))),
@@ -128,6 +129,7 @@ STAGED = [shape for shape in SHAPES if not shape.name.startswith(("aggregation, 
 """Without those whose numbers overflow in one schedule and not in another."""
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("shape", STAGED[::7], ids=lambda shape: shape.name)
 def test_both_read_alike_whatever_was_compacted(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
     assert_read_alike(paimon, shape, 31, folder)

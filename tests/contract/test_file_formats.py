@@ -78,6 +78,7 @@ def formats_of(table: Table) -> set[str]:
     return {entry.file.file_name.rsplit(".", 1)[1] for entry in table.files()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("file_format", COLUMNS)
 def test_every_type_in_turns(tmp_path: Path, paimon: PaimonJudge, file_format: str) -> None:
     columns = COLUMNS[file_format]
@@ -94,6 +95,7 @@ def test_every_type_in_turns(tmp_path: Path, paimon: PaimonJudge, file_format: s
     assert formats_of(table) == {file_format}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("file_format", COLUMNS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engines_and_producers(tmp_path: Path, paimon: PaimonJudge, file_format: str, engine: str) -> None:

@@ -152,6 +152,7 @@ def levels(table: Table) -> list[int]:
     return sorted(entry.file.level for entry in table.files())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shape", some_now(SHAPES, stride=3), ids=lambda shape: shape.name)
 def test_commits_of_both_sides_in_turn(shape: Shape, tmp_path: Path, paimon: PaimonJudge) -> None:
     """Two tables get the same commits: one only by Paimon, one by both in turn. They never differ."""
@@ -196,6 +197,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("shape", some_now(SHAPES, first=1), ids=lambda shape: shape.name)
 def test_write_only_tables_compacted_by_either_side(shape: Shape, paimon: PaimonJudge) -> None:

@@ -85,6 +85,7 @@ def test_rows_go_where_paimon_puts_them(case: Case, tmp_path: Path, paimon: Paim
         assert [distinct[code] for code in codes] == [fact.partition for fact in facts]
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("case", some_now(CASES), ids=lambda case: case.name)
 def test_the_metadata_of_a_paimon_table(case: Case, tmp_path: Path, paimon: PaimonJudge) -> None:
     judge = created(case, tmp_path / "t", paimon)

@@ -26,6 +26,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("engine", "options"), CASES)
 def test_turns_of_writers_of_both_kinds(
     engine: str, options: dict[str, str], tmp_path: Path, paimon: PaimonJudge
@@ -57,6 +58,7 @@ def test_turns_of_writers_of_both_kinds(
     check_every_snapshot(table, judge)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lose_kind", [False, True])
 def test_the_rows_that_are_written_are_those_of_apache_paimon(
     lose_kind: bool, tmp_path: Path, paimon: PaimonJudge
@@ -100,6 +102,7 @@ def test_the_rows_that_are_written_are_those_of_apache_paimon(
     assert (ours == theirs) is lose_kind
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("engine", ["deduplicate", "aggregation"])
 def test_partitions_that_apache_paimon_drops_and_both_fill_again(
     engine: str, tmp_path: Path, paimon: PaimonJudge

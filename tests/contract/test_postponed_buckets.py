@@ -99,6 +99,7 @@ ENGINES: Mapping[str, Mapping[str, str]] = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("full", [True, False], ids=["full", "as needed"])
 @pytest.mark.parametrize("name", ENGINES)
 def test_what_waits_is_compacted_as_paimon_does_it(paimon: PaimonJudge, tmp_path: Path, name: str, full: bool) -> None:
@@ -209,6 +210,7 @@ def test_waiting_files_are_described_as_those_of_paimon(
     assert prefixes == {"data--u-writer-s-0-w-" + name[21:24] for name in prefixes}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ENGINES)
 def test_turns(paimon: PaimonJudge, tmp_path: Path, name: str) -> None:
     """Both write rows that wait and rows that do not, and either compacts after each turn."""

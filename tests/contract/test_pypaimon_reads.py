@@ -74,6 +74,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_pypaimon_reads_every_commit(case: Case, tmp_path: Path, pypaimon: PypaimonJudge) -> None:
     table = Catalog(str(tmp_path)).create_table(

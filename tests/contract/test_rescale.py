@@ -29,6 +29,7 @@ KEYED: Mapping[str, Mapping[str, str]] = {
 EVERYTHING = pa.concat_tables([rows(partition, "old", *range(20)) for partition in "ab"])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", KEYED)
 def test_keyed_tables(paimon: PaimonJudge, tmp_path: Path, name: str) -> None:
     judge = paimon.create_table(

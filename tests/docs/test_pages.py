@@ -27,6 +27,7 @@ def _pages() -> Iterator[Any]:
             yield pytest.param(page, id=page.name, marks=[mark for need in sorted(page.needs) for mark in NEEDS[need]])
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("page", list(_pages()))
 def test_a_page_does_what_it_says(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

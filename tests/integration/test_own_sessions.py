@@ -52,6 +52,7 @@ def run(suite: Suite, chosen: str) -> int:
     return done.returncode
 
 
+@pytest.mark.few(1)
 @SUITE
 def test_the_quick_ones(suite: Suite) -> None:
     assert run(suite, suite.quick) == 0

@@ -128,6 +128,7 @@ with Table.open(sys.argv[1], env=KilledEnv(LocalFileIO())).writer("u") as writer
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("point", "shown", "healed"),
     some_now(

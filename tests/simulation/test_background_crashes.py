@@ -99,6 +99,7 @@ def world_of(producer: str) -> BackgroundWorld:
     return BackgroundWorld(SEED, batch_count=12, options={**kept, **PRODUCERS[producer]})
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_crash_at_every_point(producer: str, half: int) -> None:

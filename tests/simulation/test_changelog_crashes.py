@@ -60,6 +60,7 @@ def world_of(producer: str) -> ChangelogWorld:
 SOME = [pytest.param(name, marks=pytest.mark.slow if "spilled" in name else ()) for name in PRODUCERS]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("producer", SOME)
 def test_crash_at_every_point(producer: str, half: int) -> None:

@@ -37,6 +37,7 @@ def point_faults(keyed: bool) -> Iterator[Fault]:
             yield Fault(point=point, visit=visit)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("visits", ["odd", pytest.param("even", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("parity", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append-only"])
@@ -71,6 +72,7 @@ def check_crashes(keyed: bool, stride: int) -> int:
     return len(faults)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append-only"])
 def test_crash_at_changes_of_the_disk(keyed: bool) -> None:
     assert check_crashes(keyed, stride=9) > 4
@@ -95,6 +97,7 @@ def check_errors(keyed: bool, stride: int, count: int) -> int:
     return len(faults)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append-only"])
 @pytest.mark.parametrize("count", [1, 5, 10_000], ids=["once", "five-times", "for-good"])
 def test_failing_disk(keyed: bool, count: int) -> None:

@@ -97,6 +97,7 @@ def _follow(
     return rows, changes, asked
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("kind", ["mapped", "rocksdb"])

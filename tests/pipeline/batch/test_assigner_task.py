@@ -140,6 +140,7 @@ def counts(table: Table) -> list[dict[int, int]]:
     return listed
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize(("tasks", "assigners"), [(1, 1), (4, 2), (4, 4), (3, 2)])
 @pytest.mark.parametrize("as_outcomes", [True, False])
 @pytest.mark.parametrize("partitioned", [True, False])

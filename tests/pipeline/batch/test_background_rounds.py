@@ -237,6 +237,7 @@ def test_a_table_that_is_altered_so_that_it_cannot_be(
         assert limit is None
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "kind", ["fixed", pytest.param("dynamic", marks=pytest.mark.slow), pytest.param("moving", marks=pytest.mark.slow)]

@@ -143,6 +143,7 @@ def _random_values(data_type: DataType, count: int, seed: int) -> pa.Array:
     return pa.array(holed, arrow)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("composition", "zone"),
     [

@@ -49,6 +49,7 @@ def found(table: Table) -> dict[int, int]:
     return keyed
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("partitioned", [True, False])
 @pytest.mark.parametrize("initial", [None, 1, 2])
 def test_new_and_known_keys_in_one_job_each(

@@ -59,6 +59,7 @@ def _listed(rows: Rows) -> list[tuple[int, str, int]]:
     return sorted((key, day, n) for (key, day), n in rows.items())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "kind", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in KINDS]
 )

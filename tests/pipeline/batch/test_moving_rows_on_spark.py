@@ -42,6 +42,7 @@ def changes(chance: random.Random, engine: str, count: int) -> list[Row]:
     ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("initial", [None, 1])
 def test_batches_beside_a_dict(spark: SparkSession, engine: str, initial: int | None, tmp_path: Path) -> None:

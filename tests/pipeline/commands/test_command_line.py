@@ -191,6 +191,7 @@ def test_check_compares_the_table_that_is_there(freshet: Freshet, tmp_path: Path
     assert "column total is INT there and DECIMAL(10, 2) in the file" in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_run_to_the_end_of_the_input_and_again(tmp_path: Path, spark: SparkSession, freshet: Freshet) -> None:
     """First in a process of its own, then in the session that is there."""

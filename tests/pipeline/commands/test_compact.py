@@ -201,6 +201,7 @@ def test_on_spark(freshet: Freshet, tmp_path: Path, spark: SparkSession) -> None
     assert {s.commit_user.startswith("freshet-compact-") for s in table.snapshots()[3:]} == {True}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_kinds_of_tables_on_spark(freshet: Freshet, tmp_path: Path, spark: SparkSession) -> None:
     """Tasks leave out rows that are marked or have expired, and keep the order of snapshots."""
@@ -232,6 +233,7 @@ def test_kinds_of_tables_on_spark(freshet: Freshet, tmp_path: Path, spark: Spark
     assert index_files(marked) == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("moves", [False, True])
 def test_dynamic_buckets_on_spark(freshet: Freshet, tmp_path: Path, spark: SparkSession, moves: bool) -> None:

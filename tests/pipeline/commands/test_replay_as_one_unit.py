@@ -130,6 +130,7 @@ def dies(at: tuple[int, bool], call: Callable[[], Any]) -> bool:
 DEATHS = [(1, True), (1, False), (2, True), (2, False), (3, True), (3, False)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.spark
 @pytest.mark.parametrize(("number", "is_behind"), some_now(DEATHS, 2))
 def test_a_replay_that_dies_loses_and_doubles_nothing(

@@ -176,6 +176,7 @@ class _Death:
         return instead
 
 
+@pytest.mark.few(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("at", some_now([4, 1, 2, 5, 3, 6], 3))
 def test_a_replay_that_dies_is_gone_on_with(

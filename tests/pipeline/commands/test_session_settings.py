@@ -39,6 +39,7 @@ def test_the_setting_that_is_named_is_shown_with_its_line(tmp_path: Path, cause:
     assert expected in str(placed_in_file([config], SessionRefusedError(cause)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("command", ["check", "run"])
 @pytest.mark.parametrize("version", [None, "11.0.2"])

@@ -85,6 +85,7 @@ def _ids(folder: Path) -> list[int]:
     return sorted(Catalog(folder / "warehouse").table("db.t").scan().to_arrow()["id"].to_pylist())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_stream_into_a_table_that_was_created_again(spark: SparkSession, tmp_path: Path) -> None:
     created(tmp_path, column="other")

@@ -72,6 +72,7 @@ def _history(rows: dict[int, Row], chance: random.Random) -> list[Any]:
     return messages
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", TABLES)
 def test_the_rows_of_messages_go_to_several_tasks(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     chance = random.Random(20261125)

@@ -130,6 +130,7 @@ def folder(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
     return made
 
 
+@pytest.mark.few(1)
 def test_two_pipelines_at_the_same_time(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have assigned their first batch before either commits it; the one that is refused runs it again."""
     for number in range(3):
@@ -156,6 +157,7 @@ def test_two_pipelines_at_the_same_time(folder: Folder, monkeypatch: pytest.Monk
     assert {state.pipeline for state in folder.states} == set(refused), "those that were refused were started again"
 
 
+@pytest.mark.few(1)
 def test_a_restored_checkpoint_runs_batches_again_that_are_committed(folder: Folder) -> None:
     folder.add("a", 0, range(50))
     folder.run("a")
@@ -172,6 +174,7 @@ def test_a_restored_checkpoint_runs_batches_again_that_are_committed(folder: Fol
     folder.check()
 
 
+@pytest.mark.few(1)
 def test_a_batch_that_was_committed_before_its_query_died(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver does not learn that the commit was made: the query starts again, and finds the batch."""
     for number in range(3):
@@ -191,6 +194,7 @@ def test_a_batch_that_was_committed_before_its_query_died(folder: Folder, monkey
     assert len(folder.states) == 2
 
 
+@pytest.mark.few(1)
 def test_the_table_is_altered_between_batches(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column and other sizes of buckets; rows of keys that are there stay in their buckets."""
     for number in range(3):

@@ -35,6 +35,7 @@ spark: {{spark.eventLog.enabled: true, spark.eventLog.dir: "{folder}/events", sp
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_table_is_followed_from_bucket_to_bucket(tmp_path: Path, s3: S3Place) -> None:
     source = Catalog(f"{s3.root}/w", options=s3.options).create_table(

@@ -78,6 +78,7 @@ def folded(table: Table) -> dict[int, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", some_now(["speculative", "committed"]))
 def test_tables_follow_each_other(spark: SparkSession, table: Table, tmp_path: Path, isolation: str) -> None:
     first = pipeline(tmp_path, "t", "copy", isolation)

@@ -100,6 +100,7 @@ def test_rows_then_changes_over_restarts_and_limits(
     assert latest is not None and 1 < table.consumers()["audit"] <= latest.id + 1
 
 
+@pytest.mark.slow
 def test_a_batch_that_failed_comes_again_as_it_was(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     """The sink fails after it has read; meanwhile what was shown is overtaken by another attempt."""
     write(table, "+I 1 a")

@@ -36,6 +36,7 @@ def _held(table: Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", [{"bucket": "2"}, {}], ids=["by tasks", "by the process that commits"])
 def test_save_and_insert(spark: SparkSession, tmp_path: Path, options: dict[str, str]) -> None:
     register(spark)

@@ -77,6 +77,7 @@ def _folded(changes: list[Change]) -> dict[int, str]:
     return rows
 
 
+@pytest.mark.slow
 def test_every_change_once_over_restarts_and_limits(spark: SparkSession, orders: Table, tmp_path: Path) -> None:
     limits = {"maxFilesPerTrigger": "1"}
     first = _run(_frame(spark, orders, **limits), tmp_path / "checkpoint")

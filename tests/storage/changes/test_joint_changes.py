@@ -148,6 +148,7 @@ def check_changes(table: Table) -> dict[int, tuple[str, int | None]]:
 QUICK = [("full, every third", 0), ("full, elsewhere", 0), ("lookup", 0)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "number"),
     [

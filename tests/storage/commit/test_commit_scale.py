@@ -9,6 +9,8 @@ from functools import partial
 from statistics import median
 from types import FrameType
 
+import pytest
+
 from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.commit.committer import Committer
@@ -88,6 +90,7 @@ def cost_of_commits(file_count: int) -> Cost:
     )
 
 
+@pytest.mark.slow
 def test_cost_of_a_commit_does_not_grow_with_the_table(unchecked_claims: None) -> None:
     small, large = cost_of_commits(160), cost_of_commits(10_000)
     assert large.reads <= small.reads * 1.1

@@ -117,6 +117,7 @@ class Nth:
         return name == self._chosen
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("where", [BEFORE, AFTER])
 @pytest.mark.parametrize("start", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_answers_lost_at_each_request_of_a_commit(s3: S3Place, proxy: StoreProxy, where: str, start: int) -> None:

@@ -38,6 +38,7 @@ def shape(files: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return sorted([(0, f["record_count"]) for f in files if f["level"] == 0] + list(levels.items()))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("options", "deletes"),
     some_now(

@@ -307,6 +307,7 @@ def test_files_outside_of_the_source_are_not_read(tmp_path: Path, monkeypatch: p
     assert (103, "d1", 5) in rows_of(table)
 
 
+@pytest.mark.few(3)
 @pytest.mark.judge
 @pytest.mark.parametrize("kind", KEYLESS)
 def test_paimon_reads_it_and_goes_on(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:

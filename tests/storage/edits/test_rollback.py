@@ -39,6 +39,7 @@ def history(table: Table) -> dict[int, list[tuple[int, str, int | None]]]:
     return {each.id: rows_of(table, snapshot_id=each.id) for each in table.snapshots()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ALL)
 def test_the_rows_of_each_snapshot_come_back(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, ALL[kind])

@@ -20,6 +20,7 @@ ALL = {**KINDS, "marking": MARKING, "marking, with buckets": MARKING_BUCKETS, "m
 KEYED = [kind for kind in ALL if ALL[kind][1]]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("kind", ALL)
 def test_rows_are_deleted_and_updated(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, ALL[kind])
@@ -78,6 +79,7 @@ class Oracle:
         self.rows = [row for row in changed if row is not None]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("seed", range(2))
 def test_random_edits(tmp_path: Path, kind: str, seed: int) -> None:
@@ -159,6 +161,7 @@ def rival(slow: Table, act: Callable[[], object], times: int = 1) -> list[str]:
     return calls
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", KEYED)
 def test_rows_that_others_change_meanwhile_are_looked_at_again(tmp_path: Path, kind: str) -> None:
     """Key 1 does not match any more, key 2 has a new value that matches, key 50 is new, key 3 is of another bucket."""

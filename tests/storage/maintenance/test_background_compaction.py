@@ -265,6 +265,7 @@ FULL_COMPACTION: Mapping[str, str] = {
 PRODUCERS: Sequence[Mapping[str, str]] = (LOOKUP, {"force-lookup": "true"}, {}, FULL_COMPACTION)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("engine", "producer"),
     some_now(

@@ -30,6 +30,7 @@ def live_names(table: Table) -> set[str]:
     return {entry.file.file_name for entry in table.files()}
 
 
+@pytest.mark.few(13)
 @pytest.mark.parametrize("producer", ["none", "lookup"])
 @pytest.mark.parametrize("visit", [1, 2, 3])
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ TABLES: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [*((name, 4, 6) for name in TABLES), ("deduplicate", 2, 8), ("deduplicate", 3, 1), ("deduplicate", 1, 12)],
@@ -210,6 +211,7 @@ def test_one_partition_first_and_a_new_one_meanwhile(tmp_path: Path) -> None:
     assert Table.open(table.location).options.bucket == 8
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "point",
     [

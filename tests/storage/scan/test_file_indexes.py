@@ -127,6 +127,7 @@ TYPES: Sequence[tuple[str, st.SearchStrategy[Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=[kind for kind, _ in TYPES])
 @settings(max_examples=15)
 @given(data=st.data())

@@ -238,6 +238,7 @@ def test_the_largest_number_of_buckets_counts_for_each_partition(tmp_path: Path)
     assert second == {0: 2, 1: 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [3_000, pytest.param(12_000, marks=pytest.mark.slow)])
 def test_a_table_of_very_many_buckets(many: int) -> None:
     """One key each; the format has 32,767 of them. In memory, where it is the program that takes its time: 2 ms for the

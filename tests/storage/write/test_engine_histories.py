@@ -95,6 +95,7 @@ def with_options(shape: Shape, options: Mapping[str, str]) -> Shape:
     return replace(shape, options={**shape.options, **options})
 
 
+@pytest.mark.few(19)
 @pytest.mark.parametrize(("seed", "filters"), [(1, 1), pytest.param(2, 5, marks=pytest.mark.slow)], ids=["1", "2"])
 @pytest.mark.parametrize("shape", [*some_now(SHAPES, first=1), *LATER_SHAPES], ids=lambda shape: shape.name)
 def test_the_table_equals_the_oracle(shape: Shape, seed: int, filters: int, tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def histories(engine: str) -> st.SearchStrategy[list[list[list[Row]]]]:
     return st.lists(writes, min_size=1, max_size=5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=25)
 @given(data=st.data())
@@ -295,6 +296,7 @@ def damage_files(folder: Path) -> None:
         file.unlink()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("damage", [damage_nothing, damage_remove, damage_cut, damage_manifest, damage_files])
 def test_a_damaged_index_is_built_again(damage: Any, tmp_path: Path) -> None:
     table = create(tmp_path)
