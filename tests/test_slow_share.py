@@ -1,4 +1,4 @@
-"""A run with a share of the slow tests, or with few cases of some: which those are, and that other seeds have others."""
+"""A run with a share of the slow tests, or with few cases of some: which it has, and that other seeds have others."""
 
 from __future__ import annotations
 
