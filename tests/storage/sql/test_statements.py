@@ -315,6 +315,9 @@ def test_create_from_a_query_and_like_another_table(tmp_path: Path) -> None:
         freshet.sql("CREATE TABLE shop.lost AS SELECT CAST(city AS INT) AS n FROM shop.orders", catalog)
     assert not catalog.has_table("shop.lost")
     assert freshet.sql("CREATE TABLE IF NOT EXISTS shop.big AS SELECT 1 AS x", catalog).edit is None
+    with pytest.raises(InvalidRequestError, match="'ID': the query has two columns of this name"):
+        freshet.sql("CREATE TABLE shop.twice AS SELECT id, id + 1 AS ID FROM shop.orders", catalog)
+    assert not catalog.has_table("shop.twice")
 
 
 def test_merge_with_many_clauses(tmp_path: Path) -> None:
