@@ -128,6 +128,17 @@ def test_changes_between_two_points(spark: SparkSession, tmp_path: Path) -> None
             changes(**options)
 
 
+def test_a_stream_is_not_written_by_the_format(spark: SparkSession, tmp_path: Path) -> None:
+    """It is refused at its first batch, naming what writes streams; it was an unknown option `checkpointlocation`."""
+    register(spark)
+    table = _make(tmp_path / "w")
+    out = spark.readStream.format("rate").load().selectExpr("value AS id").writeStream.format("freshet")
+    out.option("warehouse", str(tmp_path / "w")).option("table", "db.t")
+    with pytest.raises(PySparkException, match=r"table_sink"):
+        out.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(60)
+    assert not table.snapshots()
+
+
 @pytest.mark.slow
 def test_an_overwrite_while_a_stream_reads(spark: SparkSession, tmp_path: Path) -> None:
     """The stream passes over it, as `streaming-read-overwrite` says, and goes on with what is appended."""

@@ -58,6 +58,10 @@ def test_a_partition_is_named(tmp_path: Path) -> None:
     assert len(rows_of(table)) == 60
     table.overwrite(arrow([]), partition={"dt": "d1"})
     assert {row[1] for row in rows_of(table)} == {"d2"}
+    with pytest.raises(InvalidRequestError, match=r"'dt' is written as a text, such as '5', not 5"):
+        table.overwrite(arrow([]), partition={"dt": 5})  # type: ignore[dict-item]
+    with pytest.raises(InvalidRequestError, match="such as '__DEFAULT_PARTITION__', not None.*means NULL and blank"):
+        table.drop_partition({"dt": None})  # type: ignore[dict-item]
     with pytest.raises(InvalidRequestError, match="no partition key 'day'"):
         table.overwrite(arrow([]), partition={"day": "d1"})
     with pytest.raises(InvalidRequestError, match="give one of them"):

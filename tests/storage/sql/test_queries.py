@@ -275,6 +275,14 @@ def test_a_query_reaches_tables_only(catalog: Catalog, tmp_path: Path) -> None:
     assert query(catalog, "SELECT x FROM range(2) AS r(x)") == [{"x": 0}, {"x": 1}]
 
 
+def test_functions_that_make_rows_have_sparks_names(catalog: Catalog) -> None:
+    assert query(catalog, "SELECT id FROM range(2)") == [{"id": 0}, {"id": 1}]
+    assert query(catalog, "SELECT * FROM range(1, 2)") == [{"id": 1}]
+    assert query(catalog, "SELECT r.id AS n FROM range(1) r") == [{"n": 0}]
+    assert query(catalog, "SELECT col FROM explode(array(5, 6))") == [{"col": 5}, {"col": 6}]
+    assert query(catalog, "SELECT o.id FROM o JOIN range(2) USING (id) ORDER BY 1") == [{"id": 0}, {"id": 1}]
+
+
 CONDITIONS = [
     "a.id < 20", "n > 2", "a.n IS NULL", "a.n <=> 3", "NOT (a.n = 2)", "a.City IN ('c1', NULL)", "city LIKE 'c%'",
     "b.x > 3", "b.x IS NULL", "x <> 6", "b.name NOT LIKE 'n1%'", "b.name IS NOT NULL", "NOT b.x <=> NULL",

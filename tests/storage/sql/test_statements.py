@@ -315,6 +315,9 @@ def test_create_from_a_query_and_like_another_table(tmp_path: Path) -> None:
         freshet.sql("CREATE TABLE shop.lost AS SELECT CAST(city AS INT) AS n FROM shop.orders", catalog)
     assert not catalog.has_table("shop.lost")
     assert freshet.sql("CREATE TABLE IF NOT EXISTS shop.big AS SELECT 1 AS x", catalog).edit is None
+    with pytest.raises(InvalidRequestError, match="'ID': the query has two columns of this name"):
+        freshet.sql("CREATE TABLE shop.twice AS SELECT id, id + 1 AS ID FROM shop.orders", catalog)
+    assert not catalog.has_table("shop.twice")
 
 
 def test_merge_with_many_clauses(tmp_path: Path) -> None:
@@ -434,3 +437,18 @@ def test_partitions_expire(tmp_path: Path) -> None:
     ).to_arrow()
     assert expired.to_pylist() == [{"expired_partitions": "dt=2020-01-01"}]
     assert rows(catalog.table("db.t")) == [{"dt": "9999-01-01", "id": 2}]
+
+
+def test_show_partitions_with_a_slash_in_a_value(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    table = catalog.create_table("s.t", schema={"id": "INT", "p": "STRING", "q": "STRING"}, partition_keys=["p", "q"])
+    table.append([{"id": 1, "p": "b/c", "q": "x"}, {"id": 2, "p": "b", "q": "x"}, {"id": 3, "p": "b", "q": "y/z"}])
+
+    def shown(partition: str) -> list[str]:
+        result = freshet.sql(f"SHOW PARTITIONS s.t PARTITION ({partition})", catalog)
+        return sorted(result.to_arrow()["partition"].to_pylist())
+
+    assert shown("p = 'b/c'") == ["p=b/c/q=x"]
+    assert shown("p = 'b'") == ["p=b/q=x", "p=b/q=y/z"]
+    assert shown("q = 'y/z'") == ["p=b/q=y/z"]
+    assert shown("q = 'y'") == []

@@ -43,6 +43,7 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     InputPartition,
 )
 
@@ -89,6 +90,10 @@ _IN_A_CATALOG: Final = (
     "such a table to a Python data source when it is created, and never again. Use CREATE TEMPORARY VIEW orders USING "
     "freshet OPTIONS (warehouse '…', table 'shop.orders'), which can be read and inserted into; freshet.sql makes and "
     "changes tables"
+)
+_STREAM_WRITE: Final = (
+    "df.writeStream.format('freshet') writes no tables: df.writeStream.foreachBatch(freshet.table_sink(warehouse, "
+    "'shop.orders', commit_user='…')) does, and so do pipeline files (freshet run)"
 )
 
 _KNOWN: Final = frozenset(option.lower() for option in _OPTIONS)
@@ -158,6 +163,11 @@ class FreshetDataSource(DataSource):
         stream = options.stream(self._table())
         check_stream_schema(stream, schema)
         return ChangeStreamReader(stream, options.limit)
+
+    def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Refused, naming what writes streams."""
+        del schema, overwrite
+        raise InvalidRequestError(_STREAM_WRITE)
 
     @property
     def _with_snapshot_id(self) -> bool:
@@ -251,6 +261,8 @@ def _tags(table: Table) -> set[str]:
 def _check_options(options: Mapping[str, str]) -> None:
     if "provider" in options or not options:
         raise InvalidRequestError(_IN_A_CATALOG)
+    if "checkpointlocation" in options:  # Spark hands the options of a stream that writes to the source first
+        raise InvalidRequestError(_STREAM_WRITE)
     given = catalog_options_of(options, _KNOWN)
     check_no_secrets(given)  # Spark shows options in plans and event logs, and these are sent to tasks
     unknown = [option for option in options if not _is_known(option)]

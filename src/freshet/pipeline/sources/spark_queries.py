@@ -4,7 +4,7 @@ and the filter that the query needs of it, for Spark tells a Python source of ne
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
 from functools import cached_property
@@ -88,6 +88,11 @@ class SparkRows:
     """Rows of a DataFrame; as Arrow they are brought to this process, all at once."""
 
     frame: DataFrame
+
+    @property
+    def given_names(self) -> Sequence[str]:
+        """Names of the columns as the query has them."""
+        return self.frame.columns
 
     @cached_property
     def schema(self) -> pa.Schema:

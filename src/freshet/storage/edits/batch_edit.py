@@ -22,7 +22,7 @@ from freshet.storage.commit.replays import snapshot_of_commit
 from freshet.storage.edits.edit_commit import EDIT_USER
 from freshet.storage.edits.overwrite import ReplacedPartitions, as_one_change
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.maintenance.hidden_rows import show_hidden_rows
+from freshet.storage.maintenance.hidden_rows import show_hidden_rows, show_rows_of
 from freshet.storage.maintenance.table_compaction import complete_compaction
 from freshet.storage.maintenance.upkeep import leave_batch_tag, upkeep_later
 from freshet.storage.metadata.table_store import TableStore
@@ -88,6 +88,8 @@ class BatchEdit:
     def earlier(self) -> EarlierCommit | None:
         """The commit of this number, where the table holds it; otherwise what tasks write upon is chosen.
 
+        Where the process that made it died before readers see its rows (`hidden_rows`), they are compacted here.
+
         Raises `InvalidRequestError` for a number below the last one of its user whose commit the table does not know.
         """
         last = self._committer.last_commit()
@@ -107,6 +109,8 @@ class BatchEdit:
                     "another commit user",
                     table=self.store.name,
                 )
+            if snapshot is not None and self.compacts:
+                show_rows_of(self.store, self._committer, snapshot)
             return EarlierCommit(snapshot)
         self._committer.has_committed(number, digest=NUMBERED)  # raises where another query has this user
         return None

@@ -147,6 +147,15 @@ def partition_test(store: TableStore, partition: PartitionChoice | None) -> Call
         raise InvalidRequestError(
             f"table {store.location} has no partition key {unknown[0]!r}; {has}", path=store.location, column=unknown[0]
         )
+    for key, value in partition.items():
+        if not isinstance(value, str):
+            null = store.options.partition_default_name
+            raise InvalidRequestError(
+                f"table {store.location}: the value of partition key {key!r} is written as a text, such as "
+                f"{null if value is None else str(value)!r}, not {value!r}; {null!r} means NULL and blank",
+                path=store.location,
+                column=key,
+            )
     wanted = {f"{escape_path_name(key)}={escape_path_name(value)}" for key, value in partition.items()}
     dates = {key for key in partition if store.schema.by_name[key].type.root is TypeRoot.DATE}
 

@@ -17,11 +17,13 @@ from typing import Final
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.compact.joint_changes import waiting_buckets
 from freshet.storage.exceptions import StorageError
+from freshet.storage.metadata.live_files import delta_entries, grouped_by_bucket
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.manifest import BucketId, EntryKind
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import LookupCompact
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.task_writer import TaskWriter
 
 _LOG: Final = logging.getLogger(__name__)
@@ -32,8 +34,27 @@ TRIES_MAX: Final = 5
 
 def show_hidden_rows(store: TableStore, committer: Committer, identifier: int, result: CommitResult) -> CommitResult:
     """The result of a commit once its rows show, or with the buckets in which they do not."""
-    waiting = _hidden(store, result)
-    snapshots = list(result.snapshots)
+    snapshots, waiting = _compacted(store, committer, identifier, _hidden(store, result))
+    return replace(result, snapshots=(*result.snapshots, *snapshots), hidden_buckets=tuple(sorted(waiting)))
+
+
+def show_rows_of(store: TableStore, committer: Committer, snapshot: Snapshot) -> None:
+    """Shows the rows of a commit whose process died before it compacted them; the committer is one of the same user."""
+    if not _is_due(store.options):
+        return
+    added: dict[BucketId, frozenset[str]] = {}
+    for bucket, entries in grouped_by_bucket(delta_entries(store.manifests, snapshot)).items():
+        names = {each.file.file_name for each in entries if each.kind is EntryKind.ADD and each.file.level == 0}
+        if names:
+            added[bucket] = frozenset(names)
+    _compacted(store, committer, snapshot.commit_identifier, _still_hidden(store, added))
+
+
+def _compacted(
+    store: TableStore, committer: Committer, identifier: int, waiting: dict[BucketId, frozenset[str]]
+) -> tuple[list[Snapshot], dict[BucketId, frozenset[str]]]:
+    """The snapshots of compactions of these buckets, and what is hidden still."""
+    snapshots: list[Snapshot] = []
     if waiting and not store.options.logs_changes:  # what a compaction changes is logged with the next commit
         try:
             for _ in range(TRIES_MAX):
@@ -51,18 +72,12 @@ def show_hidden_rows(store: TableStore, committer: Committer, identifier: int, r
             identifier,
             len(waiting),
         )
-    return replace(result, snapshots=tuple(snapshots), hidden_buckets=tuple(sorted(waiting)))
+    return snapshots, waiting
 
 
 def _hidden(store: TableStore, result: CommitResult) -> dict[BucketId, frozenset[str]]:
     """Names of files with hidden rows, where the commit should have compacted them; nothing is read where it has."""
-    options = store.options
-    is_due = (
-        options.commits_empty_level_0
-        and options.lookup_compact is not LookupCompact.GENTLE
-        and not options.compacts_elsewhere
-    )
-    if not (options.hides_level_0 and is_due and result.snapshots):
+    if not (_is_due(store.options) and result.snapshots):
         return {}
     lost = {conflict.bucket_id for conflict in result.aborted_compactions}
     suspects: dict[BucketId, frozenset[str]] = {}
@@ -72,6 +87,16 @@ def _hidden(store: TableStore, result: CommitResult) -> dict[BucketId, frozenset
         if new and (message.bucket_id in lost or not new <= compacted):
             suspects[message.bucket_id] = new
     return _still_hidden(store, suspects)
+
+
+def _is_due(options: CoreOptions) -> bool:
+    """Whether commits compact what readers would not see."""
+    return (
+        options.hides_level_0
+        and options.commits_empty_level_0
+        and options.lookup_compact is not LookupCompact.GENTLE
+        and not options.compacts_elsewhere
+    )
 
 
 def _still_hidden(store: TableStore, waiting: dict[BucketId, frozenset[str]]) -> dict[BucketId, frozenset[str]]:

@@ -6,7 +6,7 @@ A primary key is written as Apache Paimon's Spark SQL has it, `TBLPROPERTIES ('p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -86,6 +86,7 @@ class CreateTable:
         rows = None
         if self.query is not None:
             rows = rows_of(session, self.query.tree)
+            _check_different(rows.given_names)
             schema = rows.schema
         if self.like is not None:
             original = session.table(self.like).schema
@@ -114,6 +115,14 @@ class CreateTable:
         except BaseException:
             catalog.drop_table(identifier, if_exists=True)
             raise
+
+
+def _check_different(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise wrong(name, "the query has two columns of this name; give one of them another by AS")
+        seen.add(name.lower())
 
 
 def plan_create_table(tree: exp.Create) -> CreateTable:

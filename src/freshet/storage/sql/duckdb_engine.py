@@ -7,9 +7,9 @@ spilled into a scratch folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import cached_property
 from typing import Any, Final
@@ -48,7 +48,7 @@ class DuckDbEngine:
 
     def run(self, query: Query) -> DuckDbRows:
         """The rows; raises `InvalidRequestError` for a query that DuckDB refuses."""
-        rows = DuckDbRows(query)
+        rows = DuckDbRows(replace(query, tree=_with_sparks_names(query.tree)))
         _ = rows.schema
         return rows
 
@@ -58,6 +58,13 @@ class DuckDbRows:
     """Rows of a query, computed anew for each caller."""
 
     query: Query
+
+    @cached_property
+    def given_names(self) -> Sequence[str]:
+        """Names of the columns as the query has them; `schema` makes different ones of the same."""
+        with _opened(self.query) as connection:
+            names: list[str] = connection.sql(self._text()).columns
+            return names
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -138,6 +145,20 @@ def _opened(query: Query) -> Iterator[Any]:
         connection.close()
         if query.env is not None:
             query.env.release_scratch(folder)
+
+
+def _with_sparks_names(tree: exp.Query) -> exp.Query:
+    """The query with Spark's names of the columns of functions that make rows: `id` of range, `col` of explode."""
+    tree = tree.copy()
+    for table in tree.find_all(exp.Table):
+        function = table.this
+        name = function.name.lower() if isinstance(function, exp.Anonymous) else ""
+        column = "id" if name == "range" else "col" if isinstance(function, exp.Explode) else None
+        alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name or "explode"))
+        if column is not None and not alias.args.get("columns"):
+            alias.set("columns", [exp.to_identifier(column)])
+            table.set("alias", alias)
+    return tree
 
 
 def _one_line(error: Exception) -> str:

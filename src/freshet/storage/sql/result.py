@@ -20,6 +20,10 @@ class Rows(Protocol):
     def schema(self) -> pa.Schema:
         """Their columns."""
 
+    @property
+    def given_names(self) -> Sequence[str]:
+        """Names of the columns as a query has them, maybe twice, where `schema` may have made others of them."""
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All of them."""
 
@@ -43,6 +47,12 @@ class GivenRows:
         """Their columns."""
         schema: pa.Schema = self.table.schema
         return schema
+
+    @property
+    def given_names(self) -> Sequence[str]:
+        """Names of the columns."""
+        names: list[str] = self.table.column_names
+        return names
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All of them."""

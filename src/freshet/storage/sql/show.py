@@ -66,11 +66,14 @@ class ShowPartitions:
     def run(self, session: SqlSession) -> SqlResult:
         """Their names, as folders have them."""
         table = session.table(self.name)
-        if not table.schema.partition_keys:
+        keys = table.schema.partition_keys
+        if not keys:
             raise wrong(str(self.name), "the table is not partitioned")
-        wanted = {f"{key}={value}" for key, value in in_folders(table, dict(self.values)).items()}
+        wanted = in_folders(table, dict(self.values))
+        parts = (f"{re.escape(key)}={re.escape(wanted[key]) if key in wanted else '.*'}" for key in keys)
+        pattern = re.compile("/".join(parts), re.DOTALL)
         names: list[str] = table.system("partitions").scan(["partition"]).to_arrow().column("partition").to_pylist()
-        return given({"partition": [name for name in names if wanted <= set(name.split("/"))]})
+        return given({"partition": [name for name in names if pattern.fullmatch(name)]})
 
 
 @dataclass(frozen=True)
