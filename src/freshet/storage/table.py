@@ -32,9 +32,9 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
 from freshet.storage.io.shown_work import Advance, at_work, show_work
-from freshet.storage.maintenance.compaction_plan import PartitionChoice
 from freshet.storage.maintenance.hash_index_repair import HashIndexRepair, repair_hash_indexes
 from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
+from freshet.storage.maintenance.partition_choice import PartitionChoice, PartitionValue
 from freshet.storage.maintenance.rescale import RescaleCallback, RescaleProgress, RescaleResult, rescale
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
@@ -86,6 +86,7 @@ __all__ = [
     "LostCommit",
     "MoveColumn",
     "PartitionExpiry",
+    "PartitionValue",
     "RenameColumn",
     "RescaleProgress",
     "RescaleResult",

@@ -1,0 +1,73 @@
+"""Partitions as people name them: what a value may be, and what is refused instead of being looked for in vain."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshet import Catalog, Table
+from freshet.storage.exceptions import InvalidRequestError
+
+DAYS = [datetime.date(1969, 12, 31), datetime.date(2026, 3, 5), datetime.date(2026, 3, 6)]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = Catalog(tmp_path).create_table(
+        "shop.orders",
+        schema={"id": "BIGINT", "day": "DATE", "hour": "INT", "paid": "BOOLEAN"},
+        partition_keys=["day", "hour", "paid"],
+    )
+    made.append([{"id": number, "day": day, "hour": number, "paid": True} for number, day in enumerate(DAYS)])
+    made.append([{"id": 3, "day": None, "hour": None, "paid": None}])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("partition", "gone"),
+    [
+        ({"day": "2026-03-05"}, [1]),
+        ({"day": datetime.date(2026, 3, 5)}, [1]),
+        ({"day": datetime.date(1969, 12, 31)}, [0]),
+        ({"day": "-1"}, [0]),  # the folder has the number of the day
+        ({"hour": 2}, [2]),
+        ({"hour": "02"}, [2]),
+        ({"hour": 2, "day": datetime.date(2026, 3, 5)}, []),
+        ({"paid": True}, [0, 1, 2]),
+        ({"paid": "TRUE"}, [0, 1, 2]),
+        ({"day": None}, [3]),
+        ({"day": "__DEFAULT_PARTITION__", "hour": None}, [3]),
+    ],
+)
+def test_a_value_is_one_of_its_column_or_its_text(table: Table, partition: dict[str, Any], gone: list[int]) -> None:
+    table.drop_partition(partition)
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [each for each in range(4) if each not in gone]
+
+
+@pytest.mark.parametrize(
+    ("partition", "words"),
+    [
+        ({"day": "2026-03"}, "partition key 'day' of shop.orders is DATE, which '2026-03' is not"),
+        ({"day": "2026-3-5"}, "such as 2026-11-22"),
+        ({"day": "2026-02-30"}, "which '2026-02-30' is not"),
+        ({"day": datetime.datetime(2026, 3, 5)}, "is DATE, which datetime.datetime"),
+        ({"hour": "two"}, "is INT, which 'two' is not"),
+        ({"hour": 2.5}, "is INT, which 2.5 is not"),
+        ({"hour": True}, "is INT, which True is not"),
+        ({"paid": "yes"}, "is BOOLEAN, which 'yes' is not"),
+    ],
+)
+def test_what_is_no_value_of_the_column_is_refused(table: Table, partition: dict[str, Any], words: str) -> None:
+    for verb in (table.drop_partition, lambda given: table.overwrite([], partition=given)):
+        with pytest.raises(InvalidRequestError, match=words):
+            verb(partition)
+    assert table.scan().count() == 4
+
+
+def test_a_partition_that_is_not_replaced_is_named_as_people_write_it(table: Table) -> None:
+    rows = [{"id": 9, "day": datetime.date(2026, 3, 6), "hour": 1, "paid": None}]
+    with pytest.raises(InvalidRequestError, match="some of partition day=2026-03-06/hour=1/paid=__DEFAULT_PARTITION__"):
+        table.overwrite(rows, partition={"day": "2026-03-05"})
