@@ -17,7 +17,7 @@ from typing import Final, overload
 from freshet.storage.casts.losses import possible_loss
 from freshet.storage.catalogs.by_location import TableAt, table_at
 from freshet.storage.catalogs.claims import coordinated
-from freshet.storage.changes.change_range import TimeGiven
+from freshet.storage.changes.between import BetweenMode
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.changes.stream import ChangeStream, LogStream
@@ -49,6 +49,7 @@ from freshet.storage.maintenance.table_compaction import (
 from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import alter_table, open_store, open_table_store
+from freshet.storage.model.moment import TimeGiven
 from freshet.storage.options.values import option_texts
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.schema.change import (
@@ -73,6 +74,7 @@ from freshet.storage.tags.table_tags import TableTags
 
 __all__ = [
     "AddColumn",
+    "BetweenMode",
     "Branches",
     "ChangeStream",
     "ChangeType",
