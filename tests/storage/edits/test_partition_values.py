@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 
 DAYS = [datetime.date(1969, 12, 31), datetime.date(2026, 3, 5), datetime.date(2026, 3, 6)]
 
@@ -71,3 +73,24 @@ def test_a_partition_that_is_not_replaced_is_named_as_people_write_it(table: Tab
     rows = [{"id": 9, "day": datetime.date(2026, 3, 6), "hour": 1, "paid": None}]
     with pytest.raises(InvalidRequestError, match="some of partition day=2026-03-06/hour=1/paid=__DEFAULT_PARTITION__"):
         table.overwrite(rows, partition={"day": "2026-03-05"})
+
+
+def test_mistakes_say_what_to_write(table: Table, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"datetime.fromisoformat\('2026-11-26'\).astimezone\(\)"):
+        table.rollback("2026-11-26")
+    with pytest.raises(NotFoundError, match="the earliest one still there is 1, of"):
+        table.rollback(datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC))
+    with pytest.raises(InvalidRequestError, match="unknown column type 'long': write BIGINT"):
+        Catalog(tmp_path).create_table("shop.other", schema={"id": "long"})
+    priced = Catalog(tmp_path).create_table("shop.priced", schema={"id": "INT", "total": "DECIMAL(10, 2)"})
+    with pytest.raises(InvalidRequestError, match="values: there is no column 'totl'"):
+        priced.update({"totl": 11.5}, "id = 1")
+    with pytest.raises(InvalidRequestError, match="on: there is no column 'id,day'"):
+        priced.merge([{"id": 1}], on=["id,day"])
+    given = pa.table({"id": [1], "total": [9.5]})
+    priced.append(given.cast(priced.arrow_schema))
+    with pytest.raises(InvalidRequestError, match=r"Decimal\('9.5'\) for 9.5"):
+        priced.update({"total": 11.5}, "id = 1")
+    now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+    assert priced.scan(timestamp_ms=now).to_arrow().to_pylist() == [{"id": 1, "total": Decimal("9.50")}]
+    assert priced.tags.create("now", timestamp_ms=now).snapshot_id == 1
