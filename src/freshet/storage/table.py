@@ -345,7 +345,7 @@ class Table(EditableTable):
 
         It commits as it goes, under a user of its own, and stops where the budget is used up. A bucket that another
         job compacts meanwhile is left to it. `partition` is a serialized partition row, or partition keys with their
-        values as the folders write them (`{"dt": "2026-11-22"}`); None is all of them. `elsewhere` hands the work on.
+        values or their texts (`{"dt": "2026-11-22"}`); None is all of them. `elsewhere` hands the work on.
 
         It works at the newest schema, whatever this object was opened at. Raises `ConflictError` when rows of a later
         one come while it runs.
