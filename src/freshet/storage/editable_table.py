@@ -96,6 +96,11 @@ class EditableTable(ReadableTable):
 
             table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
 
+        Clauses count in their order: `when_matched_update_all`, `when_matched_update({column: value})`,
+        `when_matched_delete`, `when_not_matched_insert_all`, `when_not_matched_insert({column: value})`,
+        `when_not_matched_by_source_update({column: value})`, `when_not_matched_by_source_delete`, each with a condition
+        if need be, such as `"source.gone"`; `when` takes them as SQL. `execute(dry_run=True)` only counts.
+
         `source` is as for `append`, and may have columns that the table lacks, for conditions. NULL matches nothing.
         Needs DuckDB (the extra `sql`). Raises `InvalidRequestError` for columns that are missing.
         """
