@@ -177,13 +177,14 @@ class Catalog:
         tables = self._metastore.list_tables(name)
         if tables and not cascade:
             raise InvalidRequestError(
-                f"database {name!r} holds tables ({', '.join(tables[:5])}); drop them, or pass cascade=True"
+                f"database {name!r} holds tables ({', '.join(tables[:5])}); drop them, or drop it with all of them "
+                "(cascade=True, CASCADE in SQL, --cascade)"
             )
         views = self._metastore.list_views(name)
         if views and not cascade:
             raise InvalidRequestError(
                 f"database {name!r} holds views ({', '.join(views[:5])}), which other programs have made; drop them "
-                "there, or pass cascade=True"
+                "there, or drop it with all of them (cascade=True, CASCADE in SQL, --cascade)"
             )
         self._metastore.drop_database(name)
 

@@ -21,7 +21,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.shown_work import at_work
-from freshet.storage.maintenance.compaction_plan import partition_test
+from freshet.storage.maintenance.partition_choice import PartitionValue, partition_test
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.readable_table import ReadableTable
@@ -96,6 +96,11 @@ class EditableTable(ReadableTable):
 
             table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
 
+        Clauses count in their order: `when_matched_update_all`, `when_matched_update({column: value})`,
+        `when_matched_delete`, `when_not_matched_insert_all`, `when_not_matched_insert({column: value})`,
+        `when_not_matched_by_source_update({column: value})`, `when_not_matched_by_source_delete`, each with a condition
+        if need be, such as `"source.gone"`; `when` takes them as SQL. `execute(dry_run=True)` only counts.
+
         `source` is as for `append`, and may have columns that the table lacks, for conditions. NULL matches nothing.
         Needs DuckDB (the extra `sql`). Raises `InvalidRequestError` for columns that are missing.
         """
@@ -105,7 +110,7 @@ class EditableTable(ReadableTable):
         self,
         data: object,
         *,
-        partition: Mapping[str, str] | None = None,
+        partition: Mapping[str, PartitionValue] | None = None,
         filter: FilterGiven | None = None,  # noqa: A002 - as in scan
         dynamic: bool | None = None,
         dry_run: bool = False,
@@ -114,8 +119,9 @@ class EditableTable(ReadableTable):
 
         Without `partition` the partitions that occur in the rows are replaced, with `dynamic=False` the whole table, as
         `dynamic-partition-overwrite` says unless it is given; of a table without partitions always everything.
-        `partition` (`{"dt": "2026-11-22"}`, values as folders write them) names what is replaced: the rows must be of
-        it. Rows that others commit there meanwhile are replaced too. Where nothing comes or goes there is no snapshot.
+        `partition` (`{"dt": "2026-11-22"}`, a value of the column or its text; None is NULL) names what is replaced:
+        the rows must be of it. Rows that others commit there meanwhile are replaced too. Where nothing comes or goes
+        there is no snapshot.
 
         `filter` replaces the rows for which it is true, and must be true for each row of `data`. In a table with a
         primary key the commit is one of -D, +U and +I rows then, which its merge engine has to take, unless the filter
@@ -140,11 +146,14 @@ class EditableTable(ReadableTable):
         rows until they expire: `rollback` brings them back. A dry run says what would go."""
         return replaced(self._edited(), lambda _: True, dry_run=dry_run)
 
-    def drop_partition(self, *partitions: Mapping[str, str], dry_run: bool = False) -> EditResult:
+    def drop_partition(self, *partitions: Mapping[str, PartitionValue], dry_run: bool = False) -> EditResult:
         """Takes the rows of some partitions away, each given as for `overwrite`; part of the keys is all that have
         these values. No snapshot where there are none; a dry run says what would go.
 
-        Raises `InvalidRequestError` for columns that are no partition keys, and without any partition.
+        `overwrite([], filter="dt < '2026-01-01'")` drops those that a filter on partition keys chooses.
+
+        Raises `InvalidRequestError` for columns that are no partition keys, for what is no value of one, and without
+        any partition.
         """
         store = self._edited()
         if not partitions or not all(partitions):

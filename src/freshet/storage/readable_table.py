@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from freshet.storage.changes.between import EndGiven, changes_between
-from freshet.storage.changes.change_range import TimeGiven, change_range
+from freshet.storage.changes.change_range import change_range
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.history import ChangeHistory
@@ -27,6 +27,7 @@ from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.manifest import ManifestEntry
+from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.shown import shown_or_why
 from freshet.storage.model.shown_lists import Snapshots
@@ -88,11 +89,13 @@ class ReadableTable:
         *,
         snapshot_id: int | None = None,
         tag: str | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: TimeGiven | None = None,
         limit: int | None = None,
     ) -> TableScan:
         """Rows of one snapshot (the latest, or at most one of snapshot id, tag and timestamp), merged.
 
+        `timestamp_ms` chooses the last snapshot committed at or before a time: epoch milliseconds, or a datetime with a
+        time zone.
         `filter` is SQL text such as `"total > 10"` (`filter_text` says what it may hold), built with `col`, or a list
         as pyarrow takes them. Nothing is read yet. Raises `InvalidRequestError` for unknown columns and
         `NotFoundError` for a snapshot or tag that is not there.

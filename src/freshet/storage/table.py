@@ -17,7 +17,7 @@ from typing import Final, overload
 from freshet.storage.casts.losses import possible_loss
 from freshet.storage.catalogs.by_location import TableAt, table_at
 from freshet.storage.catalogs.claims import coordinated
-from freshet.storage.changes.change_range import TimeGiven
+from freshet.storage.changes.between import BetweenMode
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.changes.stream import ChangeStream, LogStream
@@ -32,9 +32,9 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
 from freshet.storage.io.shown_work import Advance, at_work, show_work
-from freshet.storage.maintenance.compaction_plan import PartitionChoice
 from freshet.storage.maintenance.hash_index_repair import HashIndexRepair, repair_hash_indexes
 from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
+from freshet.storage.maintenance.partition_choice import PartitionChoice, PartitionValue
 from freshet.storage.maintenance.rescale import RescaleCallback, RescaleProgress, RescaleResult, rescale
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
@@ -49,6 +49,7 @@ from freshet.storage.maintenance.table_compaction import (
 from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import alter_table, open_store, open_table_store
+from freshet.storage.model.moment import TimeGiven
 from freshet.storage.options.values import option_texts
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.schema.change import (
@@ -73,6 +74,7 @@ from freshet.storage.tags.table_tags import TableTags
 
 __all__ = [
     "AddColumn",
+    "BetweenMode",
     "Branches",
     "ChangeStream",
     "ChangeType",
@@ -86,6 +88,7 @@ __all__ = [
     "LostCommit",
     "MoveColumn",
     "PartitionExpiry",
+    "PartitionValue",
     "RenameColumn",
     "RescaleProgress",
     "RescaleResult",
@@ -342,7 +345,7 @@ class Table(EditableTable):
 
         It commits as it goes, under a user of its own, and stops where the budget is used up. A bucket that another
         job compacts meanwhile is left to it. `partition` is a serialized partition row, or partition keys with their
-        values as the folders write them (`{"dt": "2026-11-22"}`); None is all of them. `elsewhere` hands the work on.
+        values or their texts (`{"dt": "2026-11-22"}`); None is all of them. `elsewhere` hands the work on.
 
         It works at the newest schema, whatever this object was opened at. Raises `ConflictError` when rows of a later
         one come while it runs.

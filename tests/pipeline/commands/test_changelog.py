@@ -111,3 +111,21 @@ def test_a_table_without_a_changelog_says_what_to_do(freshet: Freshet, tmp_path:
     called = freshet("changelog", tmp_path, "a.b")
     assert called.code == 2
     assert "changelog-producer" in called.err
+
+
+def test_two_points_are_compared(freshet: Freshet, tmp_path: Path) -> None:
+    table = Catalog(tmp_path).create_table("shop.stock", schema={"id": "BIGINT", "n": "INT"}, primary_keys=["id"])
+    table.append([{"id": 1, "n": 1}, {"id": 2, "n": 1}])
+    table.tags.create("may")
+    table.upsert([{"id": 1, "n": 5}, {"id": 3, "n": 5}])
+    table.delete("id = 2")
+    table.tags.create("june")
+    asked = ["--format", "csv", "--columns", "id,n"]
+    found = freshet.good("changelog", tmp_path, "shop.stock", "--between", "may", "june", *asked)
+    changes = sorted(line.rsplit(",", 1)[0] for line in found.out.replace('"', "").splitlines()[1:])
+    assert changes == ["1,1,-U", "1,5,+U", "2,1,-D", "3,5,+I"]
+    delta = freshet.good("changelog", tmp_path, "shop.stock", "--between", "0", "1", "--mode", "delta", *asked)
+    assert sorted(delta.out.replace('"', "").split()[1:]) == ["1,1,+I,1", "2,1,+I,1"]
+    assert "tags there are: june, may" in freshet("changelog", tmp_path, "shop.stock", "--between", "may", "july").err
+    for given in (["--between", "may", "june", "--follow"], ["--mode", "diff"], ["--between", "may", "2026-06-01"]):
+        assert freshet("changelog", tmp_path, "shop.stock", *given, "--format", "csv").code == 2

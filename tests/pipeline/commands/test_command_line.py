@@ -86,6 +86,17 @@ def test_looking_at_a_table(freshet: Freshet, tmp_path: Path, table: Table) -> N
     assert len(freshet("files", tmp_path, "shop.orders", "--snapshot", 1).out.splitlines()) == 2
 
 
+def test_expiry_names_the_consumer_that_holds_it_back(freshet: Freshet, tmp_path: Path, table: Table) -> None:
+    freshet.good("consumers", tmp_path, "shop.orders", "--reset", "bi tool", "--next", 1)
+    call = ("expire", tmp_path, "shop.orders", "--retain-max", 1)
+    held = freshet.good(*call).out
+    assert "consumer bi tool wants snapshot 1 next" in held
+    assert f"freshet consumers {tmp_path} shop.orders --delete 'bi tool'" in held
+    assert json.loads(freshet.good(*call, "--json").out)["held_by"] == {"bi tool": 1}
+    freshet.good("consumers", tmp_path, "shop.orders", "--delete", "bi tool")
+    assert freshet.good(*call).out.startswith("1 snapshot expired")
+
+
 def test_looking_after_a_table(freshet: Freshet, tmp_path: Path, table: Table) -> None:
     assert "compacted in snapshot 3" in freshet("compact", tmp_path, "shop.orders").out
     expired = freshet("expire", tmp_path, "shop.orders", "--retain-max", 1, "--retain-min", 1, "--older-than-hours", 0)

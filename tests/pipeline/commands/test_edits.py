@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, time
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,6 +46,33 @@ def test_rows_of_a_file(freshet: Freshet, tmp_path: Path, table: Table) -> None:
     assert held(table) == [FIRST[0], (2, "d1", 9.25, "Rom"), FIRST[2], (4, "d1", 1.0, None)]
     freshet.good("overwrite", lake, "shop.orders", tmp_path / "rows.csv", "--whole")
     assert held(table) == FIRST
+
+
+def test_days_and_times_of_json_lines_are_texts(freshet: Freshet, tmp_path: Path) -> None:
+    columns = {"id": "INT", "day": "DATE", "at": "TIMESTAMP(3)", "clock": "TIME(3)", "raw": "BYTES"}
+    table = Catalog(tmp_path).create_table("shop.days", schema=columns)
+    (tmp_path / "rows.jsonl").write_text(
+        '{"id": 1, "day": "2026-03-01", "at": "2026-03-01 10:00:00", "clock": "10:00:01.500", "raw": "x"}\n'
+        '{"id": 2, "day": null}\n{"id": 3, "day": "1969-12-31"}\n'
+    )
+    freshet.good("append", tmp_path, "shop.days", tmp_path / "rows.jsonl")
+    rows = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert [row["day"] for row in rows] == [date(2026, 3, 1), None, date(1969, 12, 31)]
+    assert (rows[0]["at"], rows[0]["clock"], rows[0]["raw"]) == (datetime(2026, 3, 1, 10), time(10, 0, 1, 500000), b"x")
+    (tmp_path / "rows.jsonl").write_text('{"id": 4, "day": "yesterday"}\n')
+    refused = freshet("append", tmp_path, "shop.days", tmp_path / "rows.jsonl")
+    assert refused.code == 2
+    assert "rows.jsonl" in refused.err and "'day'" in refused.err and "yesterday" in refused.err
+
+
+@pytest.mark.parametrize("lines", [1, 60_000])  # in the first block that is read, and in a later one
+def test_a_value_that_does_not_fit_is_named(freshet: Freshet, tmp_path: Path, table: Table, lines: int) -> None:
+    good = "".join(f"{number},d1,5.50,somewhere\n" for number in range(lines))
+    (tmp_path / "rows.csv").write_text(f"id,dt,total,city\n{good}7,d1,much,Ulm\n")
+    refused = freshet("append", tmp_path / "lake", "shop.orders", tmp_path / "rows.csv")
+    assert refused.code == 2
+    assert "rows.csv" in refused.err and "column 'total'" in refused.err and "much" in refused.err
+    assert table.snapshots() == []
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "orc"])

@@ -237,3 +237,16 @@ def test_system_tables(freshet: Freshet, place: tuple[Path, str]) -> None:
     ):
         assert called.code == 2
         assert message in called.err
+
+
+def test_earlier_rows(freshet: Freshet, place: tuple[Path, str]) -> None:
+    table = Catalog(place[0]).table(place[1])
+    table.tags.create("first", 1)
+    moment = table.snapshots()[0].time_ms
+    for asked in (["--tag", "first"], ["--timestamp", moment], ["--snapshot", 1]):
+        called = freshet.good("read", *place, "--filter", "id = 5", "--columns", "note", "--format", "csv", *asked)
+        if asked[0] != "--timestamp" or table.snapshots()[1].time_ms > moment:
+            assert called.out.replace('"', "").split() == ["note", "n5"], asked
+    assert "no tag 'last'" in freshet("read", *place, "--tag", "last").err
+    assert "committed at or before" in freshet("read", *place, "--timestamp", "2001-01-01T00:00:00Z").err
+    assert "says no time zone" in freshet("read", *place, "--timestamp", "2001-01-01").err

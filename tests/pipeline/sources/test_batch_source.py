@@ -304,6 +304,7 @@ def test_an_option_that_the_store_does_not_take_is_refused(load: Any) -> None:
     ("options", "message"),
     [
         ({"colums": "id"}, "unknown option 'colums'"),
+        ({"path": "/data/shop.db/orders"}, "takes no path, and '/data/shop.db/orders' is one"),
         ({"columns": "id,nope"}, "no column 'nope'"),
         ({"filter": "nope = 1"}, "no column 'nope'"),
         ({"filter": "length(name) = 1"}, "is not a column"),

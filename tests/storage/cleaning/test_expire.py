@@ -362,3 +362,18 @@ def test_changelog_whose_other_lists_are_gone_does_not_stop_expiry() -> None:
     assert (result.snapshot_ids, result.changelog_ids) == ((2,), (1,)), "no option asks for the copy"
     assert data_files_on_disk(store) == ["a0", "a1", "a2", "log2"]
     assert not remove_orphan_files(store, older_than_ms=-1, dry_run=True).files
+
+
+def test_expiry_says_which_consumers_hold_it_back() -> None:
+    """Those alone without which more would go; the oldest first."""
+    store = make_table(SimDisk().boot(), options=KEEP_ALL)
+    compacted(store, 4)
+    for name, wanted in (("late", 6), ("lost", 4), ("new", 8)):
+        store.consumers.reset(name, wanted)
+    held = keep_one(store)
+    assert held.snapshot_ids == (1, 2, 3)
+    assert held.held_by == (("lost", 4), ("late", 6))
+    assert "held back by consumer 'lost' at snapshot 4, consumer 'late' at snapshot 6" in repr(held)
+    store.consumers.delete("lost")
+    store.consumers.delete("late")
+    assert keep_one(store).held_by == ()

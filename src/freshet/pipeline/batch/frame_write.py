@@ -40,7 +40,7 @@ from freshet.pipeline.spark.worker_python import WORKER_FAILURE, other_python_hi
 from freshet.storage.catalog import Catalog, check_no_secrets
 from freshet.storage.exceptions import InvalidRequestError, OutdatedAssignmentError
 from freshet.storage.options import option_texts
-from freshet.storage.table import Table
+from freshet.storage.table import PartitionValue, Table
 from freshet.storage.table_engine import CommitMessage, CommitResult
 
 _LOG: Final = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def write(
     table: Table | str,
     mode: WriteMode = "append",
     *,
-    partition: Mapping[str, str] | None = None,
+    partition: Mapping[str, PartitionValue] | None = None,
     dynamic: bool | None = None,
     commit_user: str | None = None,
     identifier: int | None = None,
@@ -163,7 +163,7 @@ class _FrameWrite:
         df: DataFrame,
         numbered: tuple[str, int] | None,
         mode: str,
-        partition: Mapping[str, str] | None,
+        partition: Mapping[str, PartitionValue] | None,
         dynamic: bool | None,
     ) -> None:
         edits = table.engine.edits

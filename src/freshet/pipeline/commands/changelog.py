@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from freshet.pipeline.commands.rows import (
 )
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.gather import limited
-from freshet.storage.table import ChangeStream, Table
+from freshet.storage.table import BetweenMode, ChangeStream, Table
 
 
 def changelog(
@@ -34,6 +35,21 @@ def changelog(
     from_timestamp: Annotated[
         str | None,
         typer.Option(help="Only changes committed since then: 2026-03-01T12:00:00Z, or milliseconds since 1970."),
+    ] = None,
+    between: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="START END",
+            help="What happened after one point up to another, each a tag, a snapshot id or a time such as "
+            "2026-03-01T12:00:00Z. Between two tags of a table with a key: what differs.",
+        ),
+    ] = None,
+    mode: Annotated[
+        BetweenMode | None,
+        typer.Option(
+            help="With --between: what differs between the two states (diff), the rows as they were written (delta), "
+            "or what the changelog producer wrote (changelog). Default: auto."
+        ),
     ] = None,
     filter_text: FilterText = None,
     columns: Columns = None,
@@ -62,6 +78,17 @@ def changelog(
     if follow and to_snapshot is not None:
         raise InvalidRequestError("--follow has no last snapshot; leave --to-snapshot out")
     opened = open_table(warehouse, table, catalog_option)
+    if between is not None:
+        if follow or not (from_snapshot is None and to_snapshot is None and from_timestamp is None):
+            raise InvalidRequestError("--between says which changes; leave --from-…, --to-snapshot and --follow out")
+        start, end = (_point(opened, text) for text in between)
+        wanted = rows_wanted(output, limit)
+        mode = mode or BetweenMode.AUTO
+        found = opened.changes_between(start, end, column_names(columns), filter_text, mode=mode, limit=wanted)
+        write_rows(found.schema, found.to_batches(), output, wanted)
+        return
+    if mode is not None:
+        raise InvalidRequestError("--mode goes with --between START END")
     log = opened.changelog(
         column_names(columns),
         filter_text,
@@ -108,6 +135,23 @@ def consumers(
         raise InvalidRequestError(f"there is no consumer {delete!r}; consumers are {_names(opened)}")
     facts = [{"consumer": name, "next_snapshot": position} for name, position in sorted(opened.consumers().items())]
     print_facts(facts, as_json=as_json, header={"consumer": "consumer", "next_snapshot": "next snapshot"})
+
+
+def _point(table: Table, text: str) -> int | str | datetime:
+    """A point of the history as it is typed: a tag of that name, else a snapshot id, else a moment."""
+    if text in {tag.name for tag in table.tags.list()}:
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text  # a tag that is not there: the error names those that are
+    if moment.tzinfo is None:
+        raise InvalidRequestError(
+            f"--between {text}: there is no tag of this name, and as a time it says no zone; add Z for UTC, or +01:00"
+        )
+    return moment
 
 
 def _names(table: Table) -> str:

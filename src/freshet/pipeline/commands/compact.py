@@ -95,9 +95,7 @@ def compact(
     ] = None,
     partition: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Only partitions with this value, written as in their folder: dt=2026-11-22. May be repeated."
-        ),
+        typer.Option(help="Only partitions with this value, such as dt=2026-11-22. May be repeated."),
     ] = None,
     every: Annotated[
         str | None,

@@ -36,7 +36,7 @@ def drop_partition(
     partition: Annotated[
         list[str],
         typer.Option(
-            help="A partition to drop, its values as in its folder: dt=2026-11-22, with several keys "
+            help="A partition to drop, such as dt=2026-11-22, with several keys "
             "dt=2026-11-22/country=DE. Part of the keys is all that have these values. May be repeated.",
         ),
     ],

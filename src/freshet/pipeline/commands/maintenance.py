@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -31,7 +32,10 @@ def expire(
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old snapshots and the files that only they use. What is not given comes from the table's options."""
+    """Remove old snapshots and the files that only they use. What is not given comes from the table's options.
+
+    A consumer that has not read a snapshot keeps it and all that follow: it is named then.
+    """
     age = None if older_than_hours is None else age_ms(older_than_hours)
     with working(f"expiring snapshots of {table}"):
         result = open_table(warehouse, table, catalog_option).expire_snapshots(
@@ -43,6 +47,7 @@ def expire(
                 "snapshots": list(result.snapshot_ids),
                 "data_files": result.data_file_count,
                 "metadata_files": result.metadata_file_count,
+                "held_by": dict(result.held_by),
             }
         )
         return
@@ -50,6 +55,12 @@ def expire(
         f"{plural(len(result.snapshot_ids), 'snapshot')} expired, {plural(result.data_file_count, 'data file')} and "
         f"{plural(result.metadata_file_count, 'metadata file')} removed"
     )
+    place = as_typed(warehouse, table, catalog_option)
+    for name, wanted in result.held_by:
+        say(
+            f"consumer {name} wants snapshot {wanted} next, and holds back what comes from there on; if nobody reads "
+            f"under that name any more: freshet consumers {place} --delete {quote(name)}"
+        )
 
 
 def orphans(

@@ -9,7 +9,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from freshet.pipeline.commands.arguments import CatalogOption, Warehouse, open_readable
+from freshet.pipeline.commands.arguments import CatalogOption, Warehouse, open_readable, time_given
 from freshet.pipeline.commands.bars import counted
 from freshet.pipeline.commands.rows import (
     Columns,
@@ -35,6 +35,16 @@ def read(
     columns: Columns = None,
     limit: Limit = None,
     snapshot_id: Annotated[int | None, typer.Option("--snapshot", help="Snapshot id; default: the latest.")] = None,
+    tag: Annotated[str | None, typer.Option(help="The snapshot that this tag names.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--timestamp",
+            metavar="TIME",
+            help="The last snapshot that was committed at or before this time: milliseconds since 1970, or a time such "
+            "as 2026-03-01T12:00:00Z.",
+        ),
+    ] = None,
     output: RowFormat = "table",
     catalog_option: CatalogOption = None,
 ) -> None:
@@ -47,7 +57,14 @@ def read(
     check_output(output)
     wanted = rows_wanted(output, limit)
     opened = open_readable(warehouse, table, catalog_option)
-    scan = opened.scan(column_names(columns), filter=filter_text, snapshot_id=snapshot_id, limit=wanted)
+    scan = opened.scan(
+        column_names(columns),
+        filter=filter_text,
+        snapshot_id=snapshot_id,
+        tag=tag,
+        timestamp_ms=None if at is None else time_given(at, "--timestamp"),
+        limit=wanted,
+    )
     write_rows(scan.schema, _batches(scan, wanted), output, wanted)
 
 

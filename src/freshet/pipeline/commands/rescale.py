@@ -23,7 +23,7 @@ def rescale(
     partition: Annotated[
         list[str] | None,
         typer.Option(
-            help="Rewrite only partitions with this value, written as in their folder: dt=2026-11-22. May be repeated; "
+            help="Rewrite only partitions with this value, such as dt=2026-11-22. May be repeated; "
             "the others keep their buckets, new ones get the new number."
         ),
     ] = None,

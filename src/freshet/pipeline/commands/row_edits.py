@@ -65,7 +65,7 @@ def overwrite(
     file: RowFile,
     partition: Annotated[
         list[str] | None,
-        typer.Option(help="Replace this partition, written as its folder: dt=2026-11-22. The rows must be of it."),
+        typer.Option(help="Replace this partition, such as dt=2026-11-22. The rows must be of it."),
     ] = None,
     dynamic: Annotated[
         bool | None,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.dataset as dataset
+from pyarrow import types
 
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+
+_EPOCH: Final = "1970-01-01 "
+_PLACE: Final = re.compile(r"(?:Invalid: )?In CSV column #(\d+): ")
 
 
 def file_rows(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
@@ -26,7 +32,30 @@ def file_rows(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no file {path}", path=path) from error
     except (pa.ArrowException, OSError) as error:
-        raise InvalidRequestError(f"{path} cannot be read as {suffix}: {error}", path=path) from error
+        raise _unreadable(path, error, _header(path) if suffix == ".csv" else ()) from error
+
+
+def _unreadable(path: str, error: Exception, columns: Sequence[str]) -> InvalidRequestError:
+    """The error of a file, with columns by name where it counts them."""
+
+    def named(place: re.Match[str]) -> str:
+        number = int(place[1])
+        return f"column {columns[number]!r}: " if number < len(columns) else place[0]
+
+    suffix = PurePath(path).suffix.lower()
+    return InvalidRequestError(f"{path} cannot be read as {suffix}: {_PLACE.sub(named, str(error))}", path=path)
+
+
+def _reading(path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """A reader of batches whose errors name the file."""
+
+    def read() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except pa.ArrowException as error:
+            raise _unreadable(path, error, schema.names) from error
+
+    return pa.RecordBatchReader.from_batches(schema, read())
 
 
 def _of_format(name: str) -> Callable[[str, pa.Schema], pa.RecordBatchReader]:
@@ -41,14 +70,42 @@ def _csv(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
     options = csv.ConvertOptions(
         column_types={field.name: field.type for field in schema}, strings_can_be_null=True, null_values=[""]
     )
-    return csv.open_csv(path, convert_options=options)
+    reader = csv.open_csv(path, convert_options=options)
+    return _reading(path, reader.schema, iter(reader))
+
+
+def _header(path: str) -> Sequence[str]:
+    """The columns of a CSV file, whatever is in them; none where that cannot be found out."""
+    try:
+        return tuple(csv.open_csv(path).schema.names)
+    except (pa.ArrowException, OSError):
+        return ()
 
 
 def _json(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
     found = dataset.dataset(path, format="json").schema
     typed = pa.schema([schema.field(field.name) if field.name in schema.names else field for field in found])
-    nullable = pa.schema([field.with_nullable(True) for field in typed])
-    return dataset.dataset(path, format="json", schema=nullable).scanner().to_reader()
+    wanted = pa.schema([field.with_nullable(True) for field in typed])
+    # Arrow reads days and times of JSON as numbers; as texts they are cast.
+    texts = pa.schema([field.with_type(pa.string()) if _is_text_in_json(field.type) else field for field in wanted])
+    scanner = dataset.dataset(path, format="json", schema=texts).scanner()
+    return _reading(path, wanted, (_cast(batch, wanted) for batch in scanner.to_reader()))
+
+
+def _is_text_in_json(column: pa.DataType) -> bool:
+    return types.is_date(column) or types.is_time(column)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        try:
+            if types.is_time(field.type) and types.is_string(column.type):
+                column = pc.binary_join_element_wise(_EPOCH, column, "").cast(pa.timestamp(field.type.unit))
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise pa.ArrowInvalid(f"column {field.name!r}: {error}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 _FORMATS: Final[Mapping[str, Callable[[str, pa.Schema], pa.RecordBatchReader]]] = {

@@ -266,6 +266,11 @@ def _check_options(options: Mapping[str, str]) -> None:
     given = catalog_options_of(options, _KNOWN)
     check_no_secrets(given)  # Spark shows options in plans and event logs, and these are sent to tasks
     unknown = [option for option in options if not _is_known(option)]
+    if "path" in unknown:  # load("…"), as of files
+        raise InvalidRequestError(
+            f"format freshet takes no path, and {options['path']!r} is one: a table is named by "
+            ".option('warehouse', '/data/lake').option('table', 'shop.orders')"
+        )
     if unknown:
         raise InvalidRequestError(f"unknown option {unknown[0]!r} of format freshet; it has {', '.join(_OPTIONS)}")
     for needed in ("warehouse", "table"):

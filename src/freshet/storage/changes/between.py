@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from freshet.storage.changes.change_range import time_ms
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.changelog import Changelog, ChangeMode
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.moment import time_ms
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import ChangelogProducer
 

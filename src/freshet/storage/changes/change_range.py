@@ -15,14 +15,11 @@ Source: MERGING.md §6.5, §7.1.
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 from freshet.storage.changes.history import KEEP_LONGER, ChangeHistory
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
-
-TimeGiven = int | datetime.datetime
-"""A point in time: epoch milliseconds, or a datetime with a time zone."""
+from freshet.storage.model.moment import TimeGiven, time_ms
 
 
 def change_range(
@@ -83,13 +80,3 @@ def check_id(name: str, value: Any) -> None:
     """Refuses what cannot be the id of a snapshot."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise InvalidRequestError(f"{name} is the id of a snapshot, a whole number from 1 on, not {value!r}")
-
-
-def time_ms(name: str, value: Any) -> int:
-    """Epoch milliseconds of a point in time."""
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        since = value - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-        return since // datetime.timedelta(milliseconds=1)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequestError(f"{name} is in epoch milliseconds, or a datetime with a time zone, not {value!r}")
-    return value

@@ -40,6 +40,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.shown import facts_html, ids_text, note_html, shown_or_why
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
+from freshet.storage.scan.frame_outputs import FrameOutputs
 from freshet.storage.scan.preview import COLUMNS, TOO_LARGE, first_rows, is_cheap_to_plan
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
@@ -60,7 +61,7 @@ SNAPSHOTS_SHOWN: Final = 5
 """How many snapshots a notebook looks at for the first changes."""
 
 
-class Changelog:
+class Changelog(FrameOutputs):
     """Changes of some snapshots; nothing is read before the rows are asked for. `Table.changelog` gives it."""
 
     def __init__(
@@ -79,6 +80,7 @@ class Changelog:
             raise InvalidRequestError(f"limit is a number of changes and cannot be {limit!r}")
         store.check_is_there()
         self._store = store
+        self._place = store.name
         self._ids = snapshot_ids
         self._mode = mode
         self._limit = limit

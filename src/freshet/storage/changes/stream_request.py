@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from freshet.storage.changes.change_range import TimeGiven
 from freshet.storage.changes.reader import ChangeReader
 from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.moment import TimeGiven
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
 

@@ -24,11 +24,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from freshet.storage.changes.change_range import TimeGiven, check_id, start_id
+from freshet.storage.changes.change_range import check_id, start_id
 from freshet.storage.changes.history import KEEP_LONGER, ChangeHistory
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from freshet.storage.options.core import CoreOptions
 

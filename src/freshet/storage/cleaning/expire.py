@@ -89,11 +89,15 @@ class ExpireResult(Shown):
     failed_delete_count: int = 0
     changelog_ids: tuple[int, ...] = ()
     """Changelogs that had outlived their snapshots and expired now."""
+    held_by: tuple[tuple[str, int], ...] = ()
+    """Consumers without which more snapshots would have expired, each with the one it wants next; the oldest first.
+    Known of expiry that was asked for, not of that after commits."""
 
     def _shown(self) -> Facts:
         yield from (("snapshots", ids_text(self.snapshot_ids) or "none"), ("data files", self.data_file_count))
         yield from (("metadata files", self.metadata_file_count), ("not deleted", self.failed_delete_count))
         yield ("changelogs", ids_text(self.changelog_ids))
+        yield ("held back by", ", ".join(f"consumer {name!r} at snapshot {wanted}" for name, wanted in self.held_by))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,9 @@ class _Expiry:
         earliest = store.snapshots.earliest()
         if latest is None or earliest is None:
             return ExpireResult()
-        end = self._end(retention, earliest, latest)
+        consumer_next = self._consumer_next()
+        end = self._end(retention, earliest, latest, consumer_next)
+        held_by = self._holders(end, self._end(retention, earliest, latest, None)) if is_asked else ()
         gone = Expired()
         if not self._keeps_changelogs and (is_asked or end > earliest.id):
             copies = store.changelogs.list_ids()
@@ -209,6 +215,7 @@ class _Expiry:
             metadata_file_count=sum(each.deleted_count for each in metadata),
             failed_delete_count=sum(each.failed_count for each in (*data, *metadata)),
             changelog_ids=gone.ids,
+            held_by=held_by,
         )
 
     @property
@@ -220,13 +227,13 @@ class _Expiry:
         """Whether a changelog that is kept consists of the data files that commits added."""
         return self._store.options.changelog_producer is ChangelogProducer.NONE
 
-    def _end(self, retention: Retention, earliest: Snapshot, latest: Snapshot) -> int:
+    def _end(self, retention: Retention, earliest: Snapshot, latest: Snapshot, consumer_next: int | None) -> int:
         return expire_end(
             retention,
             earliest=earliest.id,
             latest=latest.id,
             now_ms=self._store.env.now_ms(),
-            consumer_next=self._consumer_next(),
+            consumer_next=consumer_next,
             time_of=self._time_of,
         )
 
@@ -247,6 +254,14 @@ class _Expiry:
         wanted = None if options.consumer_changelog_only else self._store.consumers.min_next()
         # What an overwrite took away is read of the state before it.
         return wanted - 1 if wanted is not None and options.streaming_read_overwrite else wanted
+
+    def _holders(self, end: int, free_end: int) -> tuple[tuple[str, int], ...]:
+        """Consumers that want something of what would have expired without them."""
+        if end >= free_end:
+            return ()
+        before = 1 if self._store.options.streaming_read_overwrite else 0
+        wanted = sorted((next_id, name) for name, next_id in self._store.consumers.positions().items())
+        return tuple((name, next_id) for next_id, name in wanted if next_id - before < free_end)
 
     def _time_of(self, snapshot_id: int) -> int | None:
         snapshot = self._find(snapshot_id)

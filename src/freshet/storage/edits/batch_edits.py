@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from freshet.storage.commit.committer import Renumber
 from freshet.storage.edits.batch_edit import BatchEdit
 from freshet.storage.edits.overwrite import ReplacedPartitions
 from freshet.storage.edits.task_rows import is_written_by_tasks, joined_rows
+from freshet.storage.maintenance.partition_choice import PartitionChoice
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 
@@ -30,7 +31,7 @@ class BatchEdits:
         `renumber` is that of `TableEngine.committer`; without `compacts` level 0 is left as it is."""
         return BatchEdit(self._store, numbered, partitions, renumber, compacts)
 
-    def partitions(self, partition: Mapping[str, str] | None, dynamic: bool | None) -> ReplacedPartitions:
+    def partitions(self, partition: PartitionChoice | None, dynamic: bool | None) -> ReplacedPartitions:
         """What an overwrite replaces, by the arguments of `Table.overwrite`; raises as that does."""
         return ReplacedPartitions.of(self._store, partition, dynamic)
 

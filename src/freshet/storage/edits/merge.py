@@ -99,7 +99,7 @@ class Merge:
         if not self.clauses:
             raise InvalidRequestError("the merge has no clause: say what is done, such as when_matched_update_all()")
         schema = arrow_schema(store.schema)
-        on = tuple(field_of(name, schema).name for name in self.on)
+        on = tuple(field_of(name, schema, "on").name for name in self.on)
         clauses, rules = [], {}
         for number, clause in enumerate(self.clauses):
             checked = self._checked(store, clause)
@@ -152,7 +152,7 @@ def begin_merge(
     if not on:
         raise InvalidRequestError(f"say which columns rows of {store.name} are matched on, such as on=['id']")
     schema = arrow_schema(store.schema)
-    names = [field_of(name, schema).name for name in ([on] if isinstance(on, str) else on)]
+    names = [field_of(name, schema, "on").name for name in ([on] if isinstance(on, str) else on)]
     source = _named(store, pa.concat_tables(list(input_tables(data, store.schema.fields, table=store.name))))
     for name in names:
         if name not in source.column_names:

@@ -31,7 +31,7 @@ from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.io.undo import undone_on_failure
-from freshet.storage.maintenance.compaction_plan import PartitionChoice, partition_test
+from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_name, partition_test
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.bucket_state import BucketStates
@@ -78,8 +78,8 @@ class ReplacedPartitions:
         if outside:
             discard_messages(store, messages)
             raise InvalidRequestError(
-                f"table {store.name}: the rows have some of partition {store.partition_path(outside[0])}, which is not "
-                "replaced; leave them out, or choose the partition that they are of",
+                f"table {store.name}: the rows have some of partition {partition_name(store, outside[0])}, which is "
+                "not replaced; leave them out, or choose the partition that they are of",
                 table=store.name,
             )
         return written.__contains__ if self.by_rows else self.is_chosen

@@ -15,7 +15,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 
-from freshet.storage.changes.change_range import TimeGiven
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.last_commits import NO_COMMITS, LastCommits, last_commits_of
 from freshet.storage.edits.edit_commit import commit_edit
@@ -23,7 +22,9 @@ from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
 from freshet.storage.edits.restoration import Restoration
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.moment import TimeGiven, time_ms
 from freshet.storage.model.snapshot import ROLLED_BACK_PROPERTY, Snapshot
+from freshet.storage.scan.read_snapshot import nothing_by
 
 RollbackTarget = int | str | datetime.datetime
 """A snapshot id (0 is the table before its first snapshot), the name of a tag, or a moment with a time zone."""
@@ -64,7 +65,7 @@ def find_target(store: TableStore, to: RollbackTarget) -> Snapshot | None:
     """The snapshot to go back to; `NotFoundError` names what there is instead."""
     store.check_is_there()
     if isinstance(to, str):
-        return store.snapshots.tags.of(to)
+        return _tagged(store, to)
     if isinstance(to, datetime.datetime):
         return _at(store, to)
     if isinstance(to, bool) or not isinstance(to, int) or to < 0:
@@ -120,17 +121,26 @@ def before_commit(store: TableStore, commit_user: str, identifier: int) -> Snaps
         ) from error
 
 
-def _at(store: TableStore, moment: TimeGiven) -> Snapshot:
-    if isinstance(moment, datetime.datetime) and moment.tzinfo is None:
-        raise InvalidRequestError(
-            f"to={moment!r} has no time zone; give one, such as moment.astimezone()", table=store.name
-        )
-    time_ms = int(moment.timestamp() * 1000) if isinstance(moment, datetime.datetime) else moment
-    found = store.snapshots.at_or_before(time_ms)
-    if found is None:
+def _tagged(store: TableStore, name: str) -> Snapshot:
+    try:
+        return store.snapshots.tags.of(name)
+    except NotFoundError as error:
+        try:
+            datetime.datetime.fromisoformat(name)
+        except ValueError:
+            raise error from None
         raise NotFoundError(
-            f"table {store.name}: no snapshot that is there was committed at or before {moment}", table=store.name
-        )
+            f"{error}. If {name!r} is a moment, give a datetime with a time zone: "
+            f"datetime.fromisoformat({name!r}).astimezone()",
+            table=store.name,
+        ) from error
+
+
+def _at(store: TableStore, moment: TimeGiven) -> Snapshot:
+    asked = time_ms("to", moment)
+    found = store.snapshots.at_or_before(asked)
+    if found is None:
+        raise NotFoundError(f"table {store.name}: {nothing_by(store.snapshots, asked)}", table=store.name)
     return found
 
 

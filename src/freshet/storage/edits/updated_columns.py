@@ -18,7 +18,7 @@ def checked_columns(store: TableStore, values: Mapping[str, Any], *, is_insert: 
     schema = arrow_schema(store.schema)
     named: dict[str, Any] = {}
     for given, value in values.items():
-        name = field_of(given, schema).name
+        name = field_of(given, schema, "values").name
         for which, names in () if is_insert else _fixed(store):
             if name in names:
                 raise InvalidRequestError(

@@ -293,14 +293,14 @@ def conjunction(parts: Iterable[Predicate]) -> Predicate | None:
     return kept[0] if len(kept) == 1 else And(kept)
 
 
-def field_of(column: str, schema: pa.Schema) -> pa.Field[Any]:
-    """The column named in a filter; the case of its letters may differ where only one column is meant."""
+def field_of(column: str, schema: pa.Schema, where: str = "filter") -> pa.Field[Any]:
+    """The column named in a filter, or `where` else; the case of its letters may differ where only one is meant."""
     index = schema.get_field_index(column)
     if index < 0:
         same = [name for name in schema.names if name.lower() == column.lower()]
         if len(same) != 1:
             raise InvalidRequestError(
-                f"filter: there is no column {column!r}; columns are {', '.join(schema.names)}", column=column
+                f"{where}: there is no column {column!r}; columns are {', '.join(schema.names)}", column=column
             )
         index = schema.get_field_index(same[0])
     return schema.field(index)

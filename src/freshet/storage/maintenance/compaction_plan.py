@@ -5,7 +5,7 @@ Source: MERGING.md §8.1, §8.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_append, plan_due, plan_full
@@ -13,19 +13,15 @@ from freshet.storage.compact.joint_changes import emits_jointly_by_lookup, emits
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.record_expiry import expired_files
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.overlaps import overlap_error, overlapping_levels
 from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.data_type import TypeRoot
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.paths import escape_path_name
-
-PartitionChoice = bytes | Mapping[str, str]
-"""A serialized partition row, or some partition keys with their values as the folders of the table write them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,41 +128,6 @@ def _damaged(
             inputs = tuple(file for file in files if file.level in damaged)
             found.append(BucketCompaction(name, bucket, False, inputs))
     return found
-
-
-def partition_test(store: TableStore, partition: PartitionChoice | None) -> Callable[[bytes], bool]:
-    """A test for the partitions that are meant: one by its serialized row, or all whose folder has these values."""
-    if partition is None:
-        return lambda _: True
-    if isinstance(partition, bytes):
-        return lambda name: name == partition
-    keys = store.schema.partition_keys
-    unknown = [key for key in partition if key not in keys]
-    if unknown:
-        has = f"its partition keys are {', '.join(keys)}" if keys else "it is not partitioned"
-        raise InvalidRequestError(
-            f"table {store.location} has no partition key {unknown[0]!r}; {has}", path=store.location, column=unknown[0]
-        )
-    for key, value in partition.items():
-        if not isinstance(value, str):
-            null = store.options.partition_default_name
-            raise InvalidRequestError(
-                f"table {store.location}: the value of partition key {key!r} is written as a text, such as "
-                f"{null if value is None else str(value)!r}, not {value!r}; {null!r} means NULL and blank",
-                path=store.location,
-                column=key,
-            )
-    wanted = {f"{escape_path_name(key)}={escape_path_name(value)}" for key, value in partition.items()}
-    dates = {key for key in partition if store.schema.by_name[key].type.root is TypeRoot.DATE}
-
-    def is_chosen(name: bytes) -> bool:
-        parts = set(store.partition_path(name).split("/"))
-        # Folders have the day number of a date (`partition.legacy-name`), people write the date.
-        values = dict(zip(keys, store.partition_values(name), strict=True)) if dates else {}
-        parts |= {f"{escape_path_name(key)}={values[key]}" for key in dates if values[key] is not None}
-        return wanted <= parts
-
-    return is_chosen
 
 
 def planned_inputs(

@@ -29,7 +29,8 @@ from freshet.storage.commit.committer import Committer, discard_messages
 from freshet.storage.exceptions import ConflictError, NotFoundError
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.maintenance.bucket_rescale import BucketRescale, rescale_buckets
-from freshet.storage.maintenance.compaction_plan import PartitionChoice, partition_test, plan_compaction
+from freshet.storage.maintenance.compaction_plan import plan_compaction
+from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test
 from freshet.storage.maintenance.rescale_plan import (
     PartitionPlan,
     check_rescalable,

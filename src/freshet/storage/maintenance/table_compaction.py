@@ -31,11 +31,10 @@ from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.maintenance.bucket_rescale import BucketRescale
 from freshet.storage.maintenance.compaction_plan import (
     BucketCompaction,
-    PartitionChoice,
-    partition_test,
     plan_compaction,
     plan_repair,
 )
+from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test
 from freshet.storage.maintenance.postponed_compaction import PostponedPartition, compact_postponed, plan_postponed
 from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_handle import TableHandle

@@ -210,10 +210,19 @@ def _parts_without_null(data_type: DataType) -> list[tuple[int, DataType]]:
     return [(index, part) for index, part in numbered if not part.nullable or _parts_without_null(part)]
 
 
+def _how_to_cast(given: pa.DataType, target: pa.DataType) -> str:
+    if pt.is_decimal(target) and pt.is_floating(given):
+        return ", for floats are not exact: Decimal('9.5') for 9.5, or Arrow's cast, data.cast(table.arrow_schema)"
+    if pt.is_nested(target):
+        return ""
+    return ", such as by Arrow: data.cast(table.arrow_schema)"
+
+
 def _cast_losslessly(column: pa.ChunkedArray, field: DataField, target: pa.DataType, table: str) -> pa.ChunkedArray:
     if not _is_lossless_pair(column.type, target):
         raise InvalidRequestError(
-            f"column {field.name!r} of {table} is {field.type}, the input has {column.type}; cast it before writing",
+            f"column {field.name!r} of {table} is {field.type}, the input has {column.type}; cast it before writing"
+            f"{_how_to_cast(column.type, target)}",
             column=field.name,
             table=table,
         )

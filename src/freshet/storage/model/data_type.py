@@ -271,6 +271,20 @@ def _check_supported(name: str) -> None:
         raise UnsupportedFeatureError(f"column type {name} is not supported yet; leave the column out of the table")
 
 
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("LONG", "INT64"), "BIGINT"),
+    **dict.fromkeys(("INT32", "INT16", "SHORT"), "INT"),
+    **dict.fromkeys(("TEXT", "STR", "OBJECT"), "STRING"),
+    **dict.fromkeys(("FLOAT64", "REAL", "NUMBER"), "DOUBLE"),
+    "FLOAT32": "FLOAT",
+    "BOOL": "BOOLEAN",
+    "DATETIME": "TIMESTAMP(6)",
+    "STRUCT": "ROW<…>",
+    "UUID": "STRING",
+}
+"""What other systems call a type, and its name here."""
+
+
 def _parse_scalar(text: str) -> ScalarType:
     _check_supported(re.split(r"\W", text.strip(), maxsplit=1)[0].upper())
     match = _TEXT.match(text)
@@ -285,7 +299,9 @@ def _parse_scalar(text: str) -> ScalarType:
     tail = re.sub(r"\s+", " ", (match["tail"] or "").upper()).strip()
     name = f"{head} {tail}".strip()
     if name not in _SCALARS:
-        raise InvalidRequestError(f"unknown column type {text!r}")
+        meant = _ELSEWHERE.get(head)
+        hint = f"write {meant}" if meant else "STRING, BIGINT, DOUBLE, DECIMAL(10, 2), DATE, TIMESTAMP(6) are some"
+        raise InvalidRequestError(f"unknown column type {text!r}: {hint}")
     root, attribute, default = _SCALARS[name]
     first = int(match["first"]) if match["first"] else default
     second = int(match["second"]) if match["second"] else None

@@ -5,7 +5,7 @@
 | nothing | the latest; none for a table without one |
 | snapshot id | that one; it must not have expired |
 | tag | the one the tag holds, even if it has expired |
-| timestamp | the newest one committed at or before it (epoch milliseconds) |
+| timestamp | the newest one committed at or before it (epoch milliseconds, or a datetime with a time zone) |
 
 Expiry, a rollback or a drop may overtake the reader:
 
@@ -39,6 +39,7 @@ from freshet.storage.exceptions import (
 )
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.moment import TimeGiven, time_ms
 from freshet.storage.model.snapshot import Snapshot
 
 
@@ -84,7 +85,7 @@ def find_in(
     *,
     snapshot_id: int | None = None,
     tag: str | None = None,
-    timestamp_ms: int | None = None,
+    timestamp_ms: TimeGiven | None = None,
 ) -> Snapshot | None:
     """The snapshot that a reader of a table asks for; `NotFoundError` where the table was dropped: it would look like
     an empty one, and the next of its name like one of NULLs."""
@@ -101,9 +102,11 @@ def find_snapshot(
     *,
     snapshot_id: int | None = None,
     tag: str | None = None,
-    timestamp_ms: int | None = None,
+    timestamp_ms: TimeGiven | None = None,
 ) -> Snapshot | None:
     """The snapshot that at most one of the three names; `NotFoundError` names what there is instead."""
+    if isinstance(timestamp_ms, datetime.datetime):
+        timestamp_ms = time_ms("timestamp_ms", timestamp_ms)
     asked = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms}
     given = [name for name, value in asked.items() if value is not None]
     if len(given) > 1:
@@ -124,10 +127,13 @@ def find_snapshot(
         return snapshots.latest()
     found = snapshots.at_or_before(timestamp_ms)
     if found is None:
-        raise NotFoundError(
-            f"no snapshot was committed at or before {_time_text(timestamp_ms)}: {_first_text(snapshots)}"
-        )
+        raise NotFoundError(nothing_by(snapshots, timestamp_ms))
     return found
+
+
+def nothing_by(snapshots: SnapshotStore, time_ms: int) -> str:
+    """Says that there is no snapshot of a time or before it, and which is the first."""
+    return f"no snapshot was committed at or before {_time_text(time_ms)}: {_first_text(snapshots)}"
 
 
 def _first_text(snapshots: SnapshotStore) -> str:

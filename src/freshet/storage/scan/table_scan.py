@@ -34,6 +34,7 @@ from freshet.storage.io.shown_work import advance_work
 from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
+from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.shown import facts_html, note_html, shown_or_why
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
@@ -71,7 +72,7 @@ class TableScan(FrameOutputs):
         filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
         snapshot_id: int | None = None,
         tag: str | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: TimeGiven | None = None,
         limit: int | None = None,
         snapshot: Snapshot | None = None,
         threads: int = THREADS,

@@ -26,6 +26,7 @@ from freshet.storage.schema.change import (
     SetNullable,
     SetOption,
 )
+from freshet.storage.sql.alter_field import inside, without_path
 from freshet.storage.sql.column_types import field_of_definition, type_of
 from freshet.storage.sql.literals import PartitionValues, partition_values, properties, text_literal
 from freshet.storage.sql.names import SqlName, column_name, table_name
@@ -110,6 +111,10 @@ def as_written(changes: Sequence[SchemaChange], columns: Sequence[str]) -> list[
     written: list[SchemaChange] = []
     for change in changes:
         names: dict[str, Any] = {}
+        if within := getattr(change, "within", ()):  # names of fields are those of the statement
+            names["within"] = (found(within[0]), *within[1:])
+            written.append(replace(change, **names))
+            continue
         if hasattr(change, "name") and not isinstance(change, AddColumn):
             names["name"] = found(change.name)
         if isinstance(change, AddColumn | MoveColumn):
@@ -150,6 +155,12 @@ def plan_alter_table(statement: Statement) -> AlterPlan:
         keys = _keys(words)
         words.end()
         return AlterTable(name, tuple(_reset(key) for key in keys), if_exists)
+    statement, path = without_path(statement, len(statement.tokens) - len(words.rest))
+    if path:
+        plan = plan_alter_table(statement)
+        if not isinstance(plan, AlterTable):
+            raise refused(statement.text)
+        return replace(plan, changes=tuple(inside(plan.changes, path, statement.text)))
     place = _place(words)
     if place is None:
         return _of_tree(statement.tree(), ())

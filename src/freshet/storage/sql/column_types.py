@@ -82,8 +82,10 @@ def type_of(node: exp.Expr | None) -> DataType:
         return ScalarType(TypeRoot.TIMESTAMP, precision=numbers[0] if numbers else _PRECISION)
     if kind is exp.DType.BINARY and not numbers:
         return ScalarType(TypeRoot.VARBINARY, length=LENGTH_MAX)
-    if kind not in _NAMES or (kind in _LENGTHS and not numbers):
-        raise refused(node, "no such type, or its length is missing")
+    if kind in _LENGTHS and not numbers:
+        raise refused(kind.value, "its length is missing; write STRING, or a length as in VARCHAR(20)")
+    if kind not in _NAMES:
+        raise refused(node, "there is no such type; STRING, BIGINT and DECIMAL(10, 2) are some")
     written = f"({', '.join(map(str, numbers))})" if numbers else ""
     return parse_data_type(f"{_NAMES[kind]}{written}")
 
@@ -92,6 +94,8 @@ def field_of_definition(node: exp.Expr) -> DataField:
     """A column, or a field of a STRUCT, as it is defined: name, type, NOT NULL, COMMENT."""
     if not isinstance(node, exp.ColumnDef):
         raise refused(node, "a column has a name and a type")
+    if not node.name:
+        raise refused(node, "a field in a column is added by itself: ADD COLUMN address.zip STRING")
     only(node, "this", "kind", "constraints", "position", "exists")
     data_type, comment = type_of(node.args.get("kind")), None
     for constraint in node.args.get("constraints") or ():

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from freshet.storage.table import Table
 
 _ANY_CONDITION: Final = (
-    "Of a table with a primary key MERGE takes any condition: MERGE INTO t USING (SELECT key FROM t WHERE …) s "
-    "ON t.key = s.key WHEN MATCHED THEN …"
+    "MERGE takes any condition: MERGE INTO t USING (SELECT DISTINCT c FROM t WHERE …) s ON t.c = s.c WHEN MATCHED THEN "
+    "…, where c is the primary key, or the columns that the condition names"
 )
 
 

@@ -171,7 +171,8 @@ def _plan(words: Words) -> ShowPlan:
             name = SqlName(name.name, words.dotted().as_database().name, name.catalog)
         return ShowColumns(name)
     raise words.unexpected(
-        "SHOW lists DATABASES, TABLES, COLUMNS IN, PARTITIONS, TBLPROPERTIES, and shows CREATE TABLE"
+        "SHOW lists DATABASES, TABLES, COLUMNS IN, PARTITIONS, TBLPROPERTIES, and shows CREATE TABLE; tags, snapshots, "
+        "files and more are system tables: SELECT * FROM t$tags"
     )
 
 

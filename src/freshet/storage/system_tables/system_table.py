@@ -15,6 +15,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.shown import facts_html, rows_html, shown_or_why
 from freshet.storage.scan.preview import COLUMNS
 from freshet.storage.scan.read_snapshot import find_in
@@ -52,7 +53,7 @@ class SystemTable:
         *,
         snapshot_id: int | None = None,
         tag: str | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: TimeGiven | None = None,
         limit: int | None = None,
     ) -> SystemScan:
         """Its rows; arguments are those of `Table.scan`, and nothing is read yet.
@@ -62,7 +63,7 @@ class SystemTable:
         `InvalidRequestError` for that and for unknown columns, `NotFoundError` for a snapshot or tag that is not there.
         """
         store = self._store
-        travel = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms}
+        travel: dict[str, object] = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms}
         given = [name for name, value in travel.items() if value is not None]
         if not self._definition.travels:
             if given:

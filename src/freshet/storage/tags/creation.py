@@ -24,6 +24,7 @@ from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, 
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.metadata.tag_store import check_tag_name
+from freshet.storage.model.moment import TimeGiven, time_ms
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.tag import Tag
 from freshet.storage.tags.removal import TagRemoval, is_held, release, remove_tag
@@ -48,13 +49,15 @@ def local_now(env: Env) -> datetime:
     return at.replace(tzinfo=None)
 
 
-def snapshot_to_tag(store: TableStore, snapshot_id: int | None, timestamp_ms: int | None) -> Snapshot:
+def snapshot_to_tag(store: TableStore, snapshot_id: int | None, timestamp_ms: TimeGiven | None) -> Snapshot:
     """The snapshot as it is on disk: the latest, one of an id, or the last one of a time. One that has expired counts
     where a tag holds it.
 
     `NotFoundError` names what there is.
     """
     snapshots = store.snapshots
+    if isinstance(timestamp_ms, datetime):
+        timestamp_ms = time_ms("timestamp_ms", timestamp_ms)
     if snapshot_id is not None and timestamp_ms is not None:
         raise InvalidRequestError("snapshot_id and timestamp_ms exclude each other: a tag names one snapshot; give one")
     for word, value in (("snapshot_id", snapshot_id), ("timestamp_ms", timestamp_ms)):

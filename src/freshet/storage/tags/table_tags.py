@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.metadata.tag_store import check_tag_name
+from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.shown_lists import Tags
 from freshet.storage.model.tag import Tag
 from freshet.storage.tags.creation import check_auto_name, create_tag, rename_tag, replace_tag, snapshot_to_tag, tag_of
@@ -43,11 +44,12 @@ class TableTags:
         name: str,
         snapshot_id: int | None = None,
         *,
-        timestamp_ms: int | None = None,
+        timestamp_ms: TimeGiven | None = None,
         retained: timedelta | None = None,
     ) -> Tag:
         """Gives a snapshot a name: the latest, that of an id, or the last one committed at or before a time (epoch
-        milliseconds). A snapshot that has expired can be named while another tag holds it.
+        milliseconds, or a datetime with a time zone). A snapshot that has expired can be named while another tag holds
+        it.
 
         `retained` is how long the tag stays before whoever commits removes it; without it, as long as the option
         `tag.default-time-retained` says, else until it is deleted. Raises `AlreadyExistsError` for a name that is
@@ -65,7 +67,7 @@ class TableTags:
         name: str,
         snapshot_id: int | None = None,
         *,
-        timestamp_ms: int | None = None,
+        timestamp_ms: TimeGiven | None = None,
         retained: timedelta | None = None,
     ) -> Tag:
         """Lets a tag name another snapshot, chosen as in `create`; its time begins anew. What only the tag named until

@@ -55,7 +55,8 @@ def input_tables(data: object, fields: Sequence[DataField], *, table: str) -> It
 
 def _streamed(data: Any, table: str) -> Iterator[pa.Table]:
     try:
-        reader = pa.RecordBatchReader.from_stream(data)
+        # The errors of a reader of this process are its own; through a C stream they are texts.
+        reader = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
         gathered: list[pa.RecordBatch] = []
         for batch in reader:
             gathered.append(batch)
