@@ -112,6 +112,24 @@ def test_tag_protects_its_files_until_it_is_gone() -> None:
     assert data_files_on_disk(store) == ["c3"]
 
 
+def test_a_tag_keeps_a_file_that_changed_its_level_after_it() -> None:
+    """Expiry has forgotten by then which commit added the file; the change of level did not."""
+    store = make_table(SimDisk().boot(), options=KEEP_ALL)
+    committer = Committer(store, "u")
+    a = new_file(store, "a")
+    committer.commit(0, [message(store, new=[a])])
+    tag(store, "mine", 1)
+    committer.commit(1, [message(store, before=[a], after=[replace(a, level=5)])])
+    expire_snapshots(store, retain_max=1)
+    first = store.snapshots.list_ids()[0]
+    committer.commit(2, [message(store, before=[replace(a, level=5)], after=[new_file(store, "b", level=5)])])
+    committer.commit(3, [message(store, new=[new_file(store, "c")])])
+    assert store.snapshots.list_ids()[0] == first, "the change of level is the first that expires next"
+    keep_one(store)
+    assert data_files_on_disk(store) == ["a", "b", "c"]
+    assert live_names(store, store.snapshots.tags.of("mine")) == ["a@0"]
+
+
 def test_branch_snapshots_and_branch_tags_protect_files() -> None:
     store = make_table(SimDisk().boot(), options=KEEP_ALL)
     compacted(store, 5)
@@ -148,16 +166,8 @@ def test_consumer_protects_its_next_snapshot() -> None:
     assert keep_one(store).snapshot_ids == (4, 5, 6, 7)
 
 
-def test_rolled_back_file_stays() -> None:
-    """A file that was deleted and later added again by an overwrite is live, whatever the delta of then says."""
-    store = make_table(SimDisk().boot(), options=KEEP_ALL)
-    a = new_file(store, "a")
-    b = new_file(store, "b", level=5)
-    committer = Committer(store, "u")
-    committer.commit(0, [message(store, new=[a])])
-    committer.commit(1, [message(store, before=[a], after=[b])])
-    committer.commit(2, [])
-    # What a rollback writes: base = the live files of before, delta = the way back, kind OVERWRITE.
+def rolled_back(store: TableStore, a: DataFileMeta, b: DataFileMeta) -> None:
+    """What a rollback writes: base = the live files of before, delta = the way back from b to a, kind OVERWRITE."""
     latest = store.snapshots.latest()
     assert latest is not None
     entry = {file.file_name: ManifestEntry(EntryKind.ADD, bytes(12), 0, 2, file) for file in (a, b)}
@@ -174,6 +184,18 @@ def test_rolled_back_file_stays() -> None:
         commit_kind=CommitKind.OVERWRITE,
     )
     assert store.claims.claim_snapshot(rollback) == WON
+
+
+def test_rolled_back_file_stays() -> None:
+    """A file that was deleted and later added again by an overwrite is live, whatever the delta of then says."""
+    store = make_table(SimDisk().boot(), options=KEEP_ALL)
+    a = new_file(store, "a")
+    b = new_file(store, "b", level=5)
+    committer = Committer(store, "u")
+    committer.commit(0, [message(store, new=[a])])
+    committer.commit(1, [message(store, before=[a], after=[b])])
+    committer.commit(2, [])
+    rolled_back(store, a, b)
     committer.commit(3, [])
     committer.commit(4, [])
     expire_snapshots(store, retain_max=4)
@@ -182,6 +204,25 @@ def test_rolled_back_file_stays() -> None:
     keep_one(store)
     assert "a" in data_files_on_disk(store)
     assert_everything_named_is_there(store)
+
+
+def test_a_tag_keeps_a_file_that_a_rollback_brought_back_after_it() -> None:
+    store = make_table(SimDisk().boot(), options=KEEP_ALL)
+    a = new_file(store, "a")
+    b = new_file(store, "b", level=5)
+    committer = Committer(store, "u")
+    committer.commit(0, [message(store, new=[a])])
+    tag(store, "mine", 1)
+    committer.commit(1, [message(store, before=[a], after=[b])])
+    rolled_back(store, a, b)
+    expire_snapshots(store, retain_max=1)
+    first = store.snapshots.list_ids()[0]
+    committer.commit(2, [message(store, before=[a], after=[new_file(store, "c", level=5)])])
+    committer.commit(3, [message(store, new=[new_file(store, "d")])])
+    assert store.snapshots.list_ids()[0] == first, "the rollback is the first that expires next"
+    keep_one(store)
+    assert "a" in data_files_on_disk(store)
+    assert live_names(store, store.snapshots.tags.of("mine")) == ["a@0"]
 
 
 def test_changelog_files_go_with_their_snapshot_and_stay_with_a_tag() -> None:

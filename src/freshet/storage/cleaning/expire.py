@@ -23,7 +23,8 @@ kept. The DELETEs of the first expired snapshot belong to history that expired e
 
 The deltas show for the most part which files are still named, without opening the manifests of 500 tags: a file that
 was deleted by snapshot d is live in no later snapshot unless a later delta adds it again, and a file that was added by
-snapshot a is live in no earlier one. So only tags of [a, d) are asked, and everything of the other lines.
+snapshot a is live in no earlier one, unless a changed its level or is an overwrite, which may bring it back. So only tags
+of [a, d) are asked, without such an a all before d, and everything of the other lines.
 
 **Changelogs that outlive their snapshots** (`changelog.num-retained.*`, `changelog.time-retained`): before a snapshot
 file goes its copy is written to changelog/, and what its changes need stays: changelog files with their manifests; of a
@@ -318,17 +319,20 @@ class _Expiry:
     def _deleted_files(self, snapshots: list[Snapshot], latest_id: int) -> list[_Doomed]:
         """Files that the deltas of all but the first snapshot delete and none of them, nor a later overwrite, adds
         again (a change of level, a rollback)."""
-        added_by: dict[str, int] = {}
+        added_by: dict[str, int | None] = {}
         doomed: dict[str, _Doomed] = {}
         for snapshot in snapshots:
             delta = self._delta_about(snapshot, doomed)
             added = {entry.file.file_name for entry in delta if entry.kind is EntryKind.ADD}
+            deleted = {entry.file.file_name for entry in delta if entry.kind is EntryKind.DELETE}
             for entry in delta if snapshot is not snapshots[0] else ():
                 name = entry.file.file_name
                 if entry.kind is EntryKind.DELETE and name not in added:
                     doomed[name] = _Doomed(entry, added_by.get(name), snapshot.id)
+            brings_back = snapshot.commit_kind is CommitKind.OVERWRITE
             for name in added:
-                added_by.setdefault(name, snapshot.id)
+                # A change of level, and a rollback, add files that earlier snapshots have, and tags of those.
+                added_by.setdefault(name, None if brings_back or name in deleted else snapshot.id)
                 doomed.pop(name, None)
         for later in map(self._find, range(snapshots[-1].id + 1, latest_id)) if doomed else ():
             if later is not None and later.commit_kind is CommitKind.OVERWRITE:
@@ -415,7 +419,7 @@ class _Expiry:
 
 @dataclass(frozen=True, slots=True)
 class _Doomed:
-    """A file that is no longer live, with the ids of the snapshots that added it (None: before the expired ones) and
+    """A file that is no longer live, with the ids of the snapshots that added it (None: one that is not known) and
     deleted it."""
 
     entry: ManifestEntry
