@@ -95,6 +95,22 @@ def test_partitions_of_dates_are_named_as_people_write_them(tmp_path: Path) -> N
     assert table.scan().to_arrow()["n"].to_pylist() == [21]
 
 
+@pytest.mark.parametrize("value", [datetime.date(2026, 11, 22), 7, None])
+def test_values_of_partitions_are_texts(tmp_path: Path, value: object) -> None:
+    table = make(tmp_path, KINDS["keyed"])
+    write(table, days(range(3), 1))
+    partition: dict[str, str] = {"dt": value}  # type: ignore[dict-item]
+    for call in (
+        lambda: table.drop_partition(partition),
+        lambda: table.overwrite(arrow([]), partition=partition),
+        lambda: table.compact(partition=partition),
+        lambda: table.drop_partition("dt=d1"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidRequestError, match=r"such as \{"):
+            call()
+    assert len(table.snapshots()) == 1
+
+
 def test_rows_that_move_between_partitions_are_replaced_as_a_whole(tmp_path: Path) -> None:
     table = make(tmp_path, MOVING)
     write(table, days(range(30), 1))

@@ -140,6 +140,7 @@ def partition_test(store: TableStore, partition: PartitionChoice | None) -> Call
         return lambda _: True
     if isinstance(partition, bytes):
         return lambda name: name == partition
+    _check_texts(store, partition)
     keys = store.schema.partition_keys
     unknown = [key for key in partition if key not in keys]
     if unknown:
@@ -158,6 +159,23 @@ def partition_test(store: TableStore, partition: PartitionChoice | None) -> Call
         return wanted <= parts
 
     return is_chosen
+
+
+def _check_texts(store: TableStore, partition: Mapping[str, str]) -> None:
+    example = 'such as {"dt": "2026-11-22"}'
+    if not isinstance(partition, Mapping):
+        raise InvalidRequestError(
+            f"name a partition of table {store.name} by its keys and their values, {example}, not {partition!r}",
+            table=store.name,
+        )
+    for key, value in partition.items():
+        if not isinstance(value, str):
+            raise InvalidRequestError(
+                f"the value of partition key {key!r} of table {store.name} is text as its folder has it, {example}, "
+                f"and {store.options.partition_default_name!r} for NULL; it is not {value!r}",
+                table=store.name,
+                column=str(key),
+            )
 
 
 def planned_inputs(
