@@ -50,6 +50,14 @@ def test_a_table_is_created_renamed_and_dropped(freshet: Freshet, tmp_path: Path
         freshet.good("drop-table", tmp_path, "archive.old", "--if-exists", *more)
 
 
+def test_columns_of_a_key_may_be_given_one_by_one(freshet: Freshet, tmp_path: Path) -> None:
+    columns = ("--column", "dt STRING", "--column", "hh INT", "--column", "id BIGINT")
+    keys = ("--primary-key", "dt,hh", "--primary-key", "id", "--partition-by", "dt", "--partition-by", "hh")
+    freshet.good("create-table", tmp_path, "shop.orders", *columns, *keys, "--option", "bucket=1")
+    schema = Catalog(tmp_path).table("shop.orders").schema
+    assert (schema.primary_keys, schema.partition_keys) == (("dt", "hh", "id"), ("dt", "hh"))
+
+
 def test_a_database_is_dropped_with_its_tables_only_on_request(freshet: Freshet, tmp_path: Path) -> None:
     for name in ("a", "b.c"):
         freshet.good("create-table", tmp_path, f"shop.{name}", "--column", "id BIGINT")

@@ -99,6 +99,15 @@ def test_rows_are_updated_and_deleted(freshet: Freshet, tmp_path: Path, table: T
     assert [row[0] for row in held(table)] == [1, 3]
 
 
+def test_a_column_that_is_updated_may_be_in_backticks(freshet: Freshet, tmp_path: Path) -> None:
+    odd = Catalog(tmp_path).create_table("shop.odd", schema={"id": "INT", "a = b": "INT", "c`d": "INT"})
+    odd.append([{"id": 1, "a = b": 1, "c`d": 1}])
+    sets = ("--set", "`a = b` = `a = b` + 1", "--set", "`c``d` = 5")
+    freshet.good("update", tmp_path, "shop.odd", *sets, "--where", "`a = b` = 1")
+    assert odd.scan().to_arrow().to_pylist() == [{"id": 1, "a = b": 2, "c`d": 5}]
+    assert freshet("update", tmp_path, "shop.odd", "--set", "`a = b` =", "--where", "id = 1").code == 2
+
+
 def test_rows_of_a_filter_are_replaced(freshet: Freshet, tmp_path: Path, table: Table) -> None:
     lake = tmp_path / "lake"
     freshet.good("append", lake, "shop.orders", tmp_path / "rows.csv")

@@ -219,6 +219,12 @@ def test_a_tag_is_retained_for_some_time(retained: timedelta) -> None:
     assert kept(tags) == {}
 
 
+def test_a_tag_may_be_retained_as_long_as_can_be_said() -> None:
+    tags = compacted(make_table(SimDisk().boot(), options=KEEP_ALL), 1)
+    tags.create("t", retained=timedelta.max)
+    assert [(tag.name, tag.retained) for tag in tags.list()] == [("t", timedelta.max)]
+
+
 def test_arguments_are_checked_before_anything_is_written() -> None:
     store = make_table(SimDisk().boot(), options=KEEP_ALL)
     tags = compacted(store, 1)

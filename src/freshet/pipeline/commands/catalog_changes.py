@@ -44,10 +44,12 @@ def create_table(
         typer.Option("--column", metavar="'COLUMN TYPE'", help="A column, such as 'id BIGINT'. In order; repeatable."),
     ],
     primary_key: Annotated[
-        str | None, typer.Option("--primary-key", metavar="COLUMNS", help="Columns of the primary key: id, or dt,id.")
+        list[str] | None,
+        typer.Option("--primary-key", metavar="COLUMNS", help="Columns of the primary key: id, or dt,id. Repeatable."),
     ] = None,
     partition_by: Annotated[
-        str | None, typer.Option("--partition-by", metavar="COLUMNS", help="Columns whose values are partitions.")
+        list[str] | None,
+        typer.Option("--partition-by", metavar="COLUMNS", help="Columns whose values are partitions. Repeatable."),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -144,8 +146,8 @@ def drop_database(
     _tell(facts, f"would be dropped: {what}{listed}" if dry_run else f"dropped {what}", as_json=as_json)
 
 
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+def _names(texts: list[str] | None) -> list[str]:
+    return [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
 
 
 def _table_text(catalog: Catalog, table: str) -> str:

@@ -3,7 +3,8 @@ file; delete and update of rows that a filter chooses."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 import typer
 
@@ -22,6 +23,8 @@ Where = Annotated[
     str,
     typer.Option("--where", metavar="FILTER", help="Which rows, as SQL: \"dt = '2026-11-22' AND total > 10\"."),
 ]
+
+_IN_BACKTICKS: Final = re.compile(r"\s*`((?:[^`]|``)+)`\s*=(.*)", re.DOTALL)
 
 
 def append(
@@ -176,9 +179,7 @@ def update(
     """Give columns new values in rows of a table, in one commit."""
     values = {}
     for text in set_to:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not (name and equals and value):
-            raise InvalidRequestError(f"--set {text!r}: write a column and its value, such as \"city = 'Ulm'\"")
+        name, value = _assignment(text)
         if name in values:
             raise InvalidRequestError(f"--set gives {name} two values; give one")
         values[name] = expr(value)
@@ -188,3 +189,15 @@ def update(
         lambda opened: opened.update(values, where, dry_run=dry_run),
         as_json=as_json,
     )
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    """The column, which may be in backticks, and the SQL of its value."""
+    quoted = _IN_BACKTICKS.fullmatch(text)
+    if quoted:
+        name, value = quoted[1].replace("``", "`"), quoted[2].strip()
+    else:
+        name, _, value = (part.strip() for part in text.partition("="))
+    if not (name and value):
+        raise InvalidRequestError(f"--set {text!r}: write a column and its value, such as \"city = 'Ulm'\"")
+    return name, value

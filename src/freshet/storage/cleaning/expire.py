@@ -23,8 +23,8 @@ kept. The DELETEs of the first expired snapshot belong to history that expired e
 
 The deltas show for the most part which files are still named, without opening the manifests of 500 tags: a file that
 was deleted by snapshot d is live in no later snapshot unless a later delta adds it again, and a file that was added by
-snapshot a is live in no earlier one, unless a changed its level or is an overwrite, which may bring it back. So only tags
-of [a, d) are asked, without such an a all before d, and everything of the other lines.
+snapshot a is live in no earlier one, unless a changed its level or is an overwrite, which may bring it back. So only
+tags of [a, d) are asked, without such an a all before d, and everything of the other lines.
 
 **Changelogs that outlive their snapshots** (`changelog.num-retained.*`, `changelog.time-retained`): before a snapshot
 file goes its copy is written to changelog/, and what its changes need stays: changelog files with their manifests; of a

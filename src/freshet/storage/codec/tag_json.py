@@ -78,4 +78,5 @@ def _time(value: Any) -> datetime:
 def _duration(value: Any) -> timedelta:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a retention is a number of seconds")
-    return timedelta(seconds=value)
+    # The longest timedelta is rounded up to a number of seconds that no timedelta has.
+    return timedelta.max if value >= timedelta.max.total_seconds() else timedelta(seconds=value)

@@ -43,6 +43,12 @@ def partition_test(store: TableStore, partition: PartitionChoice | None) -> Call
         return lambda _: True
     if isinstance(partition, bytes):
         return lambda name: name == partition
+    if not isinstance(partition, Mapping):
+        raise InvalidRequestError(
+            f"name a partition of table {store.name} by its keys and their values, such as "
+            f'{{"dt": "2026-11-22"}}, not {partition!r}',
+            table=store.name,
+        )
     keys, types = store.schema.partition_keys, store.partition_types
     unknown = [key for key in partition if key not in keys]
     if unknown:

@@ -329,7 +329,11 @@ def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
             option="snapshot.num-retained.min",
         )
     if options.streaming_read_overwrite and not schema.has_primary_key:
-        raise InvalidRequestError("streaming-read-overwrite needs a primary key", option="streaming-read-overwrite")
+        raise InvalidRequestError(
+            "streaming-read-overwrite needs a primary key; of a table without one, streams read the files that an "
+            "overwrite adds with streaming-read-append-overwrite",
+            option="streaming-read-overwrite",
+        )
     if options.sequence_snapshot_ordering:
         _check_snapshot_ordering(schema, options)
     if schema.has_primary_key:
