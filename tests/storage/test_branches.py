@@ -216,3 +216,25 @@ def test_who_has_a_branch_open_that_was_dropped_and_made_again_is_told(tmp_path:
         with pytest.raises(StorageError, match="created again"):
             edit()
     assert rows(catalog.table("db.t$branch_b")) == rows(table)
+
+
+def test_a_branch_of_a_tag_whose_changes_are_gone_is_not_damaged(tmp_path: Path) -> None:
+    """Apache Paimon's expiry removes the changes of a tag with its snapshot; its rows stay."""
+    catalog = Catalog(str(tmp_path))
+    options = {"bucket": "1", "changelog-producer": "input"}
+    table = catalog.create_table("db.t", schema={"id": "INT NOT NULL"}, primary_keys=["id"], options=options)
+    table.append([{"id": 1}])
+    table.tags.create("t")
+    table.branches.create("b", from_tag="t")
+    snapshot = table.latest_snapshot()
+    assert snapshot is not None and snapshot.changelog_manifest_list is not None
+    branch = catalog.table("db.t$branch_b")
+    branch.append([{"id": 2}])
+    lists = tmp_path / "db.db" / "t" / "manifest"
+    (lists / snapshot.changelog_manifest_list).unlink()
+    assert not branch.check(all_snapshots=True).damage
+    assert table.check(all_snapshots=True).damage
+    newest = branch.latest_snapshot()
+    assert newest is not None and newest.changelog_manifest_list is not None
+    (lists / newest.changelog_manifest_list).unlink()
+    assert branch.check().damage

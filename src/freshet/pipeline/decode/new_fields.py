@@ -76,8 +76,7 @@ def _raw(character: str) -> str:
 
 def placed_records(block: Any, indexes: RowIndexes) -> Iterator[tuple[RawRecord, str]]:
     """Some records of a block, and their places."""
-    for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
-        yield record, raw_records.where(block, index)
+    yield from zip(raw_records.each_of(block, indexes), raw_records.wheres(block, indexes), strict=True)
 
 
 def described_fields(plan: DecodePlan, block: Any, names: Iterable[str]) -> DescribedTable | None:

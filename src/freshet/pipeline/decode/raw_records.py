@@ -48,5 +48,13 @@ def place(block: Any, index: int) -> tuple[str, int, int]:
 
 def where(block: Any, index: int) -> str:
     """The place of a record of a block, for messages."""
-    topic, partition, offset = place(block, index)
-    return f"{topic or '?'} partition {-1 if partition is None else partition} offset {offset}"
+    return wheres(block, np.array([index]))[0]
+
+
+def wheres(block: Any, indexes: Any) -> list[str]:
+    """The places of records of a block, for messages. One by one they are 20 times as slow."""
+    places = (block.taken(name, indexes).to_pylist() for name in (TOPIC, KAFKA_PARTITION, OFFSET))
+    return [
+        f"{topic or '?'} partition {-1 if partition is None else partition} offset {offset}"
+        for topic, partition, offset in zip(*places, strict=True)
+    ]

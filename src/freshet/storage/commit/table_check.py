@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -115,6 +115,8 @@ class _Checker:
         self._manifests = ManifestStore(env, store.paths, store.options, store.partition_types, cache_entries=0)
         self._check = TableCheck()
         self._found = self._check.damage
+        self._branched_at: int | None = None
+        """The first snapshot of a branch."""
 
     def run(self, *, all_snapshots: bool) -> TableCheck:
         """What there is to say."""
@@ -150,6 +152,7 @@ class _Checker:
         if any(True for _ in ids_are_contiguous(folder, ids)):
             ids = snapshots.list_ids()  # expiry may have been at work
         self._check.snapshot_id = ids[-1] if ids else None
+        self._branched_at = ids[0] if ids and self._store.paths.branch_name is not None else None
         self._found += ids_are_contiguous(folder, ids)
         self._found += hints_are_not_ahead(folder, ids, named)
         with self._reads(self._found):
@@ -176,6 +179,8 @@ class _Checker:
         return found
 
     def _look_at_snapshot(self, snapshot: Snapshot, found: list[Damage]) -> None:
+        if snapshot.id == self._branched_at and not self._has_changes(snapshot):
+            snapshot = replace(snapshot, changelog_manifest_list=None)
         index = self._manifests.read_index_manifest(snapshot.index_manifest)
         manifests = data_manifests(self._manifests, snapshot)
         lost = self._lost_metadata(snapshot, manifests, index)
@@ -202,6 +207,11 @@ class _Checker:
         lost_schemas = {self._store.paths.schema(each) for each in schema_ids - set(self._store.schemas.list_ids())}
         found += recorded_files_are_there(self._store.location, snapshot.id, dict.fromkeys(sorted(lost_schemas)), {})
         self._look_at_changelog(snapshot, found)
+
+    def _has_changes(self, snapshot: Snapshot) -> bool:
+        """Apache Paimon's expiry of a table takes the changes of a tag away; a branch of the tag begins with its rows."""
+        name = snapshot.changelog_manifest_list
+        return name is None or self._store.env.file_io.exists(self._store.paths.manifest(name))
 
     def _look_at_changelog(self, snapshot: Snapshot, found: list[Damage]) -> None:
         for bucket, entries in grouped_by_bucket(changelog_entries(self._manifests, snapshot)).items():
