@@ -209,7 +209,7 @@ class _Checker:
         self._look_at_changelog(snapshot, found)
 
     def _has_changes(self, snapshot: Snapshot) -> bool:
-        """Apache Paimon's expiry of a table takes the changes of a tag away; a branch of the tag begins with its rows."""
+        """Apache Paimon takes the changes of a tag away with its snapshot; a branch of the tag begins with its rows."""
         name = snapshot.changelog_manifest_list
         return name is None or self._store.env.file_io.exists(self._store.paths.manifest(name))
 
