@@ -1,9 +1,8 @@
 """All tests in processes of their own, three side by side: `python -m tests [arguments of pytest]`.
 
 Most suites keep one core busy, and those that wait for a broker or a child process none. Tests that need nothing run in
-one process, those with Apache Paimon in another, and those with Spark or Kafka in two more, of which one begins when
-the first of the others has ended. What the first prints is seen at once, what the others printed follows when all are
-done.
+two processes, those with Apache Paimon in another, and those with Spark or Kafka in two more; the next begins when one
+of the others has ended. What the first prints is seen at once, what the others printed follows when all are done.
 
 Their files lie in memory where there is room: tests write some ten thousand small tables, each file synced. Those of
 tests that failed are kept until the next run.
@@ -49,7 +48,8 @@ class Part:
 _BROKERS = ("spark", "kafka")
 _ABRUPT = "tests.kit.abrupt_end"
 PARTS = (
-    Part("without Spark, Kafka and Paimon", "not (spark or kafka or judge)"),
+    Part("of storage, without Spark, Kafka and Paimon", "storage and not (spark or kafka or judge)"),
+    Part("of the rest, without Spark, Kafka and Paimon", "not (storage or spark or kafka or judge)"),
     Part("with Paimon", "judge and not (spark or kafka)", ("judge",)),
     Part("of pipelines as users run them", "(spark or kafka) and integration", _BROKERS, _ABRUPT),
     Part("with Spark or Kafka", "(spark or kafka) and not integration", _BROKERS, _ABRUPT),

@@ -24,7 +24,8 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 os.environ.update(VARIABLES)
 
-INTEGRATION = Path(__file__).parent / "integration"
+ROOMS = {Path(__file__).parent / name: name for name in ("integration", "storage")}
+"""Folders whose tests have a marker of this name: they run in a process of their own."""
 MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_broker": "kafka"}
 """The marker of tests with a fixture: it says in which process they run."""
 
@@ -39,8 +40,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if INTEGRATION in item.path.parents:
-            item.add_marker("integration")
+        for room, name in ROOMS.items():
+            if room in item.path.parents:
+                item.add_marker(name)
         for fixture, marker in MARKERS.items():
             if fixture in getattr(item, "fixturenames", ()) and item.get_closest_marker(marker) is None:
                 raise pytest.UsageError(f"{item.nodeid} has the fixture {fixture}: give it the marker {marker}")
