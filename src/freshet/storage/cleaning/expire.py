@@ -9,7 +9,8 @@ A round plans first, then deletes in this order:
 3. manifests, lists, index files and statistics that only expired snapshots name.
 
 Between 1 and 2 the tags are looked at again: whoever makes a tag looks for its snapshot afterwards (`tags.creation`).
-So either sees the other, and what a tag names that came meanwhile stays.
+So either sees the other, and what a tag names that came meanwhile stays. After them the other lines are: a branch may
+have been made of such a tag, and the tag be gone.
 
 Each folder is one request. A round after a commit costs a process that has made one before six calls to see what is
 kept, one for the hint, and the deletions.
@@ -59,7 +60,7 @@ from freshet.storage.cleaning.named_files import (
     kept_outside_main,
     kept_refs,
     metadata_paths,
-    named_by_late_tags,
+    named_lately,
     not_deleted,
     without_names,
 )
@@ -409,7 +410,7 @@ class _Expiry:
             raise not_deleted(f"snapshots {ids}", gone, store.paths.snapshot_folder)
         store.snapshots.write_earliest_hint(plan.end)
         store.env.reach(CrashPoint.EXPIRE_SNAPSHOTS_REMOVED)
-        late = named_by_late_tags(store, plan.outside, end=plan.end)
+        late = named_lately(store, plan.outside, end=plan.end)
         data = delete_data(store, without_names(plan.data_paths, late))
         store.env.reach(CrashPoint.EXPIRE_DATA_REMOVED)
         metadata = delete_metadata(store, *without_names([plan.metadata_paths], late))
