@@ -12,7 +12,7 @@ Between 1 and 2 the tags are looked at again: whoever makes a tag looks for its 
 So either sees the other, and what a tag names that came meanwhile stays. After them the other lines are: a branch may
 have been made of such a tag, and the tag be gone.
 
-Each folder is one request. A round after a commit costs a process that has made one before six calls to see what is
+Each folder is one request. A round after a commit costs a process that has made one before seven calls to see what is
 kept, one for the hint, and the deletions.
 
 So a snapshot that can be seen can be read, and a crash leaves nothing but orphans. Kept is whatever is named by the
