@@ -68,6 +68,16 @@ def delete_other(store: TableStore) -> None:
     TableTags(store).delete("other")
 
 
+def delete_old(store: TableStore) -> None:
+    TableTags(store).delete("old")
+
+
+def tag_newest(store: TableStore) -> None:
+    TableTags(store).create("newest")
+    committer = Committer(store, "w")
+    committer.commit(0, [message(store, new=[new_file(store, "d")])])
+
+
 def orphans(store: TableStore) -> None:
     remove_orphan_files(store, older_than_ms=0)
 
@@ -90,6 +100,8 @@ CASES: tuple[tuple[str, tuple[Work, ...], Work, Work], ...] = (
     ("a snapshot of a branch becomes a tag", (tag_old, expire, branch_alone), of_branch, orphans),
     ("a tag becomes a branch", (tag_old, tag_other, expire), branch_alone, delete_other),
     ("a tag is renamed", (tag_old, tag_other, expire), rename, delete_other),
+    ("another tag is deleted", (tag_old, tag_other, expire), delete_old, delete_other),
+    ("a tag is deleted", (tag_other, expire, tag_newest), delete_other, expire),
 )
 
 

@@ -67,7 +67,7 @@ from freshet.storage.cleaning.named_files import (
 from freshet.storage.cleaning.named_index import named_index_of
 from freshet.storage.cleaning.partition_expiry import expire_partitions_after_commit
 from freshet.storage.cleaning.retention import Retention, check_whole, expire_end
-from freshet.storage.exceptions import NotFoundError, StorageError
+from freshet.storage.exceptions import MissingFileError, NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.live_files import changelog_entries, changelog_manifests, delta_entries, delta_manifests
 from freshet.storage.metadata.manifest_store import READ_WHOLE_MAX
@@ -192,6 +192,18 @@ class _Expiry:
         """Whether there may be changelogs that were kept, of a table whose options keep none."""
 
     def run(self, retention: Retention, latest: Snapshot | None = None) -> ExpireResult:
+        """One round, planned again where tags or snapshots that it looked at were removed meanwhile."""
+        seen = None
+        while True:
+            try:
+                return self._run_once(retention, latest)
+            except (NotFoundError, MissingFileError):
+                there = self._store.snapshots.earliest_id(), self._store.snapshots.tags.all()
+                if there == seen:
+                    raise
+                seen = there
+
+    def _run_once(self, retention: Retention, latest: Snapshot | None) -> ExpireResult:
         store, is_asked = self._store, latest is None
         if store.options.consumer_expiration_time_ms is not None:
             store.consumers.expire(store.options.consumer_expiration_time_ms)

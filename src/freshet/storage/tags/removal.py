@@ -48,7 +48,7 @@ from freshet.storage.model.tag import Tag
 from freshet.storage.options.choices import ChangelogProducer
 
 _ATTEMPTS: Final = 5
-"""Snapshots may expire while they are asked what they name."""
+"""Snapshots may expire, and others may delete tags, while they are asked what they name."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -122,17 +122,21 @@ def is_held(store: TableStore, snapshot: Snapshot) -> bool:
 
 def _doomed(store: TableStore, tag: Tag) -> _Doomed:
     for attempt in range(_ATTEMPTS):
-        earliest = store.snapshots.earliest_id()
+        before = _there(store)
         try:
             return _plan(store, tag)
         except (NotFoundError, MissingFileError) as error:
-            if store.snapshots.earliest_id() == earliest or attempt == _ATTEMPTS - 1:
+            if _there(store) == before or attempt == _ATTEMPTS - 1:
                 raise CorruptDataError(
                     f"what tag {tag.name!r} shares with others cannot be found out ({error}); nothing was removed. "
                     "If another tag is damaged, delete that first; freshet check-table looks at the snapshots",
                     path=store.location,
                 ) from error
     raise AssertionError("the last attempt returns or raises")
+
+
+def _there(store: TableStore) -> tuple[int | None, dict[str, Snapshot]]:
+    return store.snapshots.earliest_id(), store.snapshots.tags.all()
 
 
 def _plan(store: TableStore, tag: Tag) -> _Doomed:
