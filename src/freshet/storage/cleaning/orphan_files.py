@@ -203,7 +203,10 @@ class _UsedNames:
             self._collect_kept(snapshot for snapshot in map(line.find, ids) if snapshot is not None)
             seen |= set(ids)
             self._collect_kept(line.tags.all().values())
-            latest = line.latest()
+            try:
+                latest = line.latest()
+            except NotFoundError:  # dropped; a writer that was open has left its hint
+                return
             if latest is None or latest.id in seen:
                 return
 
