@@ -115,6 +115,14 @@ def test_branches_and_tags_are_in_use() -> None:
     assert data_files_on_disk(store) == ["c"]
 
 
+def test_a_hint_that_a_late_writer_left_in_a_dropped_branch_stops_nothing() -> None:
+    store = table(SimDisk())
+    put(store, "bucket-0/data-x-0.parquet")
+    store.snapshots.branch("gone").write_latest_hint(3)
+    assert names(store, older_than_ms=0) == ["bucket-0/data-x-0.parquet"]
+    assert_everything_named_is_there(store)
+
+
 def test_unreadable_snapshot_stops_everything() -> None:
     disk = SimDisk()
     store = table(disk)

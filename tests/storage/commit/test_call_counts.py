@@ -139,7 +139,7 @@ def test_expiry_runs_after_the_return_with_one_deletion_for_each_folder(tmp_path
             env.counting.deletions.clear()
             env.finish_later()
     assert len(table.snapshots()) == 4
-    assert len(env.counting.calls) <= 9, "\n".join(env.counting.calls)
+    assert len(env.counting.calls) <= 10, "\n".join(env.counting.calls)
     folders = [{str(Path(path).parent) for path in paths} for paths in env.counting.deletions]
     assert all(len(folder) == 1 for folder in folders)
     assert len(folders) == len({next(iter(folder)) for folder in folders}) == 3, "snapshot, bucket and manifest folder"

@@ -281,6 +281,16 @@ def test_replace_takes_away_what_only_the_tag_named() -> None:
     assert kept(tags) == {"mine": 8}
 
 
+def test_a_tag_of_a_snapshot_that_has_expired_gets_a_new_time() -> None:
+    store = make_table(SimDisk().boot(), options=KEEP_ALL)
+    tags = compacted(store, 4)
+    tags.create("mine", 3, retained=timedelta(days=1))
+    expire_snapshots(store, retain_max=1)
+    assert tags.replace("mine", 3, retained=timedelta(days=90)).retained == timedelta(days=90)
+    assert tags.get("mine").retained == timedelta(days=90)
+    assert_everything_named_is_there(store)
+
+
 def test_rename_keeps_what_the_tag_names() -> None:
     store = make_table(SimDisk().boot(), options=KEEP_ALL)
     tags = compacted(store, 4)

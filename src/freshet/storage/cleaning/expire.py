@@ -9,9 +9,10 @@ A round plans first, then deletes in this order:
 3. manifests, lists, index files and statistics that only expired snapshots name.
 
 Between 1 and 2 the tags are looked at again: whoever makes a tag looks for its snapshot afterwards (`tags.creation`).
-So either sees the other, and what a tag names that came meanwhile stays.
+So either sees the other, and what a tag names that came meanwhile stays. After them the other lines are: a branch may
+have been made of such a tag, and the tag be gone.
 
-Each folder is one request. A round after a commit costs a process that has made one before six calls to see what is
+Each folder is one request. A round after a commit costs a process that has made one before seven calls to see what is
 kept, one for the hint, and the deletions.
 
 So a snapshot that can be seen can be read, and a crash leaves nothing but orphans. Kept is whatever is named by the
@@ -59,14 +60,14 @@ from freshet.storage.cleaning.named_files import (
     kept_outside_main,
     kept_refs,
     metadata_paths,
-    named_by_late_tags,
+    named_lately,
     not_deleted,
     without_names,
 )
 from freshet.storage.cleaning.named_index import named_index_of
 from freshet.storage.cleaning.partition_expiry import expire_partitions_after_commit
 from freshet.storage.cleaning.retention import Retention, check_whole, expire_end
-from freshet.storage.exceptions import NotFoundError, StorageError
+from freshet.storage.exceptions import MissingFileError, NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.live_files import changelog_entries, changelog_manifests, delta_entries, delta_manifests
 from freshet.storage.metadata.manifest_store import READ_WHOLE_MAX
@@ -191,6 +192,18 @@ class _Expiry:
         """Whether there may be changelogs that were kept, of a table whose options keep none."""
 
     def run(self, retention: Retention, latest: Snapshot | None = None) -> ExpireResult:
+        """One round, planned again where tags or snapshots that it looked at were removed meanwhile."""
+        seen = None
+        while True:
+            try:
+                return self._run_once(retention, latest)
+            except (NotFoundError, MissingFileError):
+                there = self._store.snapshots.earliest_id(), self._store.snapshots.tags.all()
+                if there == seen:
+                    raise
+                seen = there
+
+    def _run_once(self, retention: Retention, latest: Snapshot | None) -> ExpireResult:
         store, is_asked = self._store, latest is None
         if store.options.consumer_expiration_time_ms is not None:
             store.consumers.expire(store.options.consumer_expiration_time_ms)
@@ -409,7 +422,7 @@ class _Expiry:
             raise not_deleted(f"snapshots {ids}", gone, store.paths.snapshot_folder)
         store.snapshots.write_earliest_hint(plan.end)
         store.env.reach(CrashPoint.EXPIRE_SNAPSHOTS_REMOVED)
-        late = named_by_late_tags(store, plan.outside, end=plan.end)
+        late = named_lately(store, plan.outside, end=plan.end)
         data = delete_data(store, without_names(plan.data_paths, late))
         store.env.reach(CrashPoint.EXPIRE_DATA_REMOVED)
         metadata = delete_metadata(store, *without_names([plan.metadata_paths], late))

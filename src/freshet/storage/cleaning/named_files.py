@@ -165,12 +165,16 @@ def kept_refs(store: TableStore, *, without_tag: str | None = None) -> list[Kept
     return [*own, *((partial, snapshot) for snapshot in other_lines(store))]
 
 
-def named_by_late_tags(store: TableStore, known: Collection[Snapshot], *, end: int) -> set[str]:
-    """Names of all that tags of snapshots before `end` need which were not known when a deletion was planned."""
-    names: set[str] = set()
+def named_lately(store: TableStore, known: Collection[Snapshot], *, end: int) -> set[str]:
+    """Names of all that is needed by what was not known when a deletion was planned: tags of snapshots before `end`,
+    and other lines, such as a branch of a tag that came and went meanwhile."""
+    partial, names = ReadableManifests(store.manifests), set[str]()
     for snapshot in store.snapshots.tags.all().values():
         if snapshot.id < end and snapshot not in known:
-            names |= every_name(ReadableManifests(store.manifests), snapshot)
+            names |= every_name(partial, snapshot)
+    for snapshot in other_lines(store):
+        if snapshot not in known:
+            names |= every_name(partial, snapshot)
     return names
 
 

@@ -12,7 +12,9 @@ just like orphans:
 Used is what any snapshot, tag or kept changelog of the table or of a branch names. Live files of a chain of snapshots
 are the live files of the first plus everything that later deltas add; overwrites are read in full, since they may
 replace the base. Candidates are listed before the used names are read, and reading goes on until no new snapshot has
-come: a commit that becomes visible meanwhile is seen.
+come: a commit that becomes visible meanwhile is seen. Snapshots are read first, then tags, then branches, the way on
+which others may hand on a snapshot meanwhile: who makes a tag and lets its snapshot expire, or a branch of it and
+deletes the tag, does so before or after we look, and is seen either way.
 
 If a snapshot of the main line or a tag cannot be read, nothing is removed (branches and changelogs are not kept whole
 by other programs, there what can be read is in use); except one below a gap of the ids whose manifests
@@ -23,7 +25,7 @@ Source: FORMAT.md §12.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -171,40 +173,53 @@ class _UsedNames:
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
+        self._partial = ReadableManifests(store.manifests)
         self._names: set[str] = set()
+        self._of_branches: set[tuple[int, str]] = set()
+        """Snapshots of branches that were read."""
         self.unreadable: set[str] = set()
         """Snapshot files below the history that name files which have expired: a claim that came too late."""
 
     def collect(self) -> set[str]:
         """All names in use."""
         main, paths = self._store.snapshots.branch(None), self._store.paths.branch(None)
-        partial = ReadableManifests(self._store.manifests)
-        for line_paths in main.other_lines():
-            self._collect_line(SnapshotStore(self._store.env, line_paths), partial)
-            for copy in ChangelogStore(self._store.env, line_paths).all().values():
-                self._names |= names_of_copy(partial, copy)
-        self._collect_tags(main, paths)
-        seen = self._collect_chain(main, paths)
-        while (latest := main.latest()) is not None and latest.id not in seen:
+        seen: set[int] = set()
+        while True:
             seen |= self._collect_chain(main, paths)
-        for snapshot in ChangelogStore(self._store.env, paths).all().values():
-            self._names |= names_of_copy(partial, snapshot)
-        return self._names
+            self._collect_tags(main, paths)
+            self._collect_copies(paths)
+            for line_paths in main.other_lines():
+                self._collect_line(SnapshotStore(self._store.env, line_paths))
+                self._collect_copies(line_paths)
+            latest = main.latest()
+            if latest is None or latest.id in seen:
+                return self._names
 
-    def _collect_line(self, line: SnapshotStore, partial: ReadableManifests) -> None:
+    def _collect_line(self, line: SnapshotStore) -> None:
         """Of a branch, until nothing new has come: what its writers let expire meanwhile cannot be read."""
-        for tag in line.tags.all().values():
-            self._names |= every_name(partial, tag)
         seen: set[int] = set()
         while True:
             ids = line.list_ids()
-            for snapshot in map(line.find, ids):
-                if snapshot is not None:
-                    self._names |= every_name(partial, snapshot)
+            self._collect_kept(snapshot for snapshot in map(line.find, ids) if snapshot is not None)
             seen |= set(ids)
-            latest = line.latest()
+            self._collect_kept(line.tags.all().values())
+            try:
+                latest = line.latest()
+            except NotFoundError:  # dropped; a writer that was open has left its hint
+                return
             if latest is None or latest.id in seen:
                 return
+
+    def _collect_kept(self, snapshots: Iterable[Snapshot]) -> None:
+        for snapshot in snapshots:
+            identity = (snapshot.id, snapshot.delta_manifest_list)
+            if identity not in self._of_branches:
+                self._of_branches.add(identity)
+                self._names |= every_name(self._partial, snapshot)
+
+    def _collect_copies(self, paths: TablePaths) -> None:
+        for copy in ChangelogStore(self._store.env, paths).all().values():
+            self._names |= names_of_copy(self._partial, copy)
 
     def _collect_tags(self, snapshots: SnapshotStore, paths: TablePaths) -> None:
         for name, snapshot in snapshots.tags.all().items():

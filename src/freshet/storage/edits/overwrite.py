@@ -135,7 +135,8 @@ def written_upon_nothing(store: TableStore, data: Iterable[pa.Table]) -> list[Co
 
 
 def as_one_change(store: TableStore, message: CommitMessage) -> CommitMessage:
-    """The message with the outcome of its compactions in the place of what they compacted.
+    """The message with the outcome of its compactions in the place of what they compacted, without changelog files,
+    which no overwrite commits.
 
     So one snapshot has all of it: where level 0 is hidden, a crash before a second one would leave nothing to see.
     """
@@ -143,12 +144,14 @@ def as_one_change(store: TableStore, message: CommitMessage) -> CommitMessage:
     made = [*message.new_files, *message.compact_after]
     kept = tuple(file for file in made if (file.file_name, file.level) not in before)
     names = {file.file_name for file in kept}
-    for file in message.new_files:
+    for file in (*message.new_files, *message.changelog_files, *message.compact_changelog_files):
         if file.file_name not in names:
             delete_data_file(store, message.partition, message.bucket, file)
     return replace(
         message,
         new_files=kept,
+        changelog_files=(),
+        compact_changelog_files=(),
         new_index_files=(*message.new_index_files, *message.compact_new_index_files),
         compact_before=(),
         compact_after=(),

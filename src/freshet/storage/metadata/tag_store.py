@@ -52,17 +52,22 @@ class TagStore:
         return {name: tag.snapshot for name, tag in self.tags().items()}
 
     def tags(self) -> dict[str, Tag]:
-        """The same with the retention of each."""
-        files = self._files()
-        unknown = [name for name, status in files if self._seen.get(name, ("", None))[0] != status.version]
-        read = dict(zip(unknown, self._env.looks([partial(self.find, name) for name in unknown]), strict=True))
-        found: dict[str, tuple[str, Tag]] = {}
-        for name, status in files:
-            tag = read[name] if name in read else self._seen[name][1]
-            if tag is not None:  # else deleted while we looked
-                found[name] = (status.version, tag)
-        self._seen = found
-        return {name: tag for name, (_, tag) in found.items()}
+        """The same with the retention of each.
+
+        Where one went while they were read they are listed again: it may have got another name.
+        """
+        while True:
+            files = self._files()
+            unknown = [name for name, status in files if self._seen.get(name, ("", None))[0] != status.version]
+            read = dict(zip(unknown, self._env.looks([partial(self.find, name) for name in unknown]), strict=True))
+            found: dict[str, tuple[str, Tag]] = {}
+            for name, status in files:
+                tag = read[name] if name in read else self._seen[name][1]
+                if tag is not None:
+                    found[name] = (status.version, tag)
+            self._seen = found
+            if len(found) == len(files):
+                return {name: tag for name, (_, tag) in found.items()}
 
     def names(self) -> list[str]:
         """Names of the tags."""

@@ -116,10 +116,15 @@ def create_tag(store: TableStore, tag: Tag) -> None:
 
 
 def replace_tag(store: TableStore, old: Tag, new: Tag) -> TagRemoval:
-    """Lets a tag name another snapshot, and removes what only it named until then."""
+    """Lets a tag name another snapshot, and removes what only it named until then.
+
+    One that names the same snapshot as before gets a new time; its snapshot may have expired.
+    """
     store.snapshots.tags.write(new)
+    if old.snapshot == new.snapshot:
+        return TagRemoval(old)
     _check_holds(store, new, lambda: store.snapshots.tags.write(old))
-    return TagRemoval(old) if old.snapshot == new.snapshot else release(store, old)
+    return release(store, old)
 
 
 def rename_tag(store: TableStore, old: Tag, name: str) -> Tag:

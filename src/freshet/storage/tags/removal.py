@@ -5,7 +5,7 @@
    no snapshot of the main line, no other tag, no branch and no kept changelog names. If one of those cannot be read,
    nothing is removed.
 3. The file of the tag goes: from here on no reader can ask for what follows. A crash leaves nothing but orphans.
-4. The tags are looked at again: one that was made of this one meanwhile keeps its files (`tags.creation`).
+4. Tags and branches are looked at again: one that was made of this one meanwhile keeps its files (`tags.creation`).
 5. Data files go, then manifests.
 
 Of the main line the earliest and the latest snapshot are asked, and the overwrites between: whatever lived at the tag
@@ -27,17 +27,15 @@ from freshet.storage.cleaning.named_files import (
     data_paths,
     delete_data,
     delete_metadata,
-    every_name,
     kept_refs,
     live_of,
     metadata_names,
     metadata_paths,
-    named_by_late_tags,
+    named_lately,
     names_of_copy,
     without_names,
 )
 from freshet.storage.cleaning.named_index import named_index_of
-from freshet.storage.cleaning.other_lines import other_lines
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.live_files import changelog_entries
@@ -50,7 +48,7 @@ from freshet.storage.model.tag import Tag
 from freshet.storage.options.choices import ChangelogProducer
 
 _ATTEMPTS: Final = 5
-"""Snapshots may expire while they are asked what they name."""
+"""Snapshots may expire, and others may delete tags, while they are asked what they name."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -106,10 +104,7 @@ def release(store: TableStore, tag: Tag, doomed: _Doomed | None = None) -> TagRe
         if is_held(store, tag.snapshot):
             return TagRemoval(tag)
         doomed = _doomed(store, tag)
-    late = named_by_late_tags(store, doomed.kept, end=ID_MAX)
-    for snapshot in other_lines(store):  # a branch that was made of the tag meanwhile
-        if snapshot not in doomed.kept:
-            late |= every_name(ReadableManifests(store.manifests), snapshot)
+    late = named_lately(store, doomed.kept, end=ID_MAX)
     data = delete_data(store, without_names(doomed.data, late))
     metadata = delete_metadata(store, *without_names([doomed.metadata], late))
     return TagRemoval(
@@ -127,17 +122,21 @@ def is_held(store: TableStore, snapshot: Snapshot) -> bool:
 
 def _doomed(store: TableStore, tag: Tag) -> _Doomed:
     for attempt in range(_ATTEMPTS):
-        earliest = store.snapshots.earliest_id()
+        before = _there(store)
         try:
             return _plan(store, tag)
         except (NotFoundError, MissingFileError) as error:
-            if store.snapshots.earliest_id() == earliest or attempt == _ATTEMPTS - 1:
+            if _there(store) == before or attempt == _ATTEMPTS - 1:
                 raise CorruptDataError(
                     f"what tag {tag.name!r} shares with others cannot be found out ({error}); nothing was removed. "
                     "If another tag is damaged, delete that first; freshet check-table looks at the snapshots",
                     path=store.location,
                 ) from error
     raise AssertionError("the last attempt returns or raises")
+
+
+def _there(store: TableStore) -> tuple[int | None, dict[str, Snapshot]]:
+    return store.snapshots.earliest_id(), store.snapshots.tags.all()
 
 
 def _plan(store: TableStore, tag: Tag) -> _Doomed:
