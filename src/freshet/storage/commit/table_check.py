@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -176,6 +176,8 @@ class _Checker:
         return found
 
     def _look_at_snapshot(self, snapshot: Snapshot, found: list[Damage]) -> None:
+        if self._has_no_changelog_any_more(snapshot):
+            snapshot = replace(snapshot, changelog_manifest_list=None, changelog_manifest_list_size=None)
         index = self._manifests.read_index_manifest(snapshot.index_manifest)
         manifests = data_manifests(self._manifests, snapshot)
         lost = self._lost_metadata(snapshot, manifests, index)
@@ -202,6 +204,15 @@ class _Checker:
         lost_schemas = {self._store.paths.schema(each) for each in schema_ids - set(self._store.schemas.list_ids())}
         found += recorded_files_are_there(self._store.location, snapshot.id, dict.fromkeys(sorted(lost_schemas)), {})
         self._look_at_changelog(snapshot, found)
+
+    def _has_no_changelog_any_more(self, snapshot: Snapshot) -> bool:
+        """Of a snapshot that came back from its tag, as the first of a branch is made, Apache Paimon removes the changelog
+        with the snapshot that it was made of."""
+        name, store = snapshot.changelog_manifest_list, self._store
+        if name is None or store.env.file_io.exists(store.paths.manifest(name)):
+            return False
+        is_first = store.snapshots.earliest_id() == snapshot.id
+        return is_first and any(snapshot.is_same(tag) for tag in store.snapshots.tags.all().values())
 
     def _look_at_changelog(self, snapshot: Snapshot, found: list[Damage]) -> None:
         for bucket, entries in grouped_by_bucket(changelog_entries(self._manifests, snapshot)).items():
