@@ -206,8 +206,8 @@ class _Checker:
         self._look_at_changelog(snapshot, found)
 
     def _has_no_changelog_any_more(self, snapshot: Snapshot) -> bool:
-        """Of a snapshot that came back from its tag, as the first of a branch is made, Apache Paimon removes the changelog
-        with the snapshot that it was made of."""
+        """Whether the first snapshot was made of a tag and lacks the changelog, which Apache Paimon removes with the
+        snapshot that the tag was made of."""
         name, store = snapshot.changelog_manifest_list, self._store
         if name is None or store.env.file_io.exists(store.paths.manifest(name)):
             return False
