@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -153,10 +154,8 @@ def interrupted(disk: SimDisk, act: Work, meanwhile: Work, looks: int) -> bool:
     file_io.looks_left = looks
 
     def work() -> None:
-        try:
+        with suppress(StorageError):  # it came too late
             meanwhile(open_table_store(disk.boot(), LOCATION))
-        except StorageError:
-            pass  # it came too late
 
     file_io.meanwhile = work
     act(acting)

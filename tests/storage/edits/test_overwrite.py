@@ -54,7 +54,10 @@ def test_the_whole_table_is_replaced(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
 def test_nothing_is_left_of_a_changelog_that_is_not_committed(tmp_path: Path, producer: str) -> None:
     table = Catalog(str(tmp_path)).create_table(
-        "db.t", schema={"id": "INT NOT NULL"}, primary_keys=["id"], options={"bucket": "1", "changelog-producer": producer}
+        "db.t",
+        schema={"id": "INT NOT NULL"},
+        primary_keys=["id"],
+        options={"bucket": "1", "changelog-producer": producer},
     )
     table.overwrite([{"id": 1}])
     assert table.remove_orphan_files(older_than_ms=-60_000).files == ()

@@ -14,6 +14,7 @@ from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
+from freshet.storage.commit.table_check import check_table
 from freshet.storage.exceptions import (
     AlreadyExistsError,
     CorruptDataError,
@@ -23,6 +24,7 @@ from freshet.storage.exceptions import (
     UnsupportedFeatureError,
 )
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_file import DataFileMeta
@@ -578,3 +580,19 @@ def test_what_is_live_is_what_the_files_say() -> None:
     compacted(store, 2)
     snapshot = store.snapshots.snapshot(3)
     assert len(list(live_entries(store.manifests, snapshot))) == len(live_names(store, snapshot)) == 2
+
+
+def test_a_branch_of_a_tag_without_its_changelog_is_whole() -> None:
+    """Apache Paimon removes the changelog of a snapshot that expires, although a tag has it."""
+    store = make_table(SimDisk().boot(), options=KEEP_ALL)
+    tags = compacted(store, 3)
+    changelog = tags.create("mine", 3).snapshot.changelog_manifest_list
+    assert changelog is not None
+    expire_snapshots(store, retain_max=1)
+    Branches(store).create("b", from_tag="mine")
+    branch = open_table_store(store.env, LOCATION, branch="b")
+    assert not check_table(branch).damage
+    store.env.file_io.delete(store.paths.manifest(changelog))
+    assert not check_table(branch).damage
+    branch.snapshots.tags.remove("mine")
+    assert check_table(branch).damage, "without the tag it is not known whether the changelog was lost"
