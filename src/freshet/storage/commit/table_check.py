@@ -179,8 +179,8 @@ class _Checker:
         return found
 
     def _look_at_snapshot(self, snapshot: Snapshot, found: list[Damage]) -> None:
-        if snapshot.id == self._branched_at and not self._has_changes(snapshot):
-            snapshot = replace(snapshot, changelog_manifest_list=None)
+        if snapshot.id == self._branched_at and self._has_no_changelog_any_more(snapshot):
+            snapshot = replace(snapshot, changelog_manifest_list=None, changelog_manifest_list_size=None)
         index = self._manifests.read_index_manifest(snapshot.index_manifest)
         manifests = data_manifests(self._manifests, snapshot)
         lost = self._lost_metadata(snapshot, manifests, index)
@@ -208,10 +208,13 @@ class _Checker:
         found += recorded_files_are_there(self._store.location, snapshot.id, dict.fromkeys(sorted(lost_schemas)), {})
         self._look_at_changelog(snapshot, found)
 
-    def _has_changes(self, snapshot: Snapshot) -> bool:
-        """Apache Paimon takes the changes of a tag away with its snapshot; a branch of the tag begins with its rows."""
-        name = snapshot.changelog_manifest_list
-        return name is None or self._store.env.file_io.exists(self._store.paths.manifest(name))
+    def _has_no_changelog_any_more(self, snapshot: Snapshot) -> bool:
+        """Whether it is that of a tag and lacks its changelog, which Apache Paimon removes with the snapshot that the tag
+        was made of."""
+        name, store = snapshot.changelog_manifest_list, self._store
+        if name is None or store.env.file_io.exists(store.paths.manifest(name)):
+            return False
+        return any(snapshot.is_same(tag) for tag in store.snapshots.tags.all().values())
 
     def _look_at_changelog(self, snapshot: Snapshot, found: list[Damage]) -> None:
         for bucket, entries in grouped_by_bucket(changelog_entries(self._manifests, snapshot)).items():
