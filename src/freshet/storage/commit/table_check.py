@@ -209,8 +209,7 @@ class _Checker:
         self._look_at_changelog(snapshot, found)
 
     def _has_no_changelog_any_more(self, snapshot: Snapshot) -> bool:
-        """Whether a tag has it and its changelog is gone, which Apache Paimon removes with the snapshot that the tag was
-        made of."""
+        """Whether a tag has it and its changelog is gone, which Apache Paimon removes with the snapshot of the tag."""
         name, store = snapshot.changelog_manifest_list, self._store
         if name is None or store.env.file_io.exists(store.paths.manifest(name)):
             return False
