@@ -601,6 +601,9 @@ class Sequence:
             session.close()
         begins_alike = self._same_snapshot(main, line, earliest)
         self.judge(main).fast_forward(line.name)
+        hint = Path(self._location, "snapshot", "EARLIEST")
+        if hint.is_file() and int(hint.read_text()) > self._ids(main)[-1]:
+            hint.unlink()  # Paimon leaves that of the table; `check` calls it damage, and says to remove it
         main.states = {each: state for each, state in main.states.items() if each < earliest} | line.states
         main.tags = {name: tag for name, tag in main.tags.items() if tag[0] < earliest} | line.tags
         main.now = line.now
