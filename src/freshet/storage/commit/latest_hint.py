@@ -7,11 +7,13 @@
 
 A store takes one write a second to one object (Google Cloud Storage), and from all writers of a table together. Which
 commit is the first of a second is in the snapshots themselves, whose times never go back: so it is one of all writers,
-and none of them asks another. Readers heal a hint that is missing or too low.
+and none of them asks another. Readers heal a hint that is missing or too low, but one that is too high says that a
+snapshot was lost: so it is taken back where the table was dropped, and maybe made again, before it was written.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from freshet.storage.exceptions import StorageError
@@ -43,10 +45,11 @@ class LatestHint:
         store = self._store
 
         def write() -> None:
-            try:
+            file_io, paths = store.env.file_io, store.paths
+            with suppress(StorageError):
                 store.snapshots.write_latest_hint(snapshot.id)
-            except StorageError:
-                return
+                if not file_io.exists(paths.snapshot(snapshot.id)):
+                    file_io.delete(paths.latest_hint)
 
         if store.env.is_remote:
             store.env.run_later(f"hint of {store.location}", write)
