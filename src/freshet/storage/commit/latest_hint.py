@@ -8,7 +8,7 @@
 A store takes one write a second to one object (Google Cloud Storage), and from all writers of a table together. Which
 commit is the first of a second is in the snapshots themselves, whose times never go back: so it is one of all writers,
 and none of them asks another. Readers heal a hint that is missing or too low, but one that is too high says that a
-snapshot was lost: so it is taken back where the table was dropped, and maybe made again, before it was written.
+snapshot was lost: so on a disk it is taken back where the table was dropped, and maybe made again, before it came.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LatestHint:
             file_io, paths = store.env.file_io, store.paths
             with suppress(StorageError):
                 store.snapshots.write_latest_hint(snapshot.id)
-                if not file_io.exists(paths.snapshot(snapshot.id)):
+                if not store.env.is_remote and not file_io.exists(paths.snapshot(snapshot.id)):
                     file_io.delete(paths.latest_hint)
 
         if store.env.is_remote:
