@@ -27,6 +27,15 @@ Warehouse = Annotated[
     typer.Argument(help="A folder, a URI such as s3://bucket/lake, or the name of a catalog (see freshet catalogs)."),
 ]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Table as database.table.")]
+AtTime = Annotated[
+    str | None,
+    typer.Option(
+        "--timestamp",
+        metavar="TIME",
+        help="The last snapshot that was committed at or before this time: milliseconds since 1970, or a time such as "
+        "2026-03-01T12:00:00Z.",
+    ),
+]
 CatalogOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from freshet.pipeline.commands.arguments import CatalogOption, Warehouse, open_readable, time_given
+from freshet.pipeline.commands.arguments import AtTime, CatalogOption, Warehouse, open_readable, time_given
 from freshet.pipeline.commands.bars import counted
 from freshet.pipeline.commands.rows import (
     Columns,
@@ -36,15 +36,7 @@ def read(
     limit: Limit = None,
     snapshot_id: Annotated[int | None, typer.Option("--snapshot", help="Snapshot id; default: the latest.")] = None,
     tag: Annotated[str | None, typer.Option(help="The snapshot that this tag names.")] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--timestamp",
-            metavar="TIME",
-            help="The last snapshot that was committed at or before this time: milliseconds since 1970, or a time such "
-            "as 2026-03-01T12:00:00Z.",
-        ),
-    ] = None,
+    at: AtTime = None,
     output: RowFormat = "table",
     catalog_option: CatalogOption = None,
 ) -> None:

@@ -11,6 +11,7 @@ import typer
 from freshet.pipeline.commands.arguments import (
     HOURS_MAX,
     AsJson,
+    AtTime,
     CatalogOption,
     TableName,
     Warehouse,
@@ -55,15 +56,7 @@ def tag(
     snapshot_id: Annotated[
         int | None, typer.Option("--snapshot", help="Snapshot id, to create or replace; default: the latest.")
     ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--timestamp",
-            metavar="TIME",
-            help="The last snapshot that was committed at or before this time: milliseconds since 1970, or a time such "
-            "as 2026-03-01T12:00:00Z.",
-        ),
-    ] = None,
+    at: AtTime = None,
     retained_hours: Annotated[
         float | None,
         typer.Option(help="Whoever commits after so many hours removes the tag. Default: tag.default-time-retained."),
