@@ -7,9 +7,11 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from freshet.storage.catalog import Catalog
 from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.codec.snapshot_json import encode_snapshot
@@ -27,6 +29,7 @@ from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.metadata.tag_store import TagStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
@@ -596,3 +599,15 @@ def test_a_branch_of_a_tag_without_its_changelog_is_whole() -> None:
     assert not check_table(branch).damage
     branch.snapshots.tags.remove("mine")
     assert check_table(branch).damage, "without the tag it is not known whether the changelog was lost"
+
+
+def test_a_tag_that_is_listed_and_never_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tags that went while they were read are listed again, but not for ever."""
+    table = Catalog(str(tmp_path)).create_table("db.t", schema={"id": "INT"})
+    table.append([{"id": 1}])
+    for name in ("a", "b"):
+        table.tags.create(name)
+    find = TagStore.find
+    monkeypatch.setattr(TagStore, "find", lambda self, name: None if name == "b" else find(self, name))
+    again = Catalog(str(tmp_path)).table("db.t")
+    assert [tag.name for tag in again.tags.list()] == ["a"]

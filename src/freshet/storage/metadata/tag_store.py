@@ -54,8 +54,10 @@ class TagStore:
     def tags(self) -> dict[str, Tag]:
         """The same with the retention of each.
 
-        Where one went while they were read they are listed again: it may have got another name.
+        Where one went while they were read they are listed again: it may have got another name. What is listed twice
+        and not there either time is none.
         """
+        gone: set[str] = set()
         while True:
             files = self._files()
             unknown = [name for name, status in files if self._seen.get(name, ("", None))[0] != status.version]
@@ -66,7 +68,8 @@ class TagStore:
                 if tag is not None:
                     found[name] = (status.version, tag)
             self._seen = found
-            if len(found) == len(files):
+            before, gone = gone, {name for name, _ in files} - found.keys()
+            if gone <= before:
                 return {name: tag for name, (_, tag) in found.items()}
 
     def names(self) -> list[str]:
