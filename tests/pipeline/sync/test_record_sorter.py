@@ -23,7 +23,7 @@ UNREAD = "unread"
 def tables(format_name: Format, *records: Any) -> list[SourceTable | str | None]:
     batch = block_of(raw_batch([each if isinstance(each, Record) else Record(each) for each in records]))
     found: list[SourceTable | str | None] = [UNREAD] * len(records)
-    for table, indexes in RecordSorter(format_name).by_table(batch, np.arange(len(records))).items():
+    for table, indexes in RecordSorter(format_name).sort(batch, np.arange(len(records))).by_table.items():
         for index in indexes.tolist():
             assert found[index] == UNREAD
             found[index] = table
@@ -72,10 +72,31 @@ def test_plain_json_is_of_its_topic() -> None:
 
 def test_a_part_of_a_block() -> None:
     batch = block_of(raw_batch([Record(None), change("c"), Record(None), change("c", table="users"), change("c")]))
-    found = RecordSorter("debezium-json").by_table(batch, np.array([1, 3, 4]))
+    found = RecordSorter("debezium-json").sort(batch, np.array([1, 3, 4])).by_table
     assert {str(table): indexes.tolist() for table, indexes in found.items()} == {
         "shop.public.orders": [1, 4], "shop.public.users": [3],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "may_be"),
+    [
+        (Record(change("c")), False),
+        (Record(change("c", None, {"id": 1, "text": '"payload"', "payload": 1})), False),
+        (Record(with_schema(change("c"))), True),
+        (Record({**change("c"), "payload": {}}), True),
+        (Record(b"{"), True),
+        (Record({"payload": 1}), True),
+    ],
+)
+def test_which_may_have_a_schema_beside_them(record: Record, may_be: bool) -> None:
+    batch = block_of(raw_batch([Record(change("c")), record, Record(change("c"))]))
+    assert RecordSorter("debezium-json").sort(batch, np.arange(3)).may_be_wrapped is may_be
+
+
+def test_which_may_have_a_schema_is_not_known_of_other_formats() -> None:
+    batch = block_of(raw_batch([Record({"id": 1})]))
+    assert RecordSorter("debezium-unwrapped").sort(batch, np.arange(1)).may_be_wrapped
 
 
 _NAMES = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=3)

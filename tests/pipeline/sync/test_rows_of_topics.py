@@ -275,7 +275,7 @@ _SHAPES = st.one_of(
 def test_unwrapped_rows_are_sorted_as_the_careful_path_reads_them(records: list[tuple[Any, str]]) -> None:
     block = block_of(raw_batch([Record(value, {"serverName": "x"}, topic) for value, topic in records]))
     there = np.flatnonzero([value is not None for value, _ in records])
-    for table, indexes in RecordSorter("debezium-unwrapped").by_table(block, there).items() if len(there) else ():
+    for table, indexes in RecordSorter("debezium-unwrapped").sort(block, there).by_table.items() if len(there) else ():
         for index in indexes.tolist():
             value, topic = records[index]
             raw = RawRecord(octets({"serverName": "x"}), octets(value), topic=topic)

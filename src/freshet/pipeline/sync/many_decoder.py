@@ -39,7 +39,7 @@ from freshet.pipeline.decode.source_table import SourceTable, table_of_topic
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.sync.field_versions import VersionSorter
 from freshet.pipeline.sync.many_plan import LEFT, NOTHING, Held, ManyPlan
-from freshet.pipeline.sync.record_sorter import RecordSorter, tables_of_topics
+from freshet.pipeline.sync.record_sorter import RecordSorter, SortedRecords, tables_of_topics
 from freshet.pipeline.sync.renames import NO_RENAMES
 from freshet.pipeline.sync.routes import EXCLUDED, Route, route_of
 from freshet.pipeline.sync.stream_news import KnownSchemas, StreamNews
@@ -65,6 +65,8 @@ class _Stream:
     news: StreamNews
     counts: Counts = field(default_factory=Counts)
     truncated: list[TruncatedAt] = field(default_factory=list)
+    may_be_wrapped: bool = True
+    """Whether a record of the block may have a schema beside its payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ class ManyDecoder:
         counts, indexes = stream.counts, block.present()
         is_whole = len(indexes) == block.num_rows
         tombstones = indexes[:0] if is_whole else np.setdiff1d(np.arange(block.num_rows), indexes)
-        by_table = dict(shared.sorter.by_table(block, indexes)) if len(indexes) else {}
+        found = shared.sorter.sort(block, indexes) if len(indexes) else SortedRecords({}, False)
+        by_table, stream.may_be_wrapped = dict(found.by_table), found.may_be_wrapped
         dead: dict[int, tuple[str, str | None]] = {}
         if len(tombstones) and self.plan.ledger.format == "debezium-unwrapped":
             self._sort_tombstones(block, tombstones, by_table, dead, stream)
@@ -234,7 +237,7 @@ class ManyDecoder:
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts = stream.counts
         if self.plan.follows_fields:
-            stream.news.look_at_schemas(part, table, decoding)
+            stream.news.look_at_schemas(part, table, decoding, may_be_wrapped=stream.may_be_wrapped)
         if stream.news.is_any and not self.plan.guesses:
             counts.read += part.num_rows
             return

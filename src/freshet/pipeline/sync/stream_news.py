@@ -90,13 +90,16 @@ class StreamNews:
             described = DescribedTable({}, (), False, raw_records.where(block, int(indexes[0])))
         self.note(table, described)
 
-    def look_at_schemas(self, part: RecordBlock, table: SourceTable, decoding: TableDecoding) -> None:
-        """The schemas that records bring: each is looked at once per process and plan."""
+    def look_at_schemas(
+        self, part: RecordBlock, table: SourceTable, decoding: TableDecoding, *, may_be_wrapped: bool
+    ) -> None:
+        """The schemas that records bring: each is looked at once per process and plan. Of Debezium's in JSON those that
+        are not wrapped (`SortedRecords`) bring none."""
         if self.plan.ledger.is_avro:
             self._look_at_ids(part, table, decoding)
             return
         is_debezium = self.plan.ledger.is_debezium
-        if is_debezium and not part.has_text(_PAYLOAD):
+        if is_debezium and not (may_be_wrapped and part.has_text(_PAYLOAD)):
             return  # 1.6 µs a record of small parts to see it one by one
         # What is passed over changes `known` alone.
         known = self.schemas.setdefault((table, *decoding.identity), {})
