@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,25 @@ def test_a_table_is_created_once(world: World) -> None:
     plan = tables.plan()
     assert {str(name) for name in plan.tables} == {"shop.public.a", "shop.public.b"}
     assert len(plan.rules) == 3 and set(tables.task({0: None, 1: None, 2: None}).tables) == {0, 1, 2}  # type: ignore[dict-item]
+
+
+def test_tables_are_created_side_by_side(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, create = threading.Barrier(2), Catalog.create_table
+
+    def together(catalog: Catalog, name: str, **given: Any) -> Table:
+        both.wait(60)
+        return create(catalog, name, **given)
+
+    monkeypatch.setattr(Catalog, "create_table", together)
+    world.run().follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
+    assert world.columns("lake.a") == world.columns("lake.b") == {"id": "BIGINT NOT NULL", "n": "INT"}
+
+
+def test_what_one_of_several_new_tables_is_refused_for_is_told(world: World) -> None:
+    tables = world.run()
+    with pytest.raises(PipelineFailedError, match=r"shop\.public\.b|lake\.b"):
+        tables.follow([seen("shop.public.a"), seen("shop.public.b", keys=())], 0, STARTS)
+    assert world.columns("lake.a") and not world.catalog.has_table("lake.b")
 
 
 def test_another_run_finds_what_was_created_before_its_batch_was_committed(world: World) -> None:

@@ -11,7 +11,8 @@ A table that it fails for good with is set apart; what only the pipeline file ca
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Final
 
 from freshet.pipeline.decode.described_table import DescribedTable
@@ -53,6 +54,7 @@ class FollowedSources:
             described = DescribedTable.of(each.described)
             known = found.get(each.table)
             found[each.table] = described if known is None else known.joined(described)
+        self._create_new(found, renamed)
         for source, described in sorted(found.items()):
             route = route_of(self._config.sync, source)
             assert isinstance(route, Route), "a decoder describes what a rule takes"
@@ -88,6 +90,29 @@ class FollowedSources:
             except InvalidRequestError as error:
                 raise self._known.failed(str(error), micro_batch_id) from error
         return set(found)
+
+    def _create_new(self, found: Mapping[SourceTable, DescribedTable], renamed: Set[str]) -> None:
+        """Creates the tables that no run has known yet, side by side, as each mostly waits for a disk or a store.
+
+        What one of them is refused for, its turn finds again.
+        """
+        calls: dict[str, Callable[[], str | None]] = {}
+        for source, described in sorted(found.items()):
+            route = route_of(self._config.sync, source)
+            assert isinstance(route, Route), "a decoder describes what a rule takes"
+            is_known = route.target in self._targets or route.target in self._state.rows or route.target in renamed
+            if not is_known and not described.is_empty:
+                calls.setdefault(route.target, partial(self._created, source, route, described))
+        told = self._known.ledger.table.handle.env.for_tables(list(calls.values()))
+        self._known.events += [text for text in told if text is not None]
+
+    def _created(self, source: SourceTable, route: Route, described: DescribedTable) -> str | None:
+        """What is to be told where the table was created."""
+        try:
+            refuse_own_table(self._config, source, route)
+            return None if self._has_table(source, route) else self._create(source, route, described)
+        except (*PERMANENT, InvalidRequestError):
+            return None
 
     def _follow_one(self, source: SourceTable, route: Route, described: DescribedTable, micro_batch_id: int) -> None:
         target = self._targets.get(route.target)
@@ -150,7 +175,7 @@ class FollowedSources:
             if described.is_empty:
                 self.without_table.add(source)
                 return None
-            self._create(source, route, described)
+            self._known.events.append(self._create(source, route, described))
         commit = self._known.commit_of(route.target)
         if commit.table.engine.moves_rows:
             raise InvalidRequestError(
@@ -163,8 +188,8 @@ class FollowedSources:
         self.without_table.discard(source)
         return target
 
-    def _create(self, source: SourceTable, route: Route, described: DescribedTable) -> None:
-        """Creates the table of a source table as its records and its rule say."""
+    def _create(self, source: SourceTable, route: Route, described: DescribedTable) -> str:
+        """Creates the table of a source table as its records and its rule say; gives what is to be told."""
         if not described.is_typed and self._config.sync.of_schema != "infer":
             raise InvalidRequestError(
                 f"the records of {source} bring no schema ({described.where}): set schema: infer under sync "
@@ -186,7 +211,7 @@ class FollowedSources:
                 f"table {route.target} for {source} cannot be created as rule {route.rule_index} of sync.tables "
                 f"says: {error}"
             ) from error
-        self._known.events.append(f"table {route.target} is created for {source}")
+        return f"table {route.target} is created for {source}"
 
     def _has_table(self, source: SourceTable, route: Route) -> bool:
         try:
