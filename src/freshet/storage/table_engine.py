@@ -43,7 +43,12 @@ from freshet.storage.filters.filter_text import to_predicate
 from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.maintenance.background_compaction import BackgroundCompaction, BackgroundUnit, run_background_unit
+from freshet.storage.maintenance.background_compaction import (
+    BackgroundCompaction,
+    BackgroundUnit,
+    alone_together,
+    run_background_unit,
+)
 from freshet.storage.maintenance.bucket_rescale import BucketRescale, rescale_buckets
 from freshet.storage.maintenance.compaction_plan import BucketCompaction
 from freshet.storage.maintenance.hidden_rows import show_hidden_rows
@@ -101,6 +106,7 @@ __all__ = [
     "TableEngine",
     "TaskLog",
     "TaskWriter",
+    "alone_together",
     "decode_commit_messages",
     "encode_commit_messages",
     "is_rocksdb_installed",

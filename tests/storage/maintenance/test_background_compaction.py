@@ -16,6 +16,7 @@ from freshet.storage.maintenance.background_compaction import (
     BackgroundCompaction,
     BackgroundUnit,
     Turns,
+    alone_together,
     why_not_in_background,
 )
 from freshet.storage.maintenance.compaction_plan import plan_compaction
@@ -420,3 +421,35 @@ def test_a_table_altered_meanwhile_is_followed(tmp_path: Path) -> None:
     assert unit is not None
     assert stream.finish(unit, newer.engine.run_background_unit(unit))
     assert plan_compaction(newer.store, full=False) == []
+
+
+def test_two_streams_of_the_same_tables_never_wait_for_each_other(tmp_path: Path) -> None:
+    """Each thread wants the turns of both tables, as batches and as units, whatever order it names them in."""
+    tables = [a_table(tmp_path / name, LOOKUP) for name in "ab"]
+    wanted = threading.Barrier(4)
+    done: list[str] = []
+
+    def stream(order: Sequence[int]) -> None:
+        own = [tables[number].engine.background_compaction(f"s{order}-compact") for number in order]
+        wanted.wait(60)
+        for _ in range(300):
+            first, last = sorted(own, key=lambda each: each.location)
+            with first.batch(0), last.batch(0):
+                pass
+        done.append("batches")
+
+    def units(order: Sequence[int]) -> None:
+        own = [tables[number].engine.background_compaction(f"u{order}-compact") for number in order]
+        wanted.wait(60)
+        for _ in range(300):
+            with alone_together(own):
+                pass
+        done.append("units")
+
+    works = [(stream, (0, 1)), (stream, (1, 0)), (units, (0, 1)), (units, (1, 0))]
+    threads = [threading.Thread(target=work, args=(order,), daemon=True) for work, order in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(done) == ["batches", "batches", "units", "units"]

@@ -7,6 +7,10 @@
                          messages = engine.run_background_unit(unit)        anywhere, for as long as it takes
                          background.commit(unit, messages)
                          background.release(unit)                           whatever happened
+    of many tables   with alone_together(those that have something due):    between two batches, for all of them
+                         units = [background.take() …]
+                     …
+                     with alone_together(those that have a unit): background.put(unit, messages) …
 
 A unit takes files that no batch touches while it runs, so neither undoes the work of the other:
 
@@ -36,7 +40,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
@@ -151,9 +155,17 @@ class BackgroundCompaction:
             self._turns = _turns.setdefault(store.location, Turns())
         self._lock = threading.Lock()
         self._noted: dict[BucketId, None] = {}
+        self._due: dict[BucketId, int] = {}
+        """Buckets in which a unit was due when they were looked at, and its bytes."""
         self._knows_table = False
         self._store = store
         self._committer = Committer(store, commit_user, after_commit=upkeep_later)
+
+    @property
+    def location(self) -> str:
+        """Of the table. Who takes the turns of several tables takes them in the order of their locations: else two
+        streams of the same tables would wait for each other for ever."""
+        return self._store.location
 
     @contextmanager
     def batch(self, budget_ms: int) -> Iterator[CompactionLimit]:
@@ -171,22 +183,48 @@ class BackgroundCompaction:
 
         The caller must `release` it.
         """
-        while (bucket := self._next_bucket()) is not None:
-            if self._plan(bucket) is None:
-                continue
+        while self.due_bytes():
             with self._turns.alone():
-                unit = self._plan(bucket)
-                if unit is not None:
-                    self._turns.busy.add(bucket)
-                    return unit
+                unit = self.take()
+            if unit is not None:
+                return unit
         return None
 
     def commit(self, unit: BackgroundUnit, messages: Sequence[CommitMessage]) -> CommitResult:
         """Makes a unit visible; where it does not fit any more it is dropped, and its files are removed."""
         with self._turns.alone():
-            latest = self._store.snapshots.latest()
-            identifier = 0 if latest is None else latest.id
-            result = self._committer.commit(identifier, messages, force_empty=False)
+            return self.put(unit, messages)
+
+    def due_bytes(self) -> int:
+        """What is to be compacted in the buckets that were noted, at first in all of the table."""
+        for bucket in self._take_noted():
+            try:
+                unit = self._plan(bucket)
+            except BaseException:
+                self.note([bucket])
+                raise
+            if unit is None:
+                self._due.pop(bucket, None)
+            else:
+                self._due[bucket] = unit.input_bytes
+        return sum(self._due.values())
+
+    def take(self) -> BackgroundUnit | None:
+        """Inside `alone_together`: the largest unit that is due still. The caller must `release` it."""
+        while self._due:
+            bucket = max(self._due, key=self._due.__getitem__)
+            unit = self._plan(bucket)
+            del self._due[bucket]
+            if unit is not None:
+                self._turns.busy.add(bucket)
+                return unit
+        return None
+
+    def put(self, unit: BackgroundUnit, messages: Sequence[CommitMessage]) -> CommitResult:
+        """Inside `alone_together`: as `commit`."""
+        latest = self._store.snapshots.latest()
+        identifier = 0 if latest is None else latest.id
+        result = self._committer.commit(identifier, messages, force_empty=False)
         self.note([unit.bucket_id])
         return result
 
@@ -194,17 +232,19 @@ class BackgroundCompaction:
         """The unit is over, in whatever way."""
         self._turns.busy.discard(unit.bucket_id)
 
-    def _next_bucket(self) -> BucketId | None:
-        with self._lock:
-            if self._noted or self._knows_table:
+    def _take_noted(self) -> Iterator[BucketId]:
+        """The buckets that were noted, each once; at first all of the table."""
+        if not self._knows_table:
+            buckets = list(self._store.at_latest(self._store.live.at).by_bucket)
+            self._knows_table = True
+            self.note(buckets)
+        while True:
+            with self._lock:
                 bucket = next(iter(self._noted), None)
-                if bucket is not None:
-                    del self._noted[bucket]
-                return bucket
-        buckets = list(self._store.at_latest(self._store.live.at).by_bucket)
-        self._knows_table = True
-        self.note(buckets)
-        return self._next_bucket()
+                if bucket is None:
+                    return
+                del self._noted[bucket]
+            yield bucket
 
     def _plan(self, bucket: BucketId) -> BackgroundUnit | None:
         unit = self._store.at_latest(lambda snapshot: self._unit_of(bucket, snapshot))
@@ -228,6 +268,15 @@ class BackgroundCompaction:
             return pick_upper(levels, pick_rules(options, now_ms))
         due = due_unit(self._store, levels)
         return below_highest(due, levels.max_level) if emits_jointly_in_full(self._store) else due
+
+
+@contextmanager
+def alone_together(compactions: Iterable[BackgroundCompaction]) -> Iterator[None]:
+    """Inside, no batch of these tables runs, each of which is given once."""
+    with ExitStack() as turns:
+        for each in sorted(compactions, key=lambda each: each.location):
+            turns.enter_context(each._turns.alone())
+        yield
 
 
 def run_background_unit(store: TableStore, unit: BackgroundUnit) -> list[CommitMessage]:

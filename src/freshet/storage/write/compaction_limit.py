@@ -67,15 +67,15 @@ class CompactionTime:
 
     limit: CompactionLimit
     waited_buckets: int = 0
-    _spent_ms: float = 0.0
+    spent_ms: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, ms: float) -> bool:
         """Takes so much from the time; False, and nothing taken, when less is left."""
         with self._lock:
-            if self._spent_ms + ms > self.limit.budget_ms:
+            if self.spent_ms + ms > self.limit.budget_ms:
                 return False
-            self._spent_ms += ms
+            self.spent_ms += ms
             return True
 
     def wait_for_bucket(self) -> None:

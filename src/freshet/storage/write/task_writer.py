@@ -118,6 +118,8 @@ class TaskWriter:
         self._is_broken = False
         self.waited_buckets = 0
         """Buckets that the last `prepare_commit` had to compact whatever the limit: back-pressure."""
+        self.budget_spent_ms = 0.0
+        """Time that the last `prepare_commit` has taken of its limit."""
 
     @property
     def base_snapshot(self) -> Snapshot | None:
@@ -307,6 +309,7 @@ class TaskWriter:
             logged = self._log(identifier)
             self._store.env.reach(CrashPoint.WRITE_PREPARED)
         self.waited_buckets = 0 if time is None else time.waited_buckets
+        self.budget_spent_ms = 0.0 if time is None else time.spent_ms
         messages = with_log(self.take_messages(), logged)
         return [*messages, *(message for message in routed if not message.is_empty)]
 
