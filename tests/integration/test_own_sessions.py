@@ -34,6 +34,7 @@ SUITES = {
             "sync_tables.py",
             "sync_rows.py",
             "sync_deaths.py",
+            "sync_compaction.py",
             "sync_renames.py",
             "sync_truncates.py",
             "source_changes.py",

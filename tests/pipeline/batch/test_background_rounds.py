@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, SetOption, Table, table_sink
-from freshet.pipeline.batch import background_rounds
-from freshet.pipeline.batch.background_rounds import ONE_CORE, BackgroundReport, BackgroundRounds
+from freshet.pipeline.batch import background_rounds, table_rounds
+from freshet.pipeline.batch.background_rounds import HAND_MAX, ONE_CORE, BackgroundRounds, hands_of, joined_report
+from freshet.pipeline.batch.table_rounds import BackgroundReport, TableRounds
 from freshet.pipeline.config.model import CompactionConfig
 from tests.kit.spark import inside_query
 
@@ -72,13 +73,18 @@ def played() -> PlayedSpark:
 
 
 @pytest.fixture
-def rounds(table: Table) -> Iterator[BackgroundRounds]:
-    made = BackgroundRounds(table, "stream", budget_ms=0)
+def background() -> Iterator[BackgroundRounds]:
+    made = BackgroundRounds("stream", budget_ms=0)
     yield made
     made.close()
 
 
-def batch(table: Table, rounds: BackgroundRounds, number: int, played: PlayedSpark) -> None:
+@pytest.fixture
+def rounds(table: Table, background: BackgroundRounds) -> TableRounds:
+    return background.open(table)
+
+
+def batch(table: Table, rounds: TableRounds, number: int, played: PlayedSpark, background: BackgroundRounds) -> None:
     with rounds.batch(table) as limit:
         base = table.latest_snapshot()
         writer = table.engine.task_writer(base_snapshot_id=None if base is None else base.id)
@@ -86,10 +92,11 @@ def batch(table: Table, rounds: BackgroundRounds, number: int, played: PlayedSpa
         messages = writer.prepare_commit(number, limit=limit)
         writer.close()
         table.engine.committer("stream").commit(number, messages)
-    rounds.after_batch(played.session, [(message.partition, message.bucket) for message in messages])
+    rounds.note((message.partition, message.bucket) for message in messages)
+    background.go_on(played.session)
 
 
-def wait_for(rounds: BackgroundRounds, is_there: Callable[[BackgroundReport], bool]) -> BackgroundReport:
+def wait_for(rounds: TableRounds, is_there: Callable[[BackgroundReport], bool]) -> BackgroundReport:
     pause = threading.Event()
     for _ in range(15_000):
         report = rounds.report()
@@ -100,14 +107,14 @@ def wait_for(rounds: BackgroundRounds, is_there: Callable[[BackgroundReport], bo
 
 
 def test_units_run_in_the_background_and_are_reported_once(
-    table: Table, rounds: BackgroundRounds, played: PlayedSpark
+    table: Table, rounds: TableRounds, background: BackgroundRounds, played: PlayedSpark
 ) -> None:
     for number in range(4):
-        batch(table, rounds, number, played)
+        batch(table, rounds, number, played, background)
     report = wait_for(rounds, lambda report: report.units > 0)
     assert report.input_bytes > 0
     assert report.failure is None
-    rounds.close()
+    background.close()
     later = rounds.report()
     made = [snapshot for snapshot in table.snapshots() if snapshot.commit_user == "stream-compact"]
     assert {snapshot.commit_kind for snapshot in made} == {"COMPACT"}
@@ -118,9 +125,13 @@ def test_units_run_in_the_background_and_are_reported_once(
 
 
 def test_an_error_is_reported_and_batches_compact_until_a_unit_succeeds(
-    table: Table, rounds: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+    table: Table,
+    rounds: TableRounds,
+    background: BackgroundRounds,
+    played: PlayedSpark,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(background_rounds, "RETRY_S", 0.05)
+    monkeypatch.setattr(table_rounds, "RETRY_S", 0.05)
     broken, written = threading.Event(), threading.Event()
     broken.set()
 
@@ -131,7 +142,7 @@ def test_an_error_is_reported_and_batches_compact_until_a_unit_succeeds(
 
     played.before = fail
     for number in range(4):
-        batch(table, rounds, number, played)
+        batch(table, rounds, number, played, background)
     written.set()
     report = wait_for(rounds, lambda report: report.failure is not None)
     assert "No space left on device" in (report.failure or "")
@@ -144,7 +155,11 @@ def test_an_error_is_reported_and_batches_compact_until_a_unit_succeeds(
 
 
 def test_close_waits_for_the_unit_that_runs(
-    table: Table, rounds: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+    table: Table,
+    rounds: TableRounds,
+    background: BackgroundRounds,
+    played: PlayedSpark,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(background_rounds, "STOP_WAIT_S", 300.0)
     started, goes_on = threading.Event(), threading.Event()
@@ -155,11 +170,11 @@ def test_close_waits_for_the_unit_that_runs(
 
     played.before = wait
     for number in range(4):
-        batch(table, rounds, number, played)
+        batch(table, rounds, number, played, background)
     assert started.wait(300)
-    closing = threading.Thread(target=rounds.close)
+    closing = threading.Thread(target=background.close)
     closing.start()
-    assert rounds._stop.wait(300)
+    assert background._stop.wait(300)
     assert closing.is_alive()
     goes_on.set()
     closing.join(300)
@@ -170,7 +185,11 @@ def test_close_waits_for_the_unit_that_runs(
 
 
 def test_close_cancels_a_unit_that_takes_too_long(
-    table: Table, rounds: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+    table: Table,
+    rounds: TableRounds,
+    background: BackgroundRounds,
+    played: PlayedSpark,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(background_rounds, "STOP_WAIT_S", 0.05)
     started = threading.Event()
@@ -184,57 +203,257 @@ def test_close_cancels_a_unit_that_takes_too_long(
 
     played.before = wait
     for number in range(4):
-        batch(table, rounds, number, played)
+        batch(table, rounds, number, played, background)
     assert started.wait(300)
     before = table.latest_snapshot()
-    rounds.close()
+    background.close()
     assert played.cancelled == [played.properties["group"]]
     assert rounds.report().units == 0
     assert table.latest_snapshot() == before
     assert rounds.report().failure is None, "nothing failed: it was stopped"
 
 
-def test_one_core_leaves_the_compaction_to_the_batches(table: Table, rounds: BackgroundRounds) -> None:
-    batch(table, rounds, 0, PlayedSpark(cores=1))
+def test_one_core_leaves_the_compaction_to_the_batches(
+    table: Table, rounds: TableRounds, background: BackgroundRounds
+) -> None:
+    batch(table, rounds, 0, PlayedSpark(cores=1), background)
     assert rounds.report().failure == ONE_CORE
     with rounds.batch(table) as limit:
         assert limit is None
 
 
 def test_the_thread_ends_when_nothing_is_due(
-    table: Table, rounds: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+    table: Table,
+    rounds: TableRounds,
+    background: BackgroundRounds,
+    played: PlayedSpark,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(background_rounds, "IDLE_S", 0.02)
-    batch(table, rounds, 0, played)
+    batch(table, rounds, 0, played, background)
     (thread,) = [each for each in threading.enumerate() if each.name == "freshet-compaction-stream"] or [None]
     if thread is not None:
         thread.join(300)
         assert not thread.is_alive()
     for number in range(1, 4):
-        batch(table, rounds, number, played)
+        batch(table, rounds, number, played, background)
     assert wait_for(rounds, lambda report: report.units >= 1)
 
 
-def test_an_altered_table_is_followed(table: Table, rounds: BackgroundRounds, played: PlayedSpark) -> None:
-    batch(table, rounds, 0, played)
+def test_an_altered_table_is_followed(
+    table: Table, rounds: TableRounds, background: BackgroundRounds, played: PlayedSpark
+) -> None:
+    batch(table, rounds, 0, played, background)
     newer = table.alter(SetOption("num-levels", "7"))
     for number in range(1, 5):
-        batch(newer, rounds, number, played)
+        batch(newer, rounds, number, played, background)
     assert wait_for(rounds, lambda report: report.units >= 1)
 
 
 def test_a_table_that_is_altered_so_that_it_cannot_be(
-    table: Table, rounds: BackgroundRounds, played: PlayedSpark
+    table: Table, rounds: TableRounds, background: BackgroundRounds, played: PlayedSpark
 ) -> None:
-    batch(table, rounds, 0, played)
+    batch(table, rounds, 0, played, background)
     newer = table.alter(SetOption("num-levels", "4"))
     for number in range(1, 5):
-        batch(newer, rounds, number, played)
+        batch(newer, rounds, number, played, background)
     report = wait_for(rounds, lambda report: report.failure is not None)
     assert "4 levels" in (report.failure or "")
     assert report.units == 0
     with rounds.batch(newer) as limit:
         assert limit is None
+
+
+# --- many tables ------------------------------------------------------------------------------------------------------
+
+
+class Tables:
+    """Tables of one query, by a name of one letter; each batch writes some of them."""
+
+    def __init__(self, folder: Path, background: BackgroundRounds, played: PlayedSpark) -> None:
+        self.catalog = Catalog(str(folder))
+        self.background, self.played = background, played
+        self.tables: dict[str, Table] = {}
+        self.rounds: dict[str, TableRounds] = {}
+        self.numbers: dict[str, int] = {}
+
+    def add(self, *names: str) -> None:
+        for name in names:
+            self.tables[name] = self.catalog.create_table(
+                f"db.{name}", schema={"k": "INT NOT NULL", "v": "STRING"}, primary_keys=["k"], options=OPTIONS
+            )
+            self.rounds[name] = self.background.open(self.tables[name])
+            self.numbers[name] = 0
+
+    def write(self, names: str, count: int = 4) -> None:
+        for _ in range(count):
+            for name in names:
+                number, self.numbers[name] = self.numbers[name], self.numbers[name] + 1
+                batch(self.tables[name], self.rounds[name], number, self.played, self.background)
+
+    def units(self, name: str) -> int:
+        return sum(each.commit_user == "stream-compact" for each in self.tables[name].snapshots())
+
+    def wait_for(self, is_there: Callable[[], bool]) -> None:
+        pause = threading.Event()
+        for _ in range(15_000):
+            if is_there():
+                return
+            pause.wait(0.02)
+        raise AssertionError("the rounds did not get there")
+
+    def held(self, name: str) -> list[int]:
+        return sorted(self.tables[name].scan().to_arrow()["k"].to_pylist())
+
+
+@pytest.fixture
+def tables(tmp_path: Path, background: BackgroundRounds, played: PlayedSpark) -> Tables:
+    return Tables(tmp_path, background, played)
+
+
+def name_of(played: PlayedSpark) -> str:
+    """Of the table whose unit runs."""
+    return str(cast(Any, played.task).table.location).rsplit("/", 1)[-1]
+
+
+def threads() -> int:
+    return sum(each.name == "freshet-compaction-stream" for each in threading.enumerate())
+
+
+def test_all_tables_of_a_query_have_one_thread(tables: Tables, background: BackgroundRounds) -> None:
+    tables.add("a", "b", "c")
+    tables.write("abc", 1)
+    assert threads() == 1
+    tables.write("abc", 5)
+    tables.wait_for(lambda: all(tables.units(name) for name in "abc"))
+    tables.add("d")  # appears later
+    tables.write("abd")
+    tables.wait_for(lambda: tables.units("d") > 0)
+    assert threads() == 1
+    report = background.report()
+    assert report is not None and report.failure is None and report.units >= 4 and report.input_bytes > 0
+    assert all(tables.held(name) == list(range(tables.numbers[name] + 1)) for name in "abcd")
+
+
+def test_a_table_whose_compaction_fails_is_named_and_the_others_go_on(
+    tables: Tables, background: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_rounds, "RETRY_S", 0.05)
+    tables.add("a", "b")
+    broken = threading.Event()
+    broken.set()
+
+    def fail() -> None:
+        if broken.is_set() and name_of(played) == "a":
+            raise KeyError("a bug of whatever kind")
+
+    played.before = fail
+    tables.write("ab", 6)
+    tables.wait_for(lambda: tables.units("b") > 0)
+    found: list[BackgroundReport | None] = []
+
+    def is_told() -> bool:
+        found.append(background.report())
+        return bool(found[-1] and found[-1].failure)
+
+    tables.wait_for(is_told)
+    assert found[-1] is not None and "table db.a: " in (found[-1].failure or "")
+    with tables.rounds["a"].batch(tables.tables["a"]) as failing, tables.rounds["b"].batch(tables.tables["b"]) as other:
+        assert failing is None and other is not None, "only the table that fails is compacted by its batches"
+    broken.clear()
+    tables.wait_for(lambda: tables.units("a") > 0)
+    tables.wait_for(lambda: getattr(background.report(), "failure", "") is None)
+
+
+def test_a_table_that_is_dropped_ends_no_other(
+    tables: Tables, background: BackgroundRounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_rounds, "RETRY_S", 0.02)
+    tables.add("a", "b")
+    tables.write("ab", 1)
+    tables.catalog.drop_table("db.a")
+    tables.rounds["a"].note([(b"", 0)])
+    tables.write("b", 6)
+    tables.wait_for(lambda: tables.units("b") > 0)
+    background.leave(tables.rounds["a"])  # as a table that is set apart
+    tables.wait_for(lambda: getattr(background.report(), "failure", "") is None)
+    tables.write("b", 6)
+    tables.wait_for(lambda: tables.units("b") > 1)
+    assert not tables.catalog.has_table("db.a"), "nothing brings it back"
+    assert not Path(tables.tables["a"].location).exists()
+
+
+def test_a_table_that_leaves_while_its_unit_runs(
+    tables: Tables, background: BackgroundRounds, played: PlayedSpark
+) -> None:
+    started, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        started.set()
+        goes_on.wait(300)
+
+    played.before = wait
+    tables.add("a")
+    tables.write("a")
+    assert started.wait(300)
+    background.leave(tables.rounds["a"])
+    tables.add("b")
+    goes_on.set()
+    tables.write("b", 6)
+    tables.wait_for(lambda: tables.units("b") > 0)
+    assert tables.units("a") == 1, "it has changed no rows"
+    assert tables.held("a") == [0, 1, 2, 3, 4]
+
+
+def test_tables_take_turns_and_those_with_most_come_first(
+    tables: Tables, background: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_rounds, "HAND_MAX", 2)
+    order: list[str] = []
+    full = threading.Event()
+
+    def note() -> None:
+        full.wait(300)
+        order.append(name_of(played))
+
+    played.before = note
+    tables.add("x")
+    tables.write("x")  # the thread waits with a unit of this one
+    sizes = {"small": 4, "large": 4, "mid": 4, "tiny": 4}
+    tables.add(*sizes)
+    widths = {"tiny": 10, "small": 2_000, "mid": 20_000, "large": 80_000}
+    for name, width in widths.items():
+        for number in range(4):
+            rounds, table = tables.rounds[name], tables.tables[name]
+            with rounds.batch(table) as limit:
+                writer = table.engine.task_writer(base_snapshot_id=getattr(table.latest_snapshot(), "id", None))
+                writer.write(pa.table({"k": range(number, number + width), "v": [str(number)] * width}))
+                messages = writer.prepare_commit(number, limit=limit)
+                writer.close()
+                table.engine.committer("stream").commit(number, messages)
+            rounds.note([message.bucket_id for message in messages])
+    full.set()
+    background.go_on(played.session)
+    tables.wait_for(lambda: len(order) >= 5)
+    assert order[:5] == ["x", "large", "mid", "small", "tiny"]
+
+
+def test_small_tables_are_taken_together() -> None:
+    def sizes(*given: int) -> list[int]:
+        return [len(hand) for hand in hands_of((size, cast(TableRounds, None)) for size in given)]
+
+    assert sizes() == []
+    assert sizes(*[1] * (2 * HAND_MAX + 1)) == [HAND_MAX, HAND_MAX, 1]
+    assert sizes(1 << 40, 1 << 26, 1, 1) == [1, 1, 2]
+
+
+def test_the_reports_of_many_tables_are_one() -> None:
+    one, other = BackgroundReport(2, 1, 100, None), BackgroundReport(1, 0, 10, "no space")
+    assert joined_report([]) is None
+    assert joined_report([("db.a", other)]) == other
+    assert joined_report([("db.a", one), ("db.b", other)]) == BackgroundReport(3, 1, 110, "table db.b: no space")
+    many = joined_report([("db.a", one), ("db.b", other), ("db.c", other), ("db.d", other)])
+    assert many is not None and many.failure == "table db.b: no space (2 other tables fail too)"
 
 
 @pytest.mark.slow

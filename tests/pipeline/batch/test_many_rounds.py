@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,10 +32,23 @@ class World:
     judged: list[tuple[str, ...]] = field(default_factory=list)
     """What was said of emptied tables when a round was judged."""
 
+    taken: set[str] = field(default_factory=set)
+    """Tables whose turns are taken."""
+
+    @contextmanager
+    def turn(self, name: str) -> Iterator[None]:
+        assert all(name > each for each in self.taken), "in the order of their locations"
+        self.taken.add(name)
+        yield
+        self.taken.remove(name)
+
     def tables(self, *_: Any) -> list[Any]:
         return [
             SimpleNamespace(
-                table=SimpleNamespace(name=name, handle=SimpleNamespace(env=SimpleNamespace(is_remote=False))),
+                table=SimpleNamespace(
+                    name=name, location=name, handle=SimpleNamespace(env=SimpleNamespace(is_remote=False))
+                ),
+                turn=partial(self.turn, name),
                 has_committed=lambda _: SimpleNamespace(is_committed=False),
                 pin=lambda *given, name=name: (name, given[-1]),
                 truncate=lambda _, name=name: self.emptied.append(name),
@@ -60,7 +76,11 @@ class World:
         identity = SimpleNamespace(micro_batch_id=3)
         frame: Any = SimpleNamespace(sparkSession=session)
         batch = _Batch(frame, identity, query, {}, None, None, LapClock())  # type: ignore[arg-type]
-        return rounds._fitting_round(batch), batch
+        with ExitStack() as turns:
+            done = rounds._fitting_round(batch, turns)
+            assert self.taken == set(self.names), "those of the last round, until it is committed"
+        assert not self.taken
+        return done, batch
 
 
 def test_a_truncate_is_applied_before_the_round_that_fits() -> None:

@@ -128,11 +128,6 @@ def test_a_group_that_is_empty_and_a_source_without_schemas() -> None:
         ("name: shop\n", "name: shop\nsources: []\n", ["2: sources: has no place beside sync: the source and"]),
         ("name: shop\n", "name: shop\ntable: {}\n", ["2: table: has no place beside sync: the source and"]),
         ("checkpoint: /c", "checkpoint: ''", ["15: checkpoint: must not be empty"]),
-        (
-            "checkpoint: /c",
-            "checkpoint: /c\ncompaction: {background: true}",
-            ["16: compaction: background compaction does not go with sync yet; run freshet compact --every"],
-        ),
         # --- the source ---
         (KAFKA_LINE, "", ["3: sync.source.kafka: is missing: sync reads the tables of Kafka topics"]),
         (

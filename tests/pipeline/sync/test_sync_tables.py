@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from freshet import Catalog
+from freshet.pipeline.batch.background_rounds import ONE_CORE
 from freshet.pipeline.batch.dead_letters import open_dead_letters
+from freshet.pipeline.config.model import CompactionConfig
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcomes import SeenSchema
@@ -23,7 +27,7 @@ from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage import exceptions as storage
 from freshet.storage.exceptions import CorruptDataError, RetryableError
-from freshet.storage.table import AddColumn, Table
+from freshet.storage.table import AddColumn, SetOption, Table
 from freshet.storage.table_engine import CommitCheck, CommitTrace
 from tests.pipeline.sync.kit import source_table, sync_config
 
@@ -432,3 +436,65 @@ def test_a_table_of_which_the_rules_say_something_else_now(world: World) -> None
     assert [each.table.name for each in again.round(1, STARTS)] == [LEDGER]
     again.follow([seen("shop.public.a")], 1, STARTS)
     assert [each.table.name for each in again.round(1, STARTS)] == [LEDGER, "other.a"]
+
+
+# --- compaction in the background -------------------------------------------------------------------------------------
+
+
+class PlayedSpark:
+    """A session with so many cores, whose jobs are never asked for."""
+
+    defaultParallelism = 1  # noqa: N815 - Spark's name
+
+    @property
+    def sparkContext(self) -> PlayedSpark:  # noqa: N802 - Spark's name
+        return self
+
+
+def compacting(world: World, **options: Any) -> SyncTables:
+    config = world.config()
+    config = config.model_copy(update={"compaction": CompactionConfig(background=True)})
+    tables = SyncTables(config, world.ledger, world.dead_letters, 2, **options)
+    world.begin(tables, 0)
+    return tables
+
+
+def test_the_tables_of_a_query_are_compacted_by_one_thread(world: World) -> None:
+    tables = compacting(world)
+    tables.follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
+    spark = cast(SparkSession, PlayedSpark())
+    with ExitStack() as turns:
+        for each in tables.round(0, STARTS)[1:]:
+            turns.enter_context(each.turn())
+    report = tables.after_batch(spark, {})
+    assert report is not None and report.failure == f"table lake.a: {ONE_CORE} (1 other table fails too)"
+    world.catalog.drop_table("lake.a")  # is set apart in the next round
+    assert [each.table.name for each in tables.round(1, STARTS)] == [LEDGER, "lake.b"]
+    report = tables.after_batch(spark, {})
+    assert report is not None and report.failure == ONE_CORE
+    tables.close()
+
+
+def test_what_is_brought_up_or_replayed_is_compacted_by_its_commits(world: World) -> None:
+    for options in ({"only": "lake.a"}, {"commit_user": "shop (replay)"}):
+        tables = compacting(world, **options)
+        tables.follow([seen("shop.public.a")], 0, STARTS)
+        with tables.round(0, STARTS)[1].turn() as limit:
+            assert limit is None
+        assert tables.after_batch(cast(SparkSession, PlayedSpark()), {}) is None
+        tables.close()
+
+
+def test_a_table_that_cannot_be_compacted_in_the_background(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    tables = compacting(world)
+    tables.follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
+    world.catalog.table("lake.a").alter(SetOption("write-only", "true"))
+    for _ in range(2):
+        with ExitStack() as turns:
+            limits = [turns.enter_context(each.turn()) for each in tables.round(0, STARTS)[1:]]
+        assert [limit is None for limit in limits] == [True, False]
+    told = [
+        each.getMessage() for each in caplog.records if "cannot be compacted in the background" in each.getMessage()
+    ]
+    assert len(told) == 1 and "lake.db/a" in told[0]
+    tables.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from freshet.pipeline.batch.background_rounds import BackgroundReport
+from freshet.pipeline.batch.table_rounds import BackgroundReport
 from freshet.pipeline.batch.task_result import TaskResult
 
 

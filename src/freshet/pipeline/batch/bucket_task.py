@@ -150,6 +150,7 @@ class BucketTask:
             keys_in_python=writer.merge_metrics.keys_in_python,
             lookups=writer.lookup_metrics.counts(),
             waited_buckets=writer.waited_buckets,
+            budget_spent_ms=writer.budget_spent_ms,
             times_ms=clock.times_ms,
         )
 

@@ -11,7 +11,8 @@ gets the batch last. The table of a driver that died is as in `query_run`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -33,7 +34,7 @@ from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.missing_batches import refuse_missing_batches
 from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.storage.exceptions import StorageError
-from freshet.storage.table_engine import CommitCheck, CommitTrace
+from freshet.storage.table_engine import CommitCheck, CommitTrace, CompactionLimit
 
 
 @dataclass(slots=True)
@@ -94,14 +95,19 @@ class ManyRounds:
         batch = _Batch(frame, identity, query, starts, self.job.ranges(query), held.last, clock)
         if batch.ranges is not None and len(self.many.round(number, starts)) == 1:
             batch.look = self.job.first_look(batch.ranges)
-        done = self._fitting_round(batch)
-        self._judge(batch, done)
-        return self._commit(batch, done)
+        with ExitStack() as turns:
+            done = self._fitting_round(batch, turns)
+            self._judge(batch, done)
+            report = self._commit(batch, done)
+        background = self.many.after_batch(frame.sparkSession, done.result.messages)
+        return replace(report, background=background)
 
-    def _fitting_round(self, batch: _Batch) -> _Round:
-        """Runs the job until its tables fit all of its records."""
+    def _fitting_round(self, batch: _Batch, turns: ExitStack) -> _Round:
+        """Runs the job until its tables fit all of its records. The tables of that round are left in `turns`, where
+        nothing but the batch changes them."""
         for _ in range(ROUNDS_MAX if batch.look is None else ROUNDS_MAX + 1):
-            done = self._run(batch)
+            turns.close()
+            done = self._run(batch, turns)
             if done is not None and self._fits(batch, done):
                 return done
         raise PipelineFailedError(
@@ -111,20 +117,22 @@ class ManyRounds:
             micro_batch_id=batch.number,
         )
 
-    def _run(self, batch: _Batch) -> _Round | None:
+    def _run(self, batch: _Batch, turns: ExitStack) -> _Round | None:
         """The job of a round; None where a table of it was set apart."""
         number = batch.number
         tables = self.many.round(number, batch.starts)
         names = tuple(table.table.name for table in tables)
         if names != batch.names:
             batch.names, batch.truncates = names, {}  # those have the places of the tables; they are found once more
+        limits = _take_turns(tables, turns)
+        batch.clock.lap("turn")
         checks = self._checks(tables, batch.identity)
         for index, each in enumerate(checks[1:], 1):
             self.many.judged(index, each)
         batch.clock.lap("look")
         context = batch.frame.sparkSession.sparkContext
         pins = {
-            index: table.pin(number, None, context, check, batch.truncates.get(index))
+            index: table.pin(number, limits.get(index), context, check, batch.truncates.get(index))
             for index, (table, check) in enumerate(zip(tables, checks, strict=True))
         }
         try:
@@ -215,3 +223,9 @@ class ManyRounds:
         )
         texts = truncate_texts(batch.truncates, done.tables)
         return replace(report, table_events=(*self.many.take_events(), *texts), is_replay=False)
+
+
+def _take_turns(tables: Sequence[TableCommit], turns: ExitStack) -> Mapping[int, CompactionLimit | None]:
+    """Takes the turns of these tables, in the order that all take them in; how much its tasks compact, by number."""
+    ordered = sorted(enumerate(tables), key=lambda each: each[1].table.location)
+    return {index: turns.enter_context(table.turn()) for index, table in ordered}

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import orjson
+from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.direct_reads import planned_ranges
 from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.batch.table_rounds import BackgroundReport
 from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.spark.active_query import ActiveQuery
@@ -55,6 +57,12 @@ class ManyTables(Protocol):
 
     def committed(self, snapshot_ids: Sequence[int]) -> None:
         """The ledger has the batch."""
+
+    def after_batch(
+        self, spark: SparkSession, messages: Mapping[int, Sequence[CommitMessage]]
+    ) -> BackgroundReport | None:
+        """The batch is over, which has these messages by the number of their table in its last round: background
+        compaction goes on. Gives what it did, None where there is none."""
 
     def take_events(self) -> tuple[str, ...]:
         """What was done about tables, once."""

@@ -179,9 +179,11 @@ class QueryRun:
                 run.written.note(table.table)
         written = report.result.messages
         compacted = [
-            table.after_batch(frame.sparkSession, written.get(index, ())) for index, table in enumerate(self._tables)
+            (table.table.name, table.after_batch(frame.sparkSession, written.get(index, ())))
+            for index, table in enumerate(self._tables)
         ]
-        return replace(report, background=joined_report(each for each in compacted if each is not None))
+        own = joined_report([(name, each) for name, each in compacted if each is not None])
+        return report if own is None else replace(report, background=own)
 
     def _write(
         self,

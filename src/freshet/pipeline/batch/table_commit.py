@@ -19,13 +19,14 @@ from typing import Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.batch.background_rounds import BackgroundReport, BackgroundRounds
+from freshet.pipeline.batch.background_rounds import BackgroundRounds, own_rounds
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.batch_report import TableReport
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.left_out import carried_columns, case_variant_text, case_variants, left_out_columns
 from freshet.pipeline.batch.renumber_job import RenumberJob
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
+from freshet.pipeline.batch.table_rounds import BackgroundReport, TableRounds
 from freshet.pipeline.config.model import CompactionConfig
 from freshet.pipeline.decode.outcomes import TruncatedAt
 from freshet.pipeline.identity.batch_identity import BatchIdentity
@@ -49,9 +50,11 @@ class TableCommit:
         decoded: TableSchema | None = None,
         options: Mapping[str, str] | None = None,
         compaction: CompactionConfig | None = None,
+        background: BackgroundRounds | None = None,
     ) -> None:
         """`decoded` is the schema that frames of outcomes were decoded for, by default the table's of now; `options`
-        override the table's own."""
+        override the table's own. `background` are the compaction rounds of a query of many tables, which closes them;
+        a table that is alone has its own, as `compaction` says."""
         self.table = table.with_options(options) if options else table
         """At the schema of the batch that runs."""
         self.decoded = decoded or table.schema
@@ -64,17 +67,16 @@ class TableCommit:
         for source in (self._log, self._publisher):
             self._warn(() if source is None else source.warnings)
         self._variants: set[str] = set()
-        self._rounds = self._open_rounds(compaction or CompactionConfig())
+        self._background, self._own_background = background, own_rounds(commit_user, compaction)
+        self._rounds = None if self._own_background is None else self._open_rounds(self._own_background)
 
     def _warn(self, warnings: Iterable[str]) -> None:
         for warning in warnings:
             _LOG.warning("table %s: %s", self.table.name, warning)
 
-    def _open_rounds(self, compaction: CompactionConfig) -> BackgroundRounds | None:
-        if not compaction.background:
-            return None
+    def _open_rounds(self, background: BackgroundRounds) -> TableRounds | None:
         try:
-            return BackgroundRounds(self.table, self._commit_user, budget_ms=compaction.budget_ms)
+            return background.open(self.table)
         except InvalidRequestError as error:
             _LOG.warning("%s: %s", self._commit_user, error)
             return None
@@ -94,7 +96,13 @@ class TableCommit:
         refuse_other_columns(self.decoded, self.table.schema, self.table.name)
 
     def turn(self) -> AbstractContextManager[CompactionLimit | None]:
-        """Belongs around a batch, from its pin to its commit; gives how much its tasks compact."""
+        """Belongs around a batch, from its pin to its commit; gives how much its tasks compact.
+
+        Turns of several tables are taken in the order of their locations (`alone_together`).
+        """
+        if self._background is not None and self._rounds is None:
+            self._rounds = self._open_rounds(self._background)
+            self._background = None if self._rounds is None else self._background
         return nullcontext() if self._rounds is None else self._rounds.batch(self.table)
 
     def pin(
@@ -164,11 +172,17 @@ class TableCommit:
         return self.table.engine.committer(commit_user).last_commit()
 
     def after_batch(self, spark: SparkSession, messages: Sequence[CommitMessage]) -> BackgroundReport | None:
-        """The batch is over: background compaction goes on. Gives what it did, None where there is none."""
-        if self._rounds is None:
+        """The batch is over: background compaction goes on. Gives what it did, None where there is none of its own."""
+        self.note_written(messages)
+        if self._rounds is None or self._own_background is None:
             return None
-        self._rounds.after_batch(spark, {message.bucket_id for message in messages})
+        self._own_background.go_on(spark)
         return self._rounds.report()
+
+    def note_written(self, messages: Sequence[CommitMessage]) -> None:
+        """Tells background compaction which buckets a batch has put files into."""
+        if self._rounds is not None:
+            self._rounds.note({message.bucket_id for message in messages})
 
     def check_last(self) -> None:
         """Raises `LostCommitError` where another program has replaced the last batch."""
@@ -177,7 +191,9 @@ class TableCommit:
 
     def close(self) -> None:
         """Ends what runs in the background, and the commits (`end-input.check-partition-expire`)."""
-        for each in (self._rounds, self._log, self._publisher):
+        if self._background is not None and self._rounds is not None:
+            self._background.leave(self._rounds)
+        for each in (self._own_background, self._log, self._publisher):
             if each is not None:
                 each.close()
         for committer in self._committers.values():

@@ -71,6 +71,8 @@ class TaskResult:
     """How stored rows were looked up by key: the counters of `storage.lookup.lookup_metrics`."""
     waited_buckets: int = 0
     """Buckets with so many sorted runs that the batch had to compact them, though background compaction should have."""
+    budget_spent_ms: float = 0.0
+    """Of the time of a batch for compactions that are not required (`compaction.batch_budget`)."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property

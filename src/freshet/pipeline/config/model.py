@@ -322,12 +322,12 @@ class TriggerConfig(_Model):
 
 
 class CompactionConfig(_Model):
-    """Where the compactions of the table are made."""
+    """Where the compactions of the tables are made."""
 
     background: StrictBool = Field(default=False, validation_alias=AliasChoices("background", "beside"))
     """Batches compact what readers wait for, larger compactions run in the background, as tasks of the application."""
     batch_budget: Annotated[str, BeforeValidator(_number_text), AfterValidator(spark_interval)] = "200 milliseconds"
-    """With `background`: time of a batch, in each of its tasks, for compactions that are not required."""
+    """With `background`: time of each task of a batch for compactions that are not required, of all tables."""
 
     @model_validator(mode="before")
     @classmethod

@@ -85,8 +85,6 @@ def _of_section(config: SyncPipelineConfig) -> Iterator[Problem]:
                     f"cannot be apply beside merge: true (sync.tables.{index}): the truncate of one shard would take "
                     "away the rows of the others; write fail or skip",
                 )
-    if config.compaction.background:
-        yield Problem(("compaction",), "background compaction does not go with sync yet; run freshet compact --every")
     names = [config.table.name, config.dead_letters]
     for index, rule in enumerate(config.sync.tables):
         at: KeyPath = ("sync", "tables", index)

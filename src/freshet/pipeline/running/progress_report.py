@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import orjson
 
-from freshet.pipeline.batch.background_rounds import BackgroundReport
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.left_out import left_out_text
+from freshet.pipeline.batch.table_rounds import BackgroundReport
 from freshet.pipeline.running.progress import PipelineState, Progress
 from freshet.pipeline.sync.routes import NO_RULE
 from freshet.storage.model.display import size_text

@@ -15,6 +15,7 @@ from typing import Final
 
 import orjson
 
+from freshet.pipeline.batch.background_rounds import own_rounds
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
@@ -60,6 +61,9 @@ class KnownTables:
         self.is_replay = commit_user is not None
         self._commit_user = commit_user or config.name
         self.catalog = target_catalog(config)
+        is_alone = only is not None or self.is_replay
+        self.background = None if is_alone else own_rounds(config.name, config.compaction)
+        """Compaction of its tables between their batches."""
         self.ledger = TableCommit(ledger, config.name)
         self.state = LedgerState(self.ledger, config.name)
         self.renamed = RenamedColumns(self.state, are_followed=config.sync.schema_evolution == "evolve")
@@ -100,7 +104,8 @@ class KnownTables:
         """The commits to a table. A log has one user, the pipeline: what a replay commits, its readers take from the
         files."""
         table = self.catalog.table(name)
-        return TableCommit(table.without_log() if self.is_replay else table, self._commit_user)
+        own = table.without_log() if self.is_replay else table
+        return TableCommit(own, self._commit_user, background=self.background)
 
     def current(self, micro_batch_id: int, starts: Offsets) -> tuple[Target, ...]:
         """The tables that are written, as they are now."""

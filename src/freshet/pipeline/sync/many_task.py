@@ -71,9 +71,10 @@ class ManyTask:
                         outcomes = unpacked(value.as_buffer(), self.tables[number].schema)
                         arrived[number].add(outcomes)
                 clock.lap("receive")
-                results = []
+                results, spent_ms = [], 0.0
                 for number, each in sorted(arrived.items()):
-                    results.append(tasks[number].finish(each, clock))
+                    results.append(_within(tasks[number], spent_ms).finish(each, clock))
+                    spent_ms += results[-1].budget_spent_ms
                     clock = LapClock()
                     each.close()
             except RetryableError:
@@ -84,3 +85,12 @@ class ManyTask:
         if results:
             yield encode_results(results)
         forget_garbage()
+
+
+def _within(task: BucketTask, spent_ms: float) -> BucketTask:
+    """The work for a table once those before it have spent so much of the time of the task."""
+    pin = task.pinned()
+    if pin.limit is None:
+        return task
+    left_ms = max(0, round(pin.limit.budget_ms - spent_ms))
+    return replace(task, pin=replace(pin, limit=replace(pin.limit, budget_ms=left_ms)))

@@ -15,9 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.kept_value import KeptValue
 from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.batch.table_rounds import BackgroundReport
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.errors.error_kind import ErrorKind
@@ -164,11 +167,25 @@ class SyncTables:
         """The ledger has the batch, in these snapshots."""
         self._known.state.committed(snapshot_ids)
 
+    def after_batch(
+        self, spark: SparkSession, messages: Mapping[int, Sequence[CommitMessage]]
+    ) -> BackgroundReport | None:
+        """The batch is over, which has these messages by the number of their table."""
+        background = self._known.background
+        if background is None:
+            return None
+        for number, target in enumerate(self._current, 1):
+            target.commit.note_written(messages.get(number, ()))
+        background.go_on(spark)
+        return background.report()
+
     def take_events(self) -> tuple[str, ...]:
         """What was done about tables, once."""
         return self._known.take_events()
 
     def close(self) -> None:
         """Ends what runs in the background."""
+        if self._known.background is not None:
+            self._known.background.close()
         for target in self._known.targets.values():
             target.commit.close()
