@@ -405,6 +405,36 @@ def test_a_table_that_leaves_while_its_unit_runs(
     assert tables.held("a") == [0, 1, 2, 3, 4]
 
 
+def test_a_unit_of_a_table_that_was_created_again_changes_nothing_there(
+    tables: Tables, background: BackgroundRounds, played: PlayedSpark
+) -> None:
+    started, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        started.set()
+        goes_on.wait(300)
+
+    played.before = wait
+    tables.add("a")
+    tables.write("a")
+    assert started.wait(300)
+    tables.catalog.drop_table("db.a")
+    tables.tables.pop("a")
+    new = tables.catalog.create_table(
+        "db.a", schema={"k": "INT NOT NULL", "v": "STRING"}, primary_keys=["k"], options=OPTIONS
+    )
+    with new.writer("other") as writer:
+        writer.write([{"k": 7, "v": "new"}])
+        writer.commit()
+    before = new.snapshots()
+    goes_on.set()
+    tables.add("b")
+    tables.write("b", 6)
+    tables.wait_for(lambda: tables.units("b") > 0)
+    assert new.snapshots() == before and not new.check().damage
+    assert new.scan().to_arrow().to_pylist() == [{"k": 7, "v": "new"}]
+
+
 def test_tables_take_turns_and_those_with_most_come_first(
     tables: Tables, background: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,3 +111,11 @@ def _restore(folder: Path, name: str) -> None:
 
 def _ids(folder: Path) -> list[int]:
     return sorted(Catalog(folder / "warehouse").table("db.t").scan().to_arrow()["id"].to_pylist())
+
+
+def test_an_older_ledger_is_no_loss_that_can_be_accepted() -> None:
+    with pytest.raises(
+        PipelineFailedError, match=r"ledger db\.l does not hold batches 2 to 3 .*give the pipeline another"
+    ) as e:
+        refuse_missing_batches(1, 4, table="db.l", pipeline="p", is_ledger=True)
+    assert "--accept-loss-of" not in str(e.value)

@@ -89,7 +89,7 @@ class ManyRounds:
         if held.is_committed:
             return BatchReport(self.commit_user, number, is_replay=True)
         last = None if held.last is None else held.last.identifier
-        refuse_missing_batches(last, number, table=ledger.table.name, pipeline=self.commit_user)
+        refuse_missing_batches(last, number, table=ledger.table.name, pipeline=self.commit_user, is_ledger=True)
         starts = batch_starts(query, number)
         self.many.begin(number, held, starts)
         batch = _Batch(frame, identity, query, starts, self.job.ranges(query), held.last, clock)

@@ -23,12 +23,19 @@ AcceptedLoss = tuple[int, int]
 
 
 def refuse_missing_batches(
-    last: int | None, micro_batch_id: int, *, table: str, pipeline: str, accepted: AcceptedLoss | None = None
+    last: int | None,
+    micro_batch_id: int,
+    *,
+    table: str,
+    pipeline: str,
+    accepted: AcceptedLoss | None = None,
+    is_ledger: bool = False,
 ) -> None:
     """Raises `PipelineFailedError` where batches lie between `last`, the last one that the table holds, and this one,
     unless all of them are `accepted`.
 
-    `last` is None where the table holds none of this query.
+    `last` is None where the table holds none of this query. A ledger says what became of the batches of many tables,
+    which may hold them all the same.
     """
     first_missing = 0 if last is None else last + 1
     if micro_batch_id <= first_missing:
@@ -41,6 +48,17 @@ def refuse_missing_batches(
         )  # fmt: skip
         return
     missing = f"batch {last_missing}" if first_missing == last_missing else f"batches {first_missing} to {last_missing}"
+    if is_ledger:
+        raise PipelineFailedError(
+            f"ledger {table} does not hold {missing} of pipeline {pipeline!r}, and the checkpoint goes on with batch "
+            f"{micro_batch_id}: which tables were written or set apart in between is not known. The ledger was "
+            "restored from a backup or rolled back; nothing was written. Put the newest ledger back; if there is none, "
+            "delete the checkpoint and give the pipeline another name: it then reads everything again. Before that, "
+            "drop its tables where a row that comes twice counts twice (aggregation, tables without a key)",
+            pipeline=pipeline,
+            micro_batch_id=micro_batch_id,
+            kind=ErrorKind.INVALID_REQUEST,
+        )
     raise PipelineFailedError(
         f"table {table} does not hold {missing} of pipeline {pipeline!r}, and the checkpoint goes on with batch "
         f"{micro_batch_id}: what they read would be missing. The table was restored from a backup or rolled back; "
