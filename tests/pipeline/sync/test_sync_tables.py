@@ -135,6 +135,17 @@ def test_what_one_of_several_new_tables_is_refused_for_is_told(world: World) -> 
     assert world.columns("lake.a") and not world.catalog.has_table("lake.b")
 
 
+def test_a_name_of_a_source_is_no_branch(world: World) -> None:
+    world.run().follow([seen("shop.public.a")], 0, STARTS)
+    world.catalog.table("lake.a").branches.create("b")
+    with pytest.raises(PipelineFailedError, match=r"shop\.public\.a\$branch_b.*is a branch of lake\.a"):
+        world.run().follow([seen("shop.public.a$branch_b")], 0, STARTS)
+    to_branch = {"from": "shop.public.a", "to": "lake.a$branch_b"}
+    tables = world.run(to_branch)
+    tables.follow([seen("shop.public.a")], 0, STARTS)
+    assert [each.table.name for each in tables.round(0, STARTS)] == [LEDGER, "lake.a$branch_b"]
+
+
 def test_another_run_finds_what_was_created_before_its_batch_was_committed(world: World) -> None:
     world.run().follow([seen("shop.public.a")], 0, STARTS)
     again = world.run()

@@ -23,7 +23,7 @@ from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.known_tables import PERMANENT, KnownTables, Target
 from freshet.pipeline.sync.ledger import APART, LedgerRow, Offsets
 from freshet.pipeline.sync.renames import with_newest_names
-from freshet.pipeline.sync.routes import Route, refuse_own_table, route_of
+from freshet.pipeline.sync.routes import Route, refuse_target, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.storage import exceptions as storage
 from freshet.storage.table import AddColumn, ChangeType, SchemaChange
@@ -109,7 +109,7 @@ class FollowedSources:
     def _created(self, source: SourceTable, route: Route, described: DescribedTable) -> str | None:
         """What is to be told where the table was created."""
         try:
-            refuse_own_table(self._config, source, route)
+            refuse_target(self._config, source, route)
             return None if self._has_table(source, route) else self._create(source, route, described)
         except (*PERMANENT, InvalidRequestError):
             return None
@@ -169,7 +169,7 @@ class FollowedSources:
 
     def _open(self, source: SourceTable, route: Route, described: DescribedTable) -> Target | None:
         """The table of a source table that is met for the first time."""
-        refuse_own_table(self._config, source, route)
+        refuse_target(self._config, source, route)
         self._refuse_other_source(source, route)
         if not self._has_table(source, route):
             if described.is_empty:

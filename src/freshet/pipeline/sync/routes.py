@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from freshet.pipeline.config.sync import MetadataColumn, SyncConfig, SyncPipelineConfig, TableRule, WithoutKey
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.storage.catalog import split_branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,15 @@ def route_of(config: SyncConfig, table: SourceTable) -> Route | str:
     return NO_RULE
 
 
-def refuse_own_table(config: SyncPipelineConfig, source: SourceTable, route: Route) -> None:
-    """Raises `InvalidRequestError` where a rule sends a source table to a table that the pipeline writes itself."""
+def refuse_target(config: SyncPipelineConfig, source: SourceTable, route: Route) -> None:
+    """Raises `InvalidRequestError` where a rule sends a source table to a table that the pipeline writes itself, or to
+    a branch that only the source's name, and not the rule, means."""
+    table, branch = split_branch(route.target)
+    if branch is not None and split_branch(config.sync.tables[route.rule_index].to or "")[1] is None:
+        raise InvalidRequestError(
+            f"rule {route.rule_index} of sync.tables sends {source} to {route.target}, which is a branch of {table}: "
+            "exclude it, or give it a rule that sends it elsewhere"
+        )
     own = {config.ledger_name: "the ledger", config.dead_letter_table: "the table of the dead letters"}
     if route.target in own:
         raise InvalidRequestError(

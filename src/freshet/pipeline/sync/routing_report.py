@@ -18,7 +18,7 @@ from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.source_table import PARTS, SourceTable, table_of, table_of_record, table_of_topic
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.rename_report import rename_warnings
-from freshet.pipeline.sync.routes import EXCLUDED, Route, refuse_own_table, route_of
+from freshet.pipeline.sync.routes import EXCLUDED, Route, refuse_target, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.storage.exceptions import StorageError
 
@@ -101,7 +101,7 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
     if not isinstance(route, Route):
         return RoutedTable(str(table), None, route, table)
     try:
-        refuse_own_table(config, table, route)
+        refuse_target(config, table, route)
         catalog = target_catalog(config)
         if catalog.has_table(route.target):
             schema = catalog.table(route.target).schema
