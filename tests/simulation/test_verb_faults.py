@@ -130,6 +130,7 @@ VERBS: dict[str, Verb] = {
     "rename a tag": Verb(lambda catalog: table_of(catalog).tags.rename("first", "new"), may_be_half=True),
     "delete a tag": Verb(lambda catalog: table_of(catalog).tags.delete("first")),
     "branch": Verb(lambda catalog: table_of(catalog).branches.create("new", from_tag="first")),
+    "rename a branch": Verb(lambda catalog: table_of(catalog).branches.rename("b", "new")),
     "drop a branch": Verb(lambda catalog: table_of(catalog).branches.drop("b")),
     "write on a branch": Verb(lambda catalog: table_of(catalog, "db.t$branch_b").append(NEW), is_twice=True),
     "rename the table": Verb(lambda catalog: catalog.rename_table("db.t", "db.renamed")),
