@@ -428,6 +428,43 @@ def test_procedures_of_tags_branches_and_history(tmp_path: Path) -> None:
     ]
 
 
+def test_tags_by_statements(tmp_path: Path) -> None:
+    catalog = in_sql(tmp_path)
+    table = catalog.table("shop.orders")
+    table.delete("id = 1")
+
+    def say(text: str) -> None:
+        freshet.sql(f"ALTER TABLE {text}", catalog, database="shop")
+
+    def tags() -> dict[str, tuple[int, datetime.timedelta | None]]:
+        return {tag.name: (tag.snapshot_id, tag.retained) for tag in table.tags.list()}
+
+    say("orders CREATE TAG eom AS OF VERSION 1 RETAIN 30 DAYS")
+    say("shop.orders create tag if not exists eom")
+    say("orders CREATE TAG `2026-11` RETAIN 12 HOURS")
+    assert tags() == {"eom": (1, datetime.timedelta(days=30)), "2026-11": (2, datetime.timedelta(hours=12))}
+    with pytest.raises(AlreadyExistsError, match="eom"):
+        say("orders CREATE TAG eom")
+    say("orders REPLACE TAG eom AS OF VERSION 2")
+    say("orders CREATE OR REPLACE TAG `2026-11` AS OF VERSION 1 RETAIN 5 MINUTES")
+    say("orders CREATE OR REPLACE TAG 'new'")
+    say("orders REPLACE TAG newer")
+    say("orders DELETE TAG newer")
+    assert tags()["2026-11"] == (1, datetime.timedelta(minutes=5))
+    say("orders RENAME TAG eom TO month")
+    assert freshet.sql("SHOW TAGS shop.orders", catalog).to_arrow().to_pylist() == [
+        {"tag": "2026-11"}, {"tag": "month"}, {"tag": "new"}
+    ]  # fmt: skip
+    say("orders DELETE TAG new")
+    say("orders DELETE TAG IF EXISTS new")
+    with pytest.raises(NotFoundError, match="new"):
+        say("orders DELETE TAG new")
+    for text, part in (("orders CREATE TAG x RETAIN 5 YEARS", "YEARS"), ("orders DELETE TAG a, b", "b")):
+        with pytest.raises(InvalidRequestError, match=part):
+            say(text)
+    assert tags() == {"2026-11": (1, datetime.timedelta(minutes=5)), "month": (2, None)}
+
+
 def test_procedures_that_look_after_a_table(tmp_path: Path) -> None:
     catalog = in_sql(tmp_path)
     table = catalog.table("shop.orders")

@@ -30,6 +30,7 @@ from freshet.storage.sql.row_edits import plan_delete, plan_update
 from freshet.storage.sql.session import Query, QueryEngine, SqlSession, TableRead
 from freshet.storage.sql.show import plan_show
 from freshet.storage.sql.sql_text import Statement, statements
+from freshet.storage.sql.tag_statements import plan_tag
 from freshet.storage.sql.words import Words
 
 __all__ = [
@@ -102,7 +103,7 @@ def plan(statement: Statement) -> Plan:
         if statement.starts_with(*start):
             return planned(Words(statement))
     if statement.starts_with("ALTER", "TABLE"):
-        return plan_alter_table(statement)
+        return plan_tag(Words(statement)) or plan_alter_table(statement)
     first = statement.tokens[0].text.upper()
     if first == "USE":
         raise refused(statement.text, "give the database as database=, or in the names of tables")
