@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet import AddColumn, Catalog, Table
+from freshet import AddColumn, Catalog, NotFoundError, Table
 from tests.contract.test_commits_and_expiry import FOREVER, load, make, ours, rows, theirs
 from tests.kit import paimon_changes
 from tests.kit.paimon_judge import PaimonJudge
@@ -92,6 +92,29 @@ def test_files_of_a_branch_are_those_that_paimon_makes(tmp_path: Path, paimon: P
         ]
         assert found[0] == found[1]
         assert len(found[0]) == (3 if tag else 1)
+
+
+@pytest.mark.parametrize("renamer", ["freshet", "paimon"])
+def test_a_branch_that_either_renames_is_continued_by_both(tmp_path: Path, paimon: PaimonJudge, renamer: str) -> None:
+    table, judge = make(tmp_path, paimon)
+    load(table, range(3))
+    judge.create_tag("t")
+    load(table, range(3, 5))
+    expected = ours(table)
+    table.branches.create("b", from_tag="t")
+    load(on_branch(tmp_path, "b"), range(10, 12))
+    their_branch(paimon, table, "b").alter(paimon_changes.set_option("snapshot.num-retained.min", "1000"))
+    (table.branches.rename if renamer == "freshet" else judge.rename_branch)("b", "c")
+    assert table.branches.list() == ["c"]
+    theirs_on_it = their_branch(paimon, table, "c")
+    assert theirs(theirs_on_it) == ours(on_branch(tmp_path, "c"))
+    load(on_branch(tmp_path, "c"), range(12, 13))
+    theirs_on_it.write([(0, 100, "by paimon")])
+    assert theirs(theirs_on_it) == ours(on_branch(tmp_path, "c"))
+    assert (0, 100, "by paimon") in ours(on_branch(tmp_path, "c"))
+    assert theirs(judge) == ours(table) == expected
+    with pytest.raises(NotFoundError, match="no branch"):
+        on_branch(tmp_path, "b")
 
 
 def test_the_snapshot_of_a_tag_has_expired(tmp_path: Path, paimon: PaimonJudge) -> None:

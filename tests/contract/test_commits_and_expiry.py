@@ -154,6 +154,27 @@ def test_merged_manifests_are_read_and_merged_on_by_paimon(tmp_path: Path, paimo
     assert judge.system("manifests").num_rows > 0
 
 
+def test_manifests_that_we_merge_by_hand_are_read_and_merged_on_by_paimon(tmp_path: Path, paimon: PaimonJudge) -> None:
+    table, judge = make(tmp_path, paimon, **FOREVER)
+    for number in range(5):
+        load(table, range(number, number + 1))
+        judge.write([(number % 3, 100 + number, "by paimon")])
+    expected = ours(table)
+    assert theirs(judge) == expected
+    merged = table.compact_manifests()
+    assert (merged.after.count, merged.after.deleted_count) == (1, 0)
+    assert judge.system("manifests").num_rows == 1
+    assert theirs(judge) == ours(table) == expected
+    load(table, range(9, 11))
+    judge.write([(0, 200, "later")])
+    judge.compact_manifests()
+    latest = table.latest_snapshot()
+    assert table.compact_manifests().snapshot_id is None, "Paimon has merged them"
+    assert table.latest_snapshot() == latest
+    assert theirs(judge) == ours(table)
+    assert (0, 200, "later") in ours(table)
+
+
 def test_identity_across_the_libraries(tmp_path: Path, paimon: PaimonJudge) -> None:
     table, judge = make(tmp_path, paimon, **FOREVER)
     judge.write([(0, 1, "a")], user="shared", identifier=5)

@@ -268,12 +268,38 @@ def test_either_removes_the_tags_of_the_other_when_their_time_is_over(tmp_path: 
         if by_us:
             judge.create_tag("short", 2, retained_ms=1)
             time.sleep(0.1)
-            assert expire_tags(table.store) == ["short"]
+            assert [each.tag.name for each in expire_tags(table.store)] == ["short"]
         if by_them:
             table.tags.create("short", 2, retained=timedelta(milliseconds=1))
             time.sleep(0.1)
             judge.make_auto_tags()
         assert names(table) == {"kept": 1, "for a day": 1}
+
+
+@pytest.mark.parametrize("expirer", ["freshet", "paimon"])
+def test_either_removes_the_tags_that_were_made_before_a_moment(
+    tmp_path: Path, paimon: PaimonJudge, expirer: str
+) -> None:
+    table = make(tmp_path, commits=4)
+    judge = paimon.table(table.location)
+    table.tags.create("ours", 1)
+    judge.create_tag("theirs", 3)
+    table.tags.create("ours for a day", 2, retained=DAY)
+    judge.create_tag("theirs for a day", 4, retained_ms=86_400_000)
+    table.expire_snapshots(retain_max=1)
+    time.sleep(1.1)
+    moment_ms = int(time.time() * 1000)
+    time.sleep(1.1)
+    table.tags.create("late", 8)
+    expected = {"ours", "theirs", "ours for a day", "theirs for a day"}
+    if expirer == "freshet":
+        assert {each.tag.name for each in table.tags.expire(older_than=moment_ms, dry_run=True)} == expected
+        assert {each.tag.name for each in table.tags.expire(older_than=moment_ms)} == expected
+    else:
+        assert set(judge.expire_tags(older_than_ms=moment_ms)) == expected
+    assert names(table) == {"late": 8}
+    assert table.remove_orphan_files(older_than_ms=-60_000).files == ()
+    assert judge.read_rows(tag="late") == judge.read_rows()
 
 
 def test_a_tag_of_a_batch_is_read_by_paimon(tmp_path: Path, paimon: PaimonJudge) -> None:

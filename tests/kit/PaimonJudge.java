@@ -34,6 +34,9 @@ import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.time.Duration;
+import java.time.Instant;
+import java.time.LocalDateTime;
+import java.time.ZoneId;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
@@ -89,6 +92,7 @@ import org.apache.paimon.options.ConfigOption;
 import org.apache.paimon.options.ExpireConfig;
 import org.apache.paimon.options.FallbackKey;
 import org.apache.paimon.options.Options;
+import org.apache.paimon.partition.actions.SuccessFileMarkDoneAction;
 import org.apache.paimon.postpone.BucketFiles;
 import org.apache.paimon.predicate.Predicate;
 import org.apache.paimon.predicate.PredicateBuilder;
@@ -126,6 +130,7 @@ import org.apache.paimon.table.source.StreamTableScan;
 import org.apache.paimon.table.source.TableRead;
 import org.apache.paimon.table.source.TableScan;
 import org.apache.paimon.table.system.SystemTableLoader;
+import org.apache.paimon.tag.TagTimeExpire;
 import org.apache.paimon.types.ArrayType;
 import org.apache.paimon.types.DataType;
 import org.apache.paimon.types.DataTypeJsonParser;
@@ -758,6 +763,17 @@ public class PaimonJudge {
                     table.createBranch(name);
                 }
                 return null;
+            case "expire_tags":
+                TagTimeExpire expiry = table.store().newTagAutoManager(table).getTagTimeExpire();
+                if (request.hasNonNull("older_than_ms")) {
+                    expiry.withOlderThanTime(LocalDateTime.ofInstant(Instant.ofEpochMilli(request.get("older_than_ms").asLong()), ZoneId.systemDefault()));
+                }
+                return expiry.expire();
+            case "mark_done":
+                SuccessFileMarkDoneAction action = new SuccessFileMarkDoneAction(table.fileIO(), table.location());
+                action.markDone(request.get("partition").asText());
+                return null;
+            case "rename_branch": table.renameBranch(name, request.get("to").asText()); return null;
             case "delete_branch": table.deleteBranch(name); return null;
             case "rollback":
                 if (request.hasNonNull("tag")) {

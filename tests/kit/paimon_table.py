@@ -228,8 +228,19 @@ class PaimonTable:
     def delete_tag(self, name: str) -> None:
         self._call("maintain", what="delete_tag", name=name)
 
+    def expire_tags(self, *, older_than_ms: int | None = None) -> list[str]:
+        """Tags whose time is over, and those made before a time (epoch milliseconds); the names of those that went."""
+        return list(self._call("maintain", what="expire_tags", older_than_ms=older_than_ms))
+
+    def mark_done(self, partition: str) -> None:
+        """A partition as its folder is called."""
+        self._call("maintain", what="mark_done", partition=partition)
+
     def create_branch(self, name: str, tag: str | None = None) -> None:
         self._call("maintain", what="create_branch", name=name, tag=tag)
+
+    def rename_branch(self, name: str, to: str) -> None:
+        self._call("maintain", what="rename_branch", name=name, to=to)
 
     def delete_branch(self, name: str) -> None:
         self._call("maintain", what="delete_branch", name=name)

@@ -110,6 +110,7 @@ def loaded(catalog: Catalog) -> int:
     return max(each.id for each in table_of(catalog).snapshots() if each.commit_user == "w")
 
 
+FAR = 9_999_999_999_999
 NEW = [{"p": "a", "id": 2, "n": 7}, {"p": "c", "id": 50, "n": 8}]
 VERBS: dict[str, Verb] = {
     "append": Verb(lambda catalog: table_of(catalog).append(NEW), is_twice=True),
@@ -129,7 +130,10 @@ VERBS: dict[str, Verb] = {
     "replace a tag": Verb(lambda catalog: table_of(catalog).tags.replace("first", loaded(catalog))),
     "rename a tag": Verb(lambda catalog: table_of(catalog).tags.rename("first", "new"), may_be_half=True),
     "delete a tag": Verb(lambda catalog: table_of(catalog).tags.delete("first")),
+    "expire tags": Verb(lambda catalog: table_of(catalog).tags.expire(older_than=FAR), may_be_half=True),
+    "merge manifests": Verb(lambda catalog: table_of(catalog).compact_manifests()),
     "branch": Verb(lambda catalog: table_of(catalog).branches.create("new", from_tag="first")),
+    "rename a branch": Verb(lambda catalog: table_of(catalog).branches.rename("b", "new")),
     "drop a branch": Verb(lambda catalog: table_of(catalog).branches.drop("b")),
     "write on a branch": Verb(lambda catalog: table_of(catalog, "db.t$branch_b").append(NEW), is_twice=True),
     "rename the table": Verb(lambda catalog: catalog.rename_table("db.t", "db.renamed")),

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS
 from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.edits.expression import expr
 from freshet.storage.edits.filtered_overwrite import overwrite_filtered
 from freshet.storage.edits.history_cut import cut_history
 from freshet.storage.edits.merge import Merge, begin_merge
 from freshet.storage.edits.overwrite import overwrite, replaced
+from freshet.storage.edits.purge import Purge, purge
 from freshet.storage.edits.rollback import RollbackTarget, before_commit, find_target, roll_back
 from freshet.storage.edits.row_edits import add_rows, delete_rows, update_rows, upsert_given
 from freshet.storage.exceptions import InvalidRequestError
@@ -27,7 +29,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.readable_table import ReadableTable
 from freshet.storage.table_logs import TableLogs
 
-__all__ = ["EditResult", "EditableTable", "expr"]
+__all__ = ["EditResult", "EditableTable", "Purge", "expr"]
 """The table, and what its methods take and give."""
 
 
@@ -205,6 +207,19 @@ class EditableTable(ReadableTable):
             )
         gone = cut_history(store, target, force=force, dry_run=dry_run)
         return EditResult(is_dry_run=dry_run, snapshots_removed=gone)
+
+    def purge(self, *, orphans_older_than_ms: int = DEFAULT_AGE_MS, dry_run: bool = False) -> Purge:
+        """Empties the table for good: all rows, snapshots, tags, branches and consumers go, and their files.
+
+        Nothing brings them back; `truncate` keeps the rows in earlier snapshots. The table with its columns and options
+        stays, and batches that were committed are not committed again. Files that nothing names, such as those of
+        the branches, go when they are older than an age, as in `remove_orphan_files`. A dry run says what would go.
+
+        Raises `InvalidRequestError` on a branch, and where readers of the table need one of its branches; nothing has
+        gone then. What is interrupted is done by the next call.
+        """
+        with at_work(f"emptying {self.name}"):
+            return purge(self._edited(), orphans_older_than_ms=orphans_older_than_ms, dry_run=dry_run)
 
     def _filter(self, given: FilterGiven, verb: str, otherwise: str) -> Predicate:
         predicate = to_predicate(given)

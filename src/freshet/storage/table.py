@@ -27,13 +27,15 @@ from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, 
 from freshet.storage.cleaning.partition_expiry import PartitionExpiry, expire_partitions
 from freshet.storage.commit.committer import CommitResult
 from freshet.storage.commit.lost_commits import LostCommit, lost_commit_named, the_lost_commit
-from freshet.storage.editable_table import EditableTable, EditResult, expr
+from freshet.storage.editable_table import EditableTable, EditResult, Purge, expr
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
 from freshet.storage.io.shown_work import Advance, at_work, show_work
+from freshet.storage.maintenance.done_partitions import mark_partitions_done
 from freshet.storage.maintenance.hash_index_repair import HashIndexRepair, repair_hash_indexes
 from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
+from freshet.storage.maintenance.manifest_compaction import ManifestCompaction, compact_manifests
 from freshet.storage.maintenance.partition_choice import PartitionChoice, PartitionValue
 from freshet.storage.maintenance.rescale import RescaleCallback, RescaleProgress, RescaleResult, rescale
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
@@ -86,9 +88,11 @@ __all__ = [
     "EditResult",
     "Elsewhere",
     "LostCommit",
+    "ManifestCompaction",
     "MoveColumn",
     "PartitionExpiry",
     "PartitionValue",
+    "Purge",
     "RenameColumn",
     "RescaleProgress",
     "RescaleResult",
@@ -126,8 +130,8 @@ class Table(EditableTable):
     Other rows: `append`, `upsert`, `update`, `delete`, `merge`, `overwrite`, `truncate`, `drop_partition`, `writer`.
     Its history: `snapshots`, `latest_snapshot`, `tags`, `branches`, `rollback`.
     Columns and options: `alter`, `with_options`.
-    Care: `files`, `compact`, `sort_compact`, `rescale`, `expire_snapshots`, `expire_partitions`, `remove_orphan_files`,
-    `consumers`, `reset_consumer`, `delete_consumer`.
+    Care: `files`, `compact`, `compact_manifests`, `sort_compact`, `rescale`, `expire_snapshots`, `expire_partitions`,
+    `mark_partition_done`, `remove_orphan_files`, `purge`, `consumers`, `reset_consumer`, `delete_consumer`.
     Damage: `check`, `repair`, `repair_hash_indexes`, `lost_commits`, `lost_commit`, `repair_lost_commit`.
     Other processes and engines: `open`, `handle`, `of`, `engine`, `without_log`.
 
@@ -177,8 +181,9 @@ class Table(EditableTable):
 
     @property
     def branches(self) -> Branches:
-        """The branches of the table: `list`, `create`, `drop`. One is opened as `database.table$branch_<name>`, and is
-        a table of its own: what is written to it, altered and expired is not the table's."""
+        """The branches of the table: `list`, `create`, `rename`, `drop`. One is opened as
+        `database.table$branch_<name>`, and is a table of its own: what is written to it, altered and expired is not the
+        table's."""
         return Branches(self.store)
 
     @property
@@ -386,6 +391,21 @@ class Table(EditableTable):
             shown = progress or partial(_advance_bytes, advance)
             return rescale(self.store, bucket, partition=partition, progress=shown, elsewhere=elsewhere)
 
+    def compact_manifests(self, *, dry_run: bool = False) -> ManifestCompaction:
+        """Merges the small manifests of the table, and those with deletes, in a COMPACT snapshot without a change; none
+        where that would change nothing. Readers then plan with fewer requests. Commits do it as they go, once
+        `manifest.full-compaction-threshold-size` or `manifest.merge-min-count` is reached.
+
+        A dry run says what there is. Raises `RetryableError` where others commit faster all the time.
+        """
+        store = self.store.at_latest_schema()
+        if not dry_run:
+            store.check_writable()
+        with store.naming_dropped_table(), at_work(f"merging manifests of {self.name}"):
+            result = compact_manifests(store, dry_run=dry_run)
+        store.env.finish_later()
+        return result
+
     def sort_compact(
         self,
         order_by: Sequence[str],
@@ -483,6 +503,17 @@ class Table(EditableTable):
             expiry = expire_partitions(store, older_than_ms=age_ms, max_num=max_num, dry_run=dry_run)
         store.env.finish_later()
         return expiry
+
+    def mark_partition_done(self, *partitions: Mapping[str, PartitionValue]) -> tuple[str, ...]:
+        """Marks partitions as done for programs that wait for that: `partition.mark-done-action=success-file`, the
+        default, writes a file `_SUCCESS` into the folder of each. Returns the paths.
+
+            table.mark_partition_done({"dt": "2026-11-22"})
+
+        Rows may come all the same, and a partition without rows can be done. Raises `UnsupportedFeatureError` for other
+        actions, `InvalidRequestError` for what is no partition of this table; nothing is marked then.
+        """
+        return mark_partitions_done(self.store.at_latest_schema(), partitions)
 
     def remove_orphan_files(self, *, older_than_ms: int = DEFAULT_AGE_MS, dry_run: bool = False) -> OrphanResult:
         """Removes files that nothing names and that are older than the age given (a crash leaves such files).

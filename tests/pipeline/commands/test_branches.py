@@ -50,6 +50,11 @@ def test_branches_are_made_listed_and_dropped(freshet: Freshet, table: Table, tm
         ["audit", "shop.orders$branch_audit"],
         ["empty", "shop.orders$branch_empty"],
     ]
+    answer = freshet.good("branch", tmp_path, "shop.orders", "rename", "audit", "year")
+    assert answer.out == "branch audit is called year now; its name is shop.orders$branch_year\n"
+    assert len(Catalog(tmp_path).table("shop.orders$branch_year").scan().to_arrow()) == 2
+    answer = freshet.good("branch", tmp_path, "shop.orders", "rename", "year", "audit", "--json")
+    assert answer.facts == {"branch": "audit", "table": "shop.orders$branch_audit", "action": "rename"}
     answer = freshet.good("branch", tmp_path, "shop.orders", "drop", "audit")
     assert answer.out == "branch audit of shop.orders dropped; freshet orphans removes the files that only it named\n"
     assert table.branches.list() == ["empty"]
@@ -103,7 +108,10 @@ def test_half_a_branch_is_listed_as_such_and_dropped(freshet: Freshet, table: Ta
         (("create", "b", "--from-tag", "u"), "has no tag 'u'"),
         (("drop", "b"), "has no branch 'b'"),
         (("drop", "b", "--from-tag", "t"), "--from-tag goes with create"),
-        (("rename", "b"), "'rename' is not one of 'create', 'drop'"),
+        (("rename", "b"), "give a new name with rename"),
+        (("create", "b", "c"), "give a new name with rename"),
+        (("rename", "b", "c"), "has no branch 'b'"),
+        (("swap", "b"), "'swap' is not one of 'create', 'rename', 'drop'"),
     ],
 )
 def test_what_is_refused(freshet: Freshet, table: Table, tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:

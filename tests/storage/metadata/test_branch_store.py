@@ -1,4 +1,4 @@
-"""Making and dropping branches: who gets the name, what a crash leaves, what is refused."""
+"""Making, renaming and dropping branches: who gets the name, what a crash leaves, what is refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.codec.schema_json import encode_schema
 from freshet.storage.codec.snapshot_json import encode_snapshot
@@ -22,6 +23,7 @@ from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.file_io import Created
 from freshet.storage.metadata.branch_store import READ_WITH, Branches
 from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.tags.table_tags import TableTags
 from tests.kit.hand_made import assert_everything_named_is_there, live_names, make_table, message, new_file
 from tests.kit.sim_env import Crash, Fault, SimDisk
 
@@ -145,6 +147,14 @@ def test_what_is_refused_writes_nothing() -> None:
         Branches(on_branch(store)).drop("b")
     with pytest.raises(UnsupportedFeatureError, match="not in this release"):
         Branches(store).fast_forward("b")
+    with pytest.raises(NotFoundError, match=r"no branch 'c'; branches there are: b"):
+        Branches(store).rename("c", "d")
+    with pytest.raises(AlreadyExistsError, match="has a branch 'b' already"):
+        Branches(store).rename("b", "b")
+    with pytest.raises(InvalidRequestError, match="cannot be the name of a branch"):
+        Branches(store).rename("b", "main")
+    with pytest.raises(InvalidRequestError, match="renamed by what is opened on it"):
+        Branches(on_branch(store)).rename("b", "c")
     with pytest.raises(InvalidRequestError, match="asks for another one"):
         open_table_store(store.env, LOCATION, branch="b", options={"branch": "c"})
     with pytest.raises(InvalidRequestError, match="names another one"):
@@ -160,6 +170,8 @@ def test_a_branch_that_readers_need_is_not_dropped(key: str) -> None:
     store.env.file_io.create_exclusive(store.paths.schema(1), encode_schema(schema))
     with pytest.raises(InvalidRequestError, match=f"{key}=b lets readers"):
         Branches(store).drop("b")
+    with pytest.raises(InvalidRequestError, match=f"cannot be renamed: {key}=b lets readers"):
+        Branches(store).rename("b", "c")
     assert Branches(store).list() == ["b"]
 
 
@@ -196,6 +208,121 @@ def half_is_dropped(disk: SimDisk) -> None:
     branches.create("b", from_tag="t")
     assert live_names(on_branch(store)) == ["a0@0", "a1@0"]
     assert_everything_named_is_there(store)
+
+
+def test_a_branch_is_renamed_with_all_it_has() -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    Branches(store).create("b", from_tag="t")
+    append(on_branch(store), 7, "x")
+    before = files_below(disk, HOME)
+    Branches(store).rename("b", "c")
+    assert Branches(store).list() == ["c"]
+    assert files_below(disk, f"{LOCATION}/branch/branch-c") == before
+    branch = on_branch(store, "c")
+    assert live_names(branch) == ["a0@0", "a1@0", "x@0"]
+    append(branch, 8, "y")
+    assert [snapshot.id for snapshot in on_branch(store, "c").snapshots.all()] == [2, 3, 4]
+    Branches(store).create("b", from_tag="t")
+    assert live_names(on_branch(store)) == ["a0@0", "a1@0"]
+
+
+def test_a_branch_whose_schema_notes_its_old_name_is_opened_under_the_new_one() -> None:
+    """As other programs leave it that alter a branch."""
+    store = tagged(SimDisk())
+    Branches(store).create("b", from_tag="t")
+    branch = on_branch(store)
+    noted = replace(branch.schema, id=1, options={**branch.schema.options, "branch": "b"})
+    store.env.file_io.create_exclusive(branch.paths.schema(1), encode_schema(noted))
+    Branches(store).rename("b", "c")
+    assert live_names(on_branch(store, "c")) == ["a0@0", "a1@0"]
+
+
+def test_a_writer_that_has_a_renamed_branch_open_commits_nothing() -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    Branches(store).create("b", from_tag="t")
+    late, committer = on_branch(store), Committer(on_branch(store), "late")
+    committer.commit(0, [message(late, new=[new_file(late, "x")])])
+    Branches(store).rename("b", "c")
+    with pytest.raises(NotFoundError, match="dropped or renamed"):
+        committer.commit(1, [message(late, new=[new_file(late, "y")])])
+    assert Branches(store).list() == ["c"]
+    assert files_below(disk, HOME) == []
+    assert live_names(on_branch(store, "c")) == ["a0@0", "a1@0", "x@0"]
+
+
+def test_half_a_branch_is_not_renamed_and_takes_no_name() -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    Branches(store).create("b", from_tag="t")
+    crashing = open_table_store(disk.boot(Fault(point=CrashPoint.BRANCH_MARKED)), LOCATION)
+    with pytest.raises(Crash):
+        Branches(crashing).create("half")
+    branches = Branches(open_table_store(disk.boot(), LOCATION))
+    with pytest.raises(InvalidRequestError, match="'half'.*it is not whole"):
+        branches.rename("half", "c")
+    with pytest.raises(AlreadyExistsError, match="a half one is at"):
+        branches.rename("b", "half")
+    assert branches.list() == ["b"]
+
+
+def test_a_store_that_cannot_rename_refuses_before_anything_is_written() -> None:
+    disk = SimDisk()
+    store = tagged(disk)
+    Branches(store).create("b", from_tag="t")
+    before = disk.names()
+    store.env.file_io.folders = None  # type: ignore[assignment, misc]
+    with pytest.raises(UnsupportedFeatureError, match="cannot rename them at once"):
+        Branches(store).rename("b", "c")
+    assert disk.names() == before
+
+
+@pytest.mark.parametrize("fault", [Fault(at=at, takes_effect=effect) for at in (0, 1) for effect in (False, True)])
+def test_a_crash_leaves_a_branch_under_one_name(fault: Fault) -> None:
+    disk = SimDisk()
+    Branches(tagged(disk)).create("b", from_tag="t")
+    with contextlib.suppress(Crash):
+        Branches(open_table_store(disk.boot(fault), LOCATION)).rename("b", "c")
+    store = open_table_store(disk.boot(), LOCATION)
+    (name,) = store.snapshots.branches()
+    assert Branches(store).list() == [name]
+    assert live_names(on_branch(store, name)) == ["a0@0", "a1@0"]
+
+
+@pytest.mark.parametrize("listing", [1, 2, 3])
+@pytest.mark.parametrize("how", ["orphans", "expire", "delete a tag"])
+def test_a_branch_that_is_renamed_while_files_are_removed_keeps_its_own(how: str, listing: int) -> None:
+    """Between one of the listings of the branches and the look at this one, it gets another name."""
+    disk = SimDisk()
+    store = tagged(disk)
+    Branches(store).create("b", from_tag="t")
+    append(on_branch(store), 7, "x")
+    Committer(store, "u").truncate(9)
+    if how == "delete a tag":
+        expire_snapshots(store, retain_max=1, retain_min=1, time_retained_ms=0)
+    other, entries, count = open_table_store(disk.boot(), LOCATION), store.env.file_io.entries, 0
+
+    def renamed_meanwhile(path: str) -> object:
+        nonlocal count
+        listed = list(entries(path))
+        count += path == store.paths.branch_folder
+        if path == store.paths.branch_folder and count == listing:
+            Branches(other).rename("b", "c")
+        return iter(listed)
+
+    store.env.file_io.entries = renamed_meanwhile  # type: ignore[assignment, method-assign]
+    if how == "orphans":
+        remove_orphan_files(store, older_than_ms=-1_000_000)
+    elif how == "expire":
+        store.snapshots.tags.remove("t")
+        expire_snapshots(store, retain_max=1, retain_min=1, time_retained_ms=0)
+    else:
+        TableTags(store).delete("t")
+    (name,) = Branches(other).list()
+    branch = on_branch(open_table_store(disk.boot(), LOCATION), name)
+    assert live_names(branch) == ["a0@0", "a1@0", "x@0"]
+    assert_everything_named_is_there(branch)
 
 
 def crashes() -> list[Fault]:

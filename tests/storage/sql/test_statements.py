@@ -30,6 +30,7 @@ from freshet import (
     Table,
     expr,
 )
+from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError
 from tests.kit.quick import some_now
 
@@ -425,6 +426,90 @@ def test_procedures_of_tags_branches_and_history(tmp_path: Path) -> None:
     assert call("expire_snapshots('orders', 1, 1, '2100-01-01 00:00:00')").to_pylist() == [
         {"deleted_snapshots_count": 3}
     ]
+
+
+def test_tags_by_statements(tmp_path: Path) -> None:
+    catalog = in_sql(tmp_path)
+    table = catalog.table("shop.orders")
+    table.delete("id = 1")
+
+    def say(text: str) -> None:
+        freshet.sql(f"ALTER TABLE {text}", catalog, database="shop")
+
+    def tags() -> dict[str, tuple[int, datetime.timedelta | None]]:
+        return {tag.name: (tag.snapshot_id, tag.retained) for tag in table.tags.list()}
+
+    say("orders CREATE TAG eom AS OF VERSION 1 RETAIN 30 DAYS")
+    say("shop.orders create tag if not exists eom")
+    say("orders CREATE TAG `2026-11` RETAIN 12 HOURS")
+    assert tags() == {"eom": (1, datetime.timedelta(days=30)), "2026-11": (2, datetime.timedelta(hours=12))}
+    with pytest.raises(AlreadyExistsError, match="eom"):
+        say("orders CREATE TAG eom")
+    say("orders REPLACE TAG eom AS OF VERSION 2")
+    say("orders CREATE OR REPLACE TAG `2026-11` AS OF VERSION 1 RETAIN 5 MINUTES")
+    say("orders CREATE OR REPLACE TAG 'new'")
+    say("orders REPLACE TAG newer")
+    say("orders DELETE TAG newer")
+    assert tags()["2026-11"] == (1, datetime.timedelta(minutes=5))
+    say("orders RENAME TAG eom TO month")
+    assert freshet.sql("SHOW TAGS shop.orders", catalog).to_arrow().to_pylist() == [
+        {"tag": "2026-11"}, {"tag": "month"}, {"tag": "new"}
+    ]  # fmt: skip
+    say("orders DELETE TAG new")
+    say("orders DELETE TAG IF EXISTS new")
+    with pytest.raises(NotFoundError, match="new"):
+        say("orders DELETE TAG new")
+    for text, part in (("orders CREATE TAG x RETAIN 5 YEARS", "YEARS"), ("orders DELETE TAG a, b", "b")):
+        with pytest.raises(InvalidRequestError, match=part):
+            say(text)
+    assert tags() == {"2026-11": (1, datetime.timedelta(minutes=5)), "month": (2, None)}
+
+
+def test_procedures_that_look_after_a_table(tmp_path: Path) -> None:
+    catalog = in_sql(tmp_path)
+    table = catalog.table("shop.orders")
+
+    def call(text: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = freshet.sql(f"CALL sys.{text}", catalog, database="shop").to_arrow().to_pylist()
+        return found
+
+    table.delete("id = 1")
+    assert call("compact_manifest(table => 'orders', dry_run => true)") == [{"result": True}]
+    assert len(table.snapshots()) == 2
+    assert call("compact_manifest('orders', 'manifest.target-file-size=1 mb')") == [{"result": True}]
+    assert [each.commit_kind for each in table.snapshots()][2:] == ["COMPACT"]
+    table.tags.create("a", 1)
+    call("create_branch('orders', 'b', 'a')")
+    assert call("rename_branch('orders', 'b', 'c')") == [{"result": True}]
+    assert table.branches.list() == ["c"]
+    assert call("expire_tags(table => 'orders')") == [{"expired_tags": "No expired tags."}]
+    assert call("expire_tags('orders', '2020-01-01 00:00:00')") == [{"expired_tags": "No expired tags."}]
+    assert call("expire_tags('orders', '2100-01-01 00:00:00')") == [{"expired_tags": "a"}]
+    assert call("mark_partition_done('orders', 'dt=a;dt=n')") == [{"result": True}]
+    assert sorted(path.parent.name for path in Path(table.location).glob("*/_SUCCESS")) == ["dt=a", "dt=n"]
+    assert call("repair('shop.orders')") == [{"result": True}]
+    Committer(table.store, "w").commit(0, [], watermark=70)
+    Committer(table.store, "w").commit(1, [], watermark=90)
+    table.append([{**ROWS[0], "id": 77}])
+    marked = [each.id for each in table.snapshots() if each.watermark == 70][-1]
+    before = table.latest_snapshot()
+    assert before is not None
+    answer = call("rollback_to_watermark(table => 'orders', watermark => 80)")
+    assert answer == [{"previous_snapshot_id": before.id, "current_snapshot_id": before.id + 1}]
+    assert rows(table) == sorted(table.scan(snapshot_id=marked).to_arrow().to_pylist(), key=repr)
+    assert call("purge_files('orders')") == [{"result": "Success"}]
+    assert rows(table) == [] and table.branches.list() == [] and len(table.snapshots()) == 1
+
+
+def test_tags_that_are_due_are_made_by_hand(tmp_path: Path) -> None:
+    catalog = in_sql(tmp_path)
+    table = catalog.table("shop.orders")
+    freshet.sql("CALL sys.trigger_tag_automatic_creation('shop.orders')", catalog)
+    assert table.tags.list() == ()
+    table.alter(SetOption("tag.automatic-creation", "process-time"), SetOption("tag.creation-period", "daily"))
+    freshet.sql("CALL sys.trigger_tag_automatic_creation('shop.orders')", catalog)
+    freshet.sql("CALL sys.trigger_tag_automatic_creation('shop.orders')", catalog)
+    assert [tag.snapshot_id for tag in catalog.table("shop.orders").tags.list()] == [1]
 
 
 def test_partitions_expire(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -243,6 +243,72 @@ def test_arguments_are_checked_before_anything_is_written() -> None:
         with pytest.raises(error):
             call()
     assert kept(tags) == {}
+
+
+def test_tags_expire_by_their_time_or_by_when_they_were_made() -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot(), options=KEEP_ALL)
+    tags = compacted(store, 4)
+    tags.create("kept", 2)
+    tags.create("for a day", 3, retained=timedelta(days=1))
+    tags.create("for a month", 4, retained=timedelta(days=30))
+    expire_snapshots(store, retain_max=1)
+    assert tags.expire() == ()
+    disk.now_ms += 2 * 24 * 3_600_000
+    tags.create("late", 8)
+    assert [each.tag.name for each in tags.expire(dry_run=True)] == ["for a day"]
+    assert set(kept(tags)) == {"kept", "for a day", "for a month", "late"}
+    [gone] = tags.expire()
+    assert (gone.tag.name, gone.is_dry_run, gone.data_file_count > 0) == ("for a day", False, True)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=disk.now_ms - 24 * 3_600_000)
+    assert [each.tag.name for each in tags.expire(older_than=moment, dry_run=True)] == ["for a month", "kept"]
+    assert {each.tag.name for each in tags.expire(older_than=disk.now_ms - 24 * 3_600_000)} == {"for a month", "kept"}
+    assert kept(tags) == {"late": 8}
+    assert not remove_orphan_files(store, older_than_ms=0).files
+    assert_everything_named_is_there(store)
+    with pytest.raises(InvalidRequestError, match="older_than"):
+        tags.expire(older_than=datetime(2026, 1, 1))
+    assert tags.expire(older_than=0) == ()
+
+
+def test_a_tag_that_is_replaced_while_tags_expire_stays() -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot(), options=KEEP_ALL)
+    tags = compacted(store, 3)
+    tags.create("a", 2, retained=timedelta(hours=1))
+    tags.create("b", 3, retained=timedelta(hours=1))
+    disk.now_ms += 24 * 3_600_000
+    other, delete = TableTags(open_table_store(disk.boot(), LOCATION)), store.env.file_io.delete
+
+    def then_b_is_replaced(path: str) -> bool:
+        if path == store.paths.tag("a"):
+            other.replace("b", 5, retained=timedelta(hours=1))
+        return delete(path)
+
+    store.env.file_io.delete = then_b_is_replaced  # type: ignore[method-assign]
+    assert [each.tag.name for each in tags.expire()] == ["a"]
+    assert kept(tags) == {"b": 5}
+
+
+@pytest.mark.parametrize("fault", [Fault(at=at, takes_effect=effect) for at in range(9) for effect in (False, True)])
+def test_a_crash_while_tags_expire_leaves_each_whole_or_gone(fault: Fault) -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot(), options=KEEP_ALL)
+    tags = compacted(store, 4)
+    for number in (2, 3, 5):
+        tags.create(f"t{number}", number, retained=timedelta(hours=1))
+    tags.create("kept", 4)
+    expire_snapshots(store, retain_max=1)
+    disk.now_ms += 24 * 3_600_000
+    with contextlib.suppress(Crash):
+        TableTags(open_table_store(disk.boot(fault), LOCATION)).expire()
+    fresh = open_table_store(disk.boot(), LOCATION)
+    assert_everything_named_is_there(fresh)
+    TableTags(fresh).expire()
+    assert kept(TableTags(fresh)) == {"kept": 4}
+    remove_orphan_files(fresh, older_than_ms=-1_000_000)
+    assert live_names(fresh, TableTags(fresh).get("kept").snapshot) == ["c1@5"]
+    assert_everything_named_is_there(fresh)
 
 
 def test_the_time_to_stay_is_the_callers_or_the_tables() -> None:

@@ -38,23 +38,30 @@ def branches(
 def branch(
     warehouse: Warehouse,
     table: TableName,
-    action: Annotated[Literal["create", "drop"], typer.Argument(help="What to do.", show_default=False)],
+    action: Annotated[Literal["create", "rename", "drop"], typer.Argument(help="What to do.", show_default=False)],
     name: Annotated[str, typer.Argument(help="Name of the branch.", show_default=False)],
+    new_name: Annotated[str | None, typer.Argument(help="With rename: the new name.")] = None,
     from_tag: Annotated[
         str | None, typer.Option(help="Begin with the rows of this tag. Default: with none, and the table's schema.")
     ] = None,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create or drop a branch of a table: rows beside it that share its files.
+    """Create, rename or drop a branch of a table: rows beside it that share its files.
 
-    What is written to a branch is not in the table, nor the reverse. Files that only a dropped branch named are removed
-    by freshet orphans.
+    What is written to a branch is not in the table, nor the reverse. Who has a branch open that is renamed finds none
+    any more. Files that only a dropped branch named are removed by freshet orphans.
     """
     opened = open_catalog(warehouse, catalog_option).table(table)
-    if action == "drop":
-        if from_tag is not None:
-            raise InvalidRequestError("--from-tag goes with create")
+    if (action == "rename") != (new_name is not None):
+        raise InvalidRequestError("give a new name with rename, and with nothing else: freshet branch … rename OLD NEW")
+    if action != "create" and from_tag is not None:
+        raise InvalidRequestError("--from-tag goes with create")
+    if new_name is not None:
+        opened.branches.rename(name, new_name)
+        text = f"branch {name} is called {new_name} now; its name is {with_branch(table, new_name)}"
+        name = new_name
+    elif action == "drop":
         opened.branches.drop(name)
         text = f"branch {name} of {table} dropped; freshet orphans removes the files that only it named"
     else:

@@ -119,6 +119,10 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "compact",
             "Compact a table, or a database, bucket by bucket. Streams that write to it meanwhile are not disturbed.",
         ),
+        "compact-manifests": Listed(
+            "compact_manifests",
+            "Merge the small manifests of a table, and those with deletes, in one snapshot. No row changes.",
+        ),
         "rescale": Listed(
             "rescale",
             "Give a table another fixed number of buckets, partition by partition. No row changes, readers go on.",
@@ -131,7 +135,17 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "expire_partitions",
             "Delete the rows of partitions older than an age. What is not given comes from the table's options.",
         ),
+        "mark-partition-done": Listed(
+            "mark_partition_done",
+            "Mark partitions as done: a file _SUCCESS in the folder of each, for programs that wait for it.",
+        ),
+        "expire-tags": Listed(
+            "expire_tags", "Remove the tags whose time to stay is over, with the files that only they name."
+        ),
         "orphans": Listed("maintenance", "List or remove files that no snapshot uses, as crashes leave them."),
+        "purge": Listed(
+            "purge", "Empty a table for good: rows, snapshots, tags, branches and consumers go, and their files."
+        ),
         "check-table": Listed("maintenance", "Look for damage in a table: lost files and metadata that does not fit."),
         "repair": Listed(
             "repair",
@@ -144,7 +158,9 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "Make tables of a catalog in a database of files that lie where tables of these names would.",
         ),
         "branches": Listed("branches", "List the branches of a table, each with its latest snapshot."),
-        "branch": Listed("branches", "Create or drop a branch of a table: rows beside it that share its files."),
+        "branch": Listed(
+            "branches", "Create, rename or drop a branch of a table: rows beside it that share its files."
+        ),
         "consumers": Listed(
             "changelog",
             "List the streaming readers that have a name and the snapshot each wants next; or reset or delete one.",

@@ -51,11 +51,14 @@ class SnapshotChange:
     """Of partitions with dynamic buckets: the state of the hash indexes that keys were assigned upon."""
     keeps_numbers: bool = False
     """Files that are added keep the numbers of their rows, also where those follow from the snapshot."""
+    merges_manifests: bool = False
+    """The manifests of the table are merged anew, although no file comes or goes."""
 
     @property
     def is_empty(self) -> bool:
-        """True when no file comes or goes and nothing was logged."""
-        return not (self.entries or self.changelog_entries or self.index_entries or self.log.won)
+        """True when no file comes or goes, nothing was logged, and no manifest is to be merged."""
+        has_files = self.entries or self.changelog_entries or self.index_entries
+        return not (has_files or self.log.won or self.merges_manifests)
 
     @property
     def has_deletes(self) -> bool:
@@ -87,6 +90,7 @@ class SnapshotChange:
             {bucket: at for bucket, at in self.numbered_at.items() if bucket not in buckets},
             self.assigned_upon,
             self.keeps_numbers,
+            self.merges_manifests,
         )
 
 

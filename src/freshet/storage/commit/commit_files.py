@@ -7,6 +7,8 @@
 | manifest lists                | in every round                              | the round is lost         |
 | index manifest                | in every round that changes index files     | the round is lost         |
 
+A commit that does nothing but merge merges again where the inputs are gone.
+
 After a claim without an answer nothing is taken back: a snapshot may name all of it. On an object store neither is it
 after a lost claim, for a request that was lost on its way may arrive yet. Taking back is best effort; what
 stays behind is named by no snapshot and removed by orphan cleaning.
@@ -57,7 +59,7 @@ class CommitFiles:
         try:
             self._write_manifests(change, queue)
             index = self._index(index, queue)
-            base, base_size = self._write_list(self._base(manifests, queue), queue)
+            base, base_size = self._write_list(self._base(change, manifests, queue), queue)
             changelog, changelog_size = self._write_list(self._changelog, queue) if self._changelog else (None, None)
             record = record and replace(record, changelog_list=changelog)
             delta, delta_size = self._write_list(self._delta, queue, record)
@@ -111,14 +113,18 @@ class CommitFiles:
         changes = change.changelog_entries
         self._changelog = self._store.write_manifests(changes, queue) if changes else []
 
-    def _base(self, manifests: Sequence[ManifestFileMeta], queue: FileQueue) -> Sequence[ManifestFileMeta]:
-        if self._merged is None:
-            self._merged = merge_manifests(self._store, manifests, self._rule, queue)
-            return self._merged.outputs
-        applied = self._merged.applied_to(manifests)
+    def _base(
+        self, change: SnapshotChange, manifests: Sequence[ManifestFileMeta], queue: FileQueue
+    ) -> Sequence[ManifestFileMeta]:
+        applied = None if self._merged is None else self._merged.applied_to(manifests)
         if applied is not None:
             return applied
-        self._delete_manifests(self._merged.written)
+        is_first = self._merged is None
+        if self._merged is not None:
+            self._delete_manifests(self._merged.written)
+        if is_first or change.merges_manifests:
+            self._merged = merge_manifests(self._store, manifests, self._rule, queue)
+            return self._merged.outputs
         self._merged = MergedManifests((), (), ())
         return manifests
 

@@ -138,9 +138,32 @@ def _by_bucket(entries: list[ManifestEntry]) -> list[ManifestEntry]:
     return sorted(entries, key=lambda entry: entry.bucket_id)
 
 
+@dataclass(frozen=True, slots=True)
+class _FullMerge:
+    """What a full rewrite leaves alone, what it rewrites, and the entries that are left of that."""
+
+    kept: tuple[ManifestFileMeta, ...]
+    rewritten: tuple[ManifestFileMeta, ...]
+    entries: list[ManifestEntry]
+
+
+def is_full_merge_useful(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> bool:
+    """True when a full rewrite would change the manifests, whatever their size."""
+    return len(manifests) > 1 and _plan_full_merge(store, manifests, rule) is not None
+
+
 def _full_merge(
     store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule, queue: FileQueue | None
 ) -> MergedManifests | None:
+    plan = _plan_full_merge(store, manifests, rule)
+    if plan is None:
+        return None
+    written = store.write_manifests(_by_bucket(plan.entries), queue) if plan.entries else []
+    return MergedManifests(tuple(manifests), (*plan.kept, *written), tuple(written))
+
+
+def _plan_full_merge(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> _FullMerge | None:
+    """None where fewer than two manifests would be rewritten."""
     deleted: set[FileIdentity] = {
         entry.identity
         for meta in manifests
@@ -162,7 +185,4 @@ def _full_merge(
             entries += remaining
         else:
             kept.append(meta)
-    if len(rewritten) <= 1:
-        return None
-    written = store.write_manifests(_by_bucket(entries), queue) if entries else []
-    return MergedManifests(tuple(manifests), (*kept, *written), tuple(written))
+    return None if len(rewritten) <= 1 else _FullMerge(tuple(kept), tuple(rewritten), entries)

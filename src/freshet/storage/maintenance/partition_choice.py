@@ -22,6 +22,7 @@ from freshet.storage.codec.partition_path import partition_text
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import INTEGER_ROOTS, DataType, TypeRoot
+from freshet.storage.paths import escape_path_name
 
 PartitionValue = str | int | datetime.date | None
 """A value of a partition key; `bool` is an `int`."""
@@ -67,6 +68,25 @@ def partition_test(store: TableStore, partition: PartitionChoice | None) -> Call
         return all(_text_of(values[place], types[place], store) == text for place, text in wanted.items())
 
     return is_chosen
+
+
+def partition_folder(store: TableStore, partition: Mapping[str, PartitionValue]) -> str:
+    """The folder of one partition below that of the table; all keys have a value. There may be no such folder."""
+    partition_test(store, partition)
+    keys, types = store.schema.partition_keys, store.partition_types
+    missing = [key for key in keys if key not in partition]
+    if missing:
+        raise InvalidRequestError(
+            f"table {store.name} is partitioned by {', '.join(keys)}: give {missing[0]} a value too",
+            table=store.name,
+            column=missing[0],
+        )
+    texts = (
+        _text_of(_given(store, key, data_type, partition[key]), data_type, store)
+        for key, data_type in zip(keys, types, strict=True)
+    )
+    pairs = zip(keys, texts, strict=True)
+    return "/".join(f"{escape_path_name(key)}={escape_path_name(text)}" for key, text in pairs)
 
 
 def partition_name(store: TableStore, partition: bytes) -> str:

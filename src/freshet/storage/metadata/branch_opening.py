@@ -61,10 +61,11 @@ def is_marked(env: Env, paths: TablePaths) -> bool:
 
 
 def own_options(schema: TableSchema, branch: str | None) -> dict[str, str]:
-    """The options of a schema; on a branch without the log, and without its name, which other programs may note."""
+    """The options of a schema; on a branch without the log, and without its name, which other programs may note: a
+    rename leaves the old one there."""
     if branch is None:
         return dict(schema.options)
-    own = {key: text for key, text in schema.options.items() if key != BRANCH or text != branch}
+    own = {key: text for key, text in schema.options.items() if key != BRANCH}
     return {**own, **WITHOUT_LOG} if CoreOptions.log_system.key in own else own
 
 

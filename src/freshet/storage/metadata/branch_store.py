@@ -1,4 +1,4 @@
-"""The branches of a table: which there are, making one, dropping one.
+"""The branches of a table: which there are, making one, renaming one, dropping one.
 
     branch/branch-<name>/schema/…  snapshot/snapshot-<N>  tag/tag-<tag>      copies: of a tag, or of schemas alone
                         /.being-made                                         not whole: it is being made or dropped
@@ -13,6 +13,9 @@ branch is whole when it has a schema and no marker that says otherwise:
 | 1 the marker, exclusively    | a marker: of two who make a branch of one name the other is refused   |
 | 2 tag, snapshot, schemas     | a half branch, which is neither opened nor listed                     |
 | 3 the marker says so, goes   | the branch                                                            |
+
+Renaming is one step: the folder gets another name. A commit that comes after it finds no branch and is refused; who
+looks for what branches name while it happens looks again (`SnapshotStore.other_lines`).
 
 Dropping writes the marker first, then removes the schemas, then the rest: what is left of it is no branch and can be
 dropped again. A half branch keeps the files that it names from expiry, as a whole one does. What only the branch named
@@ -98,24 +101,49 @@ class Branches:
         with suppress(StorageError):
             store.env.file_io.delete(paths.branch_marker)
 
+    def rename(self, name: str, new_name: str) -> None:
+        """Gives a branch another name, at once; its rows, snapshots, tags and consumers stay. Who has it open under the
+        old name finds no branch any more, and commits nothing.
+
+        Raises `NotFoundError` where there is none, `AlreadyExistsError` for a name that is taken, `InvalidRequestError`
+        for a name that no branch can have and for a branch that is half made, or that readers of the table need,
+        `UnsupportedFeatureError` in an object store, which renames files one by one.
+        """
+        store, target = self._store, self._paths(checked_branch(new_name))
+        self._check_changeable(name, "renamed")
+        folders = store.env.file_io.folders
+        if folders is None:
+            raise UnsupportedFeatureError(
+                f"branch {name!r} of table {self._table} cannot be renamed: its files lie below its name, and the "
+                "store cannot rename them at once. Drop it once its rows are in another branch or table",
+                table=self._table,
+            )
+        paths = self._paths(name)
+        if not self._is_whole(paths):
+            raise InvalidRequestError(
+                f"branch {name!r} of table {self._table} cannot be renamed: it is not whole, for it is being made or "
+                "dropped at this moment, or that was interrupted; wait, or drop it",
+                table=self._table,
+                path=paths.home,
+            )
+        self._check_free(new_name, target)
+        store.env.finish_later()  # an expiry of this process that is under way would write a hint into the folder
+        try:
+            folders.rename(paths.home, target.home)
+        except AlreadyExistsError:
+            self._refuse_taken(new_name)
+
+    def check_droppable(self, name: str) -> None:
+        """Raises as `drop` does where that would be refused."""
+        self._check_changeable(name, "dropped")
+
     def drop(self, name: str) -> None:
         """Removes a branch, also a half one; what only it named is removed with the orphans of the table.
 
         Raises `NotFoundError` where there is none, `InvalidRequestError` for one that readers of the table need.
         """
         store, file_io = self._store, self._store.env.file_io
-        known = store.snapshots.branches()
-        if name not in known:
-            raise NotFoundError(
-                f"table {self._table} has no branch {name!r}; branches there are: {', '.join(known) or 'none'}",
-                table=self._table,
-            )
-        if name == store.paths.branch_name:
-            raise InvalidRequestError(
-                f"branch {store.name} cannot be dropped by what is opened on it; open the table", table=store.name
-            )
-        store.claims.check_writable()
-        self._check_not_read_with(name)
+        self.check_droppable(name)
         paths = self._paths(name)
         store.env.finish_later()  # an expiry of this process that is under way would write a hint into the folder
         file_io.overwrite(paths.branch_marker, store.env.new_uuid().encode())
@@ -215,12 +243,27 @@ class Branches:
             self._store.env.file_io.delete_prefix(paths.schema_folder)
             self._store.env.file_io.delete_prefix(paths.home)
 
-    def _check_not_read_with(self, name: str) -> None:
+    def _check_changeable(self, name: str, done: str) -> None:
+        """Refuses what is no branch of the table, the one that this is, and one that readers need."""
+        store, known = self._store, self._store.snapshots.branches()
+        if name not in known:
+            raise NotFoundError(
+                f"table {self._table} has no branch {name!r}; branches there are: {', '.join(known) or 'none'}",
+                table=self._table,
+            )
+        if name == store.paths.branch_name:
+            raise InvalidRequestError(
+                f"branch {store.name} cannot be {done} by what is opened on it; open the table", table=store.name
+            )
+        store.claims.check_writable()
+        self._check_not_read_with(name, done)
+
+    def _check_not_read_with(self, name: str, done: str) -> None:
         schema = SchemaStore(self._store.env, self._store.paths.branch(None)).latest()
         for key in READ_WITH if schema is not None else ():
             if schema is not None and schema.options.get(key, "").strip() == name:
                 raise InvalidRequestError(
-                    f"branch {name!r} of table {self._table} cannot be dropped: {key}={name} lets readers of the table "
+                    f"branch {name!r} of table {self._table} cannot be {done}: {key}={name} lets readers of the table "
                     "read it; take that option away first",
                     table=self._table,
                     option=key,

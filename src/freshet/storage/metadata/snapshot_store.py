@@ -358,10 +358,20 @@ class SnapshotStore:
         """The snapshots and tags of a branch, None for the table itself."""
         return SnapshotStore(self._env, self._paths.branch(name))
 
-    def other_lines(self) -> list[TablePaths]:
+    def other_lines(self) -> Iterator[TablePaths]:
         """The other histories that name files of the same folders: of a table its branches, of a branch the table and
-        its other branches."""
-        return [self._paths.branch(name) for name in (None, *self.branches()) if name != self._paths.branch_name]
+        its other branches.
+
+        Each is looked at before the next one is asked for: a branch that was renamed before it was looked at comes
+        again, under its new name.
+        """
+        seen: set[str | None] = {self._paths.branch_name}
+        names: list[str | None] = [None, *self.branches()]
+        while fresh := [name for name in names if name not in seen]:
+            for name in fresh:
+                yield self._paths.branch(name)
+            seen |= set(fresh)
+            names = [*self.branches()] if any(name is not None for name in fresh) else []
 
     def hints(self) -> dict[str, int]:
         """The snapshots that the hints name, by path; those that are missing or no number are left out."""

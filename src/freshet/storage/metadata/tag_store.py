@@ -76,6 +76,10 @@ class TagStore:
         """Names of the tags."""
         return [name for name, _ in self._files()]
 
+    def made_ms(self) -> dict[str, int]:
+        """When the file of each tag was written."""
+        return {name: status.modified_ms for name, status in self._files()}
+
     def of(self, name: str) -> Snapshot:
         """The snapshot of a tag; `NotFoundError` when there is no such tag."""
         return self.tag(name).snapshot

@@ -2,8 +2,11 @@
 
 | procedure | differs from Apache Paimon |
 |---|---|
-| `rollback`, `rollback_to_timestamp` | the rows come back in a new snapshot, the later ones stay (`Table.rollback`) |
+| `rollback`, `rollback_to_…` | the rows come back in a new snapshot, the later ones stay (`Table.rollback`) |
 | `remove_orphan_files` | one after the other: without `parallelism`, `mode` |
+| `purge_files` | orphans younger than a day stay |
+| `mark_partition_done` | a file in the folder, no other action |
+| `repair` | tables alone |
 | `compact`, `rescale` | partitions by `partitions`; without `where`, `partition_idle_time` |
 
 Moments without a zone are of the session's zone, UTC without Spark.
@@ -17,24 +20,29 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.options.values import parse_duration_ms, split_names
-from freshet.storage.sql.literals import moment_ms
+from freshet.storage.sql.arguments import Arguments, age_ms, done, partitions_of, table_of, with_options
+from freshet.storage.sql.care_procedures import (
+    compact_manifest,
+    expire_tags,
+    mark_partition_done,
+    purge_files,
+    repair,
+    trigger_tag_automatic_creation,
+)
 from freshet.storage.sql.names import SqlName
-from freshet.storage.sql.partitions import in_folders
 from freshet.storage.sql.refusals import refused, wrong
+from freshet.storage.sql.refused_procedures import INSTEAD
 from freshet.storage.sql.result import SqlResult, given
 from freshet.storage.sql.session import SqlSession
 
 if TYPE_CHECKING:
     from freshet.storage.table import Table
-
-Arguments = Mapping[str, Any]
-"""What is given, by name: texts, whole numbers, truth values."""
 
 
 @dataclass(frozen=True)
@@ -51,66 +59,24 @@ class Procedure:
         return {**self.required, **self.optional}
 
 
-def _done() -> SqlResult:
-    return given({"result": [True]}, {"result": pa.bool_()})
-
-
-def table_of(session: SqlSession, text: str) -> Table:
-    """The table that an argument names."""
-    return session.table(SqlName.of([part.strip("`") for part in _NAME_PARTS.findall(text)] or [text]))
-
-
-_NAME_PARTS: Final = re.compile(r"`[^`]+`|[^.`]+")
-
-
-def _with_options(table: Table, text: str | None) -> Table:
-    """`key=value,key=value` for this call."""
-    if not text:
-        return table
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    if not all(equals and key.strip() for key, equals, _ in pairs):
-        raise wrong(text, "options are written as 'key=value,key=value'")
-    return table.with_options({key.strip(): value.strip() for key, _, value in pairs})
-
-
-def _partitions(table: Table, text: str | None) -> list[dict[str, str] | None]:
-    """`dt=a,hour=1;dt=b` as partitions; without a text all at once."""
-    if not text:
-        return [None]
-    found: list[dict[str, str] | None] = []
-    for part in filter(None, (each.strip() for each in text.split(";"))):
-        pairs = [pair.partition("=") for pair in part.split(",")]
-        if not all(equals and key.strip() for key, equals, _ in pairs):
-            raise wrong(text, "partitions are written as 'dt=2026-11-22,hour=8;dt=2026-11-23'")
-        found.append(in_folders(table, {key.strip(): value.strip() for key, _, value in pairs}))
-    return found
-
-
 def _retained(text: str | None) -> timedelta | None:
     return None if text is None else timedelta(milliseconds=parse_duration_ms(text))
 
 
-def _age_ms(session: SqlSession, table: Table, text: str | None) -> int | None:
-    """How long ago a moment was."""
-    if text is None:
-        return None
-    return max(0, table.store.env.now_ms() - moment_ms(text, session.engine.zone))
-
-
 def _compact(session: SqlSession, given_: Arguments) -> SqlResult:
-    table = _with_options(table_of(session, given_["table"]), given_.get("options"))
+    table = with_options(table_of(session, given_["table"]), given_.get("options"))
     strategy, order = given_.get("compact_strategy") or "full", given_.get("order_strategy") or "none"
     columns = [name.strip() for name in (given_.get("order_by") or "").split(",") if name.strip()]
     if strategy.lower() not in ("full", "minor"):
         raise wrong(strategy, "compact_strategy is 'full' or 'minor'")
     if (order.lower() == "none") == bool(columns):
         raise wrong(order, "order_strategy and order_by go together")
-    for partition in _partitions(table, given_.get("partitions")):
+    for partition in partitions_of(table, given_.get("partitions")):
         if columns:
             table.sort_compact(columns, order.lower(), partition=partition)
         else:
             table.compact(full=strategy.lower() == "full", partition=partition)
-    return _done()
+    return done()
 
 
 def _compact_database(session: SqlSession, given_: Arguments) -> SqlResult:
@@ -125,26 +91,26 @@ def _compact_database(session: SqlSession, given_: Arguments) -> SqlResult:
     ]
     chosen = [name for name in names if included.fullmatch(name) and not excluded.fullmatch(name)]
     for name in chosen:
-        _with_options(session.catalog.table(name), given_.get("options")).compact(full=False)
+        with_options(session.catalog.table(name), given_.get("options")).compact(full=False)
     return given({"result": ["Success"]})
 
 
 def _rescale(session: SqlSession, given_: Arguments) -> SqlResult:
     table = table_of(session, given_["table"])
     count = given_.get("bucket_num")
-    for partition in _partitions(table, given_.get("partitions")):
+    for partition in partitions_of(table, given_.get("partitions")):
         table.rescale(table.options.bucket if count is None else count, partition=partition)
-    return _done()
+    return done()
 
 
 def _expire_snapshots(session: SqlSession, given_: Arguments) -> SqlResult:
-    table = _with_options(table_of(session, given_["table"]), given_.get("options"))
+    table = with_options(table_of(session, given_["table"]), given_.get("options"))
     if given_.get("max_deletes") is not None:
         table = table.with_options({"snapshot.expire.limit": str(given_["max_deletes"])})
     expired = table.expire_snapshots(
         retain_max=given_.get("retain_max"),
         retain_min=given_.get("retain_min"),
-        older_than_ms=_age_ms(session, table, given_.get("older_than")),
+        older_than_ms=age_ms(session, table, given_.get("older_than")),
     )
     count = len(expired.snapshot_ids)
     return given({"deleted_snapshots_count": [count]}, {"deleted_snapshots_count": pa.int32()})
@@ -160,7 +126,7 @@ _PARTITION_OPTIONS: Final = {
 
 
 def _expire_partitions(session: SqlSession, given_: Arguments) -> SqlResult:
-    table = _with_options(table_of(session, given_["table"]), given_.get("options"))
+    table = with_options(table_of(session, given_["table"]), given_.get("options"))
     options = {key: str(given_[name]) for name, key in _PARTITION_OPTIONS.items() if given_.get(name) is not None}
     expired = (table.with_options(options) if options else table).expire_partitions().partitions
     names = [", ".join(f"{key}={value}" for key, value in each.items()) for each in expired]
@@ -170,13 +136,13 @@ def _expire_partitions(session: SqlSession, given_: Arguments) -> SqlResult:
 def _create_tag(session: SqlSession, given_: Arguments) -> SqlResult:
     tags = table_of(session, given_["table"]).tags
     tags.create(given_["tag"], given_.get("snapshot"), retained=_retained(given_.get("time_retained")))
-    return _done()
+    return done()
 
 
 def _replace_tag(session: SqlSession, given_: Arguments) -> SqlResult:
     tags = table_of(session, given_["table"]).tags
     tags.replace(given_["tag"], given_.get("snapshot"), retained=_retained(given_.get("time_retained")))
-    return _done()
+    return done()
 
 
 def _create_tag_from_timestamp(session: SqlSession, given_: Arguments) -> SqlResult:
@@ -204,7 +170,7 @@ def _create_tag_from_timestamp(session: SqlSession, given_: Arguments) -> SqlRes
 
 def _rename_tag(session: SqlSession, given_: Arguments) -> SqlResult:
     table_of(session, given_["table"]).tags.rename(given_["tag"], given_["target_tag"])
-    return _done()
+    return done()
 
 
 def _delete_tag(session: SqlSession, given_: Arguments) -> SqlResult:
@@ -214,7 +180,7 @@ def _delete_tag(session: SqlSession, given_: Arguments) -> SqlResult:
         tags.get(name)  # all of them, before the first one goes
     for name in names:
         tags.delete(name)
-    return _done()
+    return done()
 
 
 def _create_branch(session: SqlSession, given_: Arguments) -> SqlResult:
@@ -222,14 +188,14 @@ def _create_branch(session: SqlSession, given_: Arguments) -> SqlResult:
     is_quiet = str(given_.get("ignoreIfExists") or "false").lower() == "true"
     if not (is_quiet and given_["branch"] in branches.list()):
         branches.create(given_["branch"], from_tag=given_.get("tag") or None)
-    return _done()
+    return done()
 
 
 def _delete_branch(session: SqlSession, given_: Arguments) -> SqlResult:
     branches = table_of(session, given_["table"]).branches
     for name in split_names(given_["branch"]):
         branches.drop(name)
-    return _done()
+    return done()
 
 
 def _rollback(session: SqlSession, given_: Arguments) -> SqlResult:
@@ -250,6 +216,25 @@ def _rollback_to_timestamp(session: SqlSession, given_: Arguments) -> SqlResult:
     return _rolled_back(table, snapshot.id)
 
 
+def _rollback_to_watermark(session: SqlSession, given_: Arguments) -> SqlResult:
+    """To the newest snapshot whose watermark is not above this one."""
+    table = table_of(session, given_["table"])
+    marks = {each.id: each.watermark for each in table.snapshots() if each.watermark is not None}
+    below = [snapshot_id for snapshot_id, mark in marks.items() if mark <= given_["watermark"]]
+    if not below:
+        has = f"the lowest is {min(marks.values())}" if marks else "none of its snapshots has one"
+        raise NotFoundError(
+            f"table {table.name} has no snapshot with a watermark of {given_['watermark']} or below; {has}",
+            table=table.name,
+        )
+    return _rolled_back(table, max(below))
+
+
+def _rename_branch(session: SqlSession, given_: Arguments) -> SqlResult:
+    table_of(session, given_["table"]).branches.rename(given_["from_branch"], given_["to_branch"])
+    return done()
+
+
 def _rolled_back(table: Table, target: int | str) -> SqlResult:
     before = table.latest_snapshot()
     result = table.rollback(target)
@@ -262,7 +247,7 @@ def _rolled_back(table: Table, target: int | str) -> SqlResult:
 def _remove_orphan_files(session: SqlSession, given_: Arguments) -> SqlResult:
     files, size = 0, 0
     for table in _tables(session, given_["table"]):
-        age = _age_ms(session, table, given_.get("older_than"))
+        age = age_ms(session, table, given_.get("older_than"))
         is_dry = bool(given_.get("dry_run"))
         found = (
             table.remove_orphan_files(dry_run=is_dry)
@@ -291,7 +276,7 @@ def _reset_consumer(session: SqlSession, given_: Arguments) -> SqlResult:
         table.delete_consumer(given_["consumerId"])
     else:
         table.reset_consumer(given_["consumerId"], given_["nextSnapshotId"])
-    return _done()
+    return done()
 
 
 def _clear_consumers(session: SqlSession, given_: Arguments) -> SqlResult:
@@ -301,7 +286,7 @@ def _clear_consumers(session: SqlSession, given_: Arguments) -> SqlResult:
     for name in table.consumers():
         if included.fullmatch(name) and not excluded.fullmatch(name):
             table.delete_consumer(name)
-    return _done()
+    return done()
 
 
 _TABLE: Final = {"table": str}
@@ -355,6 +340,14 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
     "delete_branch": Procedure(_delete_branch, {"table": str, "branch": str}, {}),
     "rollback": Procedure(_rollback, _TABLE, {"version": str, "snapshot": int, "tag": str}),
     "rollback_to_timestamp": Procedure(_rollback_to_timestamp, {"table": str, "timestamp": int}, {}),
+    "rollback_to_watermark": Procedure(_rollback_to_watermark, {"table": str, "watermark": int}, {}),
+    "rename_branch": Procedure(_rename_branch, {"table": str, "from_branch": str, "to_branch": str}, {}),
+    "expire_tags": Procedure(expire_tags, _TABLE, {"older_than": str}),
+    "trigger_tag_automatic_creation": Procedure(trigger_tag_automatic_creation, _TABLE, {}),
+    "compact_manifest": Procedure(compact_manifest, _TABLE, {"options": str, "dry_run": bool}),
+    "mark_partition_done": Procedure(mark_partition_done, {"table": str, "partitions": str}, {}),
+    "purge_files": Procedure(purge_files, _TABLE, {}),
+    "repair": Procedure(repair, {"database_or_table": str}, {}),
     "remove_orphan_files": Procedure(
         _remove_orphan_files,
         _TABLE,
@@ -367,8 +360,9 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
 
 
 def procedure(name: str) -> Procedure:
-    """The procedure; refuses those that there are not."""
+    """The procedure; refuses those that there are not, saying what does the same."""
     found = PROCEDURES.get(name.lower())
     if found is None:
-        raise refused(f"CALL sys.{name}", f"procedures are {', '.join(sorted(PROCEDURES))}")
+        instead = INSTEAD.get(name.lower(), f"procedures are {', '.join(sorted(PROCEDURES))}")
+        raise refused(f"CALL sys.{name}", instead)
     return found

@@ -21,6 +21,7 @@ from freshet.storage.sql.partitions import in_folders
 from freshet.storage.sql.refusals import wrong
 from freshet.storage.sql.result import SqlResult, given
 from freshet.storage.sql.session import SqlSession
+from freshet.storage.sql.tag_statements import ShowTags
 from freshet.storage.sql.words import Value, Words, text_of
 
 _DATABASES: Final = ("DATABASES", "SCHEMAS", "NAMESPACES")
@@ -135,7 +136,7 @@ class ShowCreate:
         return given({"createtab_stmt": [text]})
 
 
-ShowPlan = ShowDatabases | ShowTables | ShowPartitions | ShowOptions | ShowColumns | ShowCreate
+ShowPlan = ShowDatabases | ShowTables | ShowPartitions | ShowOptions | ShowColumns | ShowCreate | ShowTags
 
 
 def plan_show(words: Words) -> ShowPlan:
@@ -157,6 +158,8 @@ def _plan(words: Words) -> ShowPlan:
     if words.accept("PARTITIONS"):
         name = words.dotted()
         return ShowPartitions(name, _values(words) if words.accept("PARTITION") else ())
+    if words.accept("TAGS"):
+        return ShowTags(words.dotted())
     if words.accept("TBLPROPERTIES"):
         name, key = words.dotted(), None
         if words.accept("("):
@@ -171,8 +174,8 @@ def _plan(words: Words) -> ShowPlan:
             name = SqlName(name.name, words.dotted().as_database().name, name.catalog)
         return ShowColumns(name)
     raise words.unexpected(
-        "SHOW lists DATABASES, TABLES, COLUMNS IN, PARTITIONS, TBLPROPERTIES, and shows CREATE TABLE; tags, snapshots, "
-        "files and more are system tables: SELECT * FROM t$tags"
+        "SHOW lists DATABASES, TABLES, COLUMNS IN, PARTITIONS, TBLPROPERTIES, TAGS, and shows CREATE TABLE; snapshots, "
+        "files and more are system tables: SELECT * FROM t$snapshots"
     )
 
 

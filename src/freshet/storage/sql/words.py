@@ -62,6 +62,10 @@ class Words:
             parts.append(self.name())
         return SqlName.of(parts)
 
+    def is_text(self) -> bool:
+        """Whether a text in quotes comes next."""
+        return bool(self.rest) and self.rest[0].token_type is TokenType.STRING
+
     def text(self) -> str:
         """A text in quotes."""
         value = self.value()

@@ -45,7 +45,12 @@ def tag_of(store: TableStore, name: str, snapshot: Snapshot, retained: timedelta
 
 def local_now(env: Env) -> datetime:
     """What the clock of this machine shows, without a zone."""
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=env.creation_time_ms())
+    return local_time(env, env.now_ms())
+
+
+def local_time(env: Env, time_ms: int) -> datetime:
+    """What the clock of this machine shows at a moment, without a zone."""
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=env.wall_clock_ms(time_ms))
     return at.replace(tzinfo=None)
 
 

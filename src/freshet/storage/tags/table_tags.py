@@ -6,10 +6,12 @@ from datetime import timedelta
 
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.metadata.tag_store import check_tag_name
-from freshet.storage.model.moment import TimeGiven
+from freshet.storage.model.moment import TimeGiven, time_ms
 from freshet.storage.model.shown_lists import Tags
 from freshet.storage.model.tag import Tag
+from freshet.storage.tags.automatic import create_due_tags
 from freshet.storage.tags.creation import check_auto_name, create_tag, rename_tag, replace_tag, snapshot_to_tag, tag_of
+from freshet.storage.tags.expiry import expire_tags
 from freshet.storage.tags.removal import TagRemoval, remove_tag
 
 
@@ -20,7 +22,8 @@ class TableTags:
         table.scan(tag="2026-11").to_pandas()
         table.tags.delete("2026-11")
 
-    What there is: `list`, `get`. What changes it: `create`, `replace`, `rename`, `delete`.
+    What there is: `list`, `get`. What changes it: `create`, `replace`, `rename`,
+    `delete`, `expire`, `create_due`.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -97,6 +100,26 @@ class TableTags:
         """
         tag = self.get(name)
         return remove_tag(self._store if dry_run else self._writable(), tag, is_dry_run=dry_run)
+
+    def expire(self, *, older_than: TimeGiven | None = None, dry_run: bool = False) -> tuple[TagRemoval, ...]:
+        """Removes the tags whose time to stay is over, as whoever commits does now and then, and what only they named.
+
+        With `older_than`, a moment (epoch milliseconds, or a datetime with a time zone), all tags that were made before
+        it go too, also those that stay until they are deleted. `dry_run` says which would go. Raises
+        `CorruptDataError` as `delete` does; tags before that one are gone then.
+        """
+        older_than_ms = None if older_than is None else time_ms("older_than", older_than)
+        store = self._store if dry_run else self._writable()
+        return expire_tags(store, older_than_ms=older_than_ms, is_dry_run=dry_run)
+
+    def create_due(self) -> tuple[Tag, ...]:
+        """Makes the tags of `tag.automatic-creation` that are due, as whoever commits does; none without that option,
+        and none by its `batch`, whose tag follows a program's last commit."""
+        store = self._writable()
+        latest = store.snapshots.latest()
+        made = () if latest is None else create_due_tags(store, latest)
+        tags = self._store.snapshots.tags.tags()
+        return tuple(tags[name] for name in made if name in tags)
 
     def _writable(self) -> TableStore:
         """Refused before anything is written."""

@@ -1,4 +1,4 @@
-"""The options of a table: partitions that expire."""
+"""The options of a table: partitions that expire, or are done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STRATEGIES: Final = ("values-time", "update-time")
 
 
 class PartitionExpiryOptions:
-    """Partition expiry."""
+    """Partitions that expire, or are done."""
 
     partition_expiration_time_ms = Option("partition.expiration-time", DURATION, None)
     """Age at which a partition expires: all of its rows are deleted, by whoever commits (not with `write-only`) or by
@@ -42,3 +42,7 @@ class PartitionExpiryOptions:
     """Partitions that one commit deletes; all of them if not set."""
     end_input_check_partition_expire = Option("end-input.check-partition-expire", FLAG, False)
     """A writer that ends looks for partitions to expire, whatever the interval."""
+    partition_mark_done_action = Option("partition.mark-done-action", TEXT, "success-file")
+    """What `Table.mark_partition_done` does: `success-file` writes a file `_SUCCESS` into the folder of the partition.
+    What else Apache Paimon has (`done-partition`, `mark-event`, `http-report`, `custom`) is refused when it is called.
+    Nobody else marks partitions here."""

@@ -42,7 +42,7 @@ FORMAT_KEYS: Final = frozenset(
     materialized-table.refresh-mode materialized-table.refresh-status metastore.partitioned-table
     metastore.tag-to-partition metastore.tag-to-partition.preview orc.write.batch-size overwrite-upgrade page-size
     parquet.enable.dictionary parquet.variant.shreddingSchema partition.end-input-to-done
-    partition.idle-time-to-report-statistic partition.mark-done-action
+    partition.idle-time-to-report-statistic
     partition.mark-done-action.custom.class partition.mark-done-action.http.params
     partition.mark-done-action.http.url partition.sink-strategy partition.timestamp-format.strict
     postpone.merge-on-read read.batch-size
