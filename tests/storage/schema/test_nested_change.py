@@ -22,6 +22,7 @@ from freshet import (
     SetNullable,
     Table,
 )
+from freshet.storage.model.data_type import RowType
 
 COLUMNS = {
     "id": "BIGINT NOT NULL",
@@ -169,3 +170,25 @@ def test_the_key_of_an_empty_table_is_dropped(tmp_path: Path) -> None:
     assert not table.schema.has_primary_key
     table.append([{"id": 1}, {"id": 1}])
     assert table.scan().count() == 2
+
+
+def test_another_type_of_a_whole_row_keeps_the_ids_of_its_fields(tmp_path: Path) -> None:
+    """The ids of the text's own count were taken: they are those of other columns, whose values were told."""
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t", schema={"a": "ROW<x INT, y INT>", "items": "ARRAY<ROW<p INT>>", "id": "BIGINT"}
+    )
+    table.append([{"a": {"x": 1, "y": 2}, "items": [{"p": 3}], "id": 4}])
+    with pytest.raises(InvalidRequestError, match="the values of field x are gone"):
+        table.alter(ChangeType("a", "ROW<p INT, q INT, r INT>"))
+    altered = table.alter(
+        ChangeType("a", "ROW<n STRING, y BIGINT, x BIGINT>"), ChangeType("items", "ARRAY<ROW<p BIGINT, m ROW<k INT>>>")
+    )
+    assert altered.scan().to_arrow().to_pylist() == [
+        {"a": {"n": None, "y": 2, "x": 1}, "items": [{"p": 3, "m": None}], "id": 4}
+    ]
+    row = altered.schema.by_name["a"].type
+    assert isinstance(row, RowType)
+    assert [field.id for field in row.fields] == [table.schema.highest_field_id + 1, 2, 1]
+    assert altered.schema.highest_field_id == table.schema.highest_field_id + 3
+    longer = altered.alter(ChangeType("k", "BIGINT", within=("items", "element", "m")), AddColumn("z", "INT"))
+    assert longer.schema.by_name["z"].id == altered.schema.highest_field_id + 1

@@ -9,20 +9,24 @@ Each step makes sure that the history it goes on with is the one it came from:
 | neither, and later ones are there | `OvertakenError`: expired before it was read; says what is left |
 | before the first: no table, or another one of its name | `NotFoundError`: it was dropped |
 | another snapshot in place of the last one, or a latest below it | `OvertakenError`: the table was rolled back |
+| rows appended while the table had no changelog producer, which its changelog lacks | `InvalidRequestError` |
 
 Source: MERGING.md §7.2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from freshet.storage.changes.change_source import ChangeRules
+from freshet.storage.changes.change_source import ChangeRules, ChangeSource
 from freshet.storage.changes.history import ChangeHistory
+from freshet.storage.changes.later_schema import LaterSchemas
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.stream_position import StreamPosition
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.pruning import ScanFilter
@@ -31,12 +35,16 @@ from freshet.storage.scan.pruning import ScanFilter
 class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
     """Goes from snapshot to snapshot; what it has planned is kept until it is forgotten."""
 
-    def __init__(self, store: TableStore, scan_filter: ScanFilter | None = None) -> None:
+    def __init__(
+        self, store: TableStore, scan_filter: ScanFilter | None = None, columns: Sequence[str] | None = None
+    ) -> None:
+        """`columns` are those that are read, by default all."""
         super().__init__(store.location)
         self._store = store
         self._planner = ChangePlanner(store, scan_filter)
         self._rules = ChangeRules.of(store.options)
         self._history = ChangeHistory(store)
+        self._schemas = LaterSchemas(store, store.schema.column_names if columns is None else columns)
         self._last: Snapshot | None = None
         """The snapshot that was read last."""
         self._steps: dict[tuple[int, bool], tuple[Snapshot, SnapshotStep[StreamPosition, ChangeSplit]]] = {}
@@ -49,6 +57,9 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
             snapshot = self._history.first_rows(position.snapshot_id) if position.is_state else self._next(position)
             if snapshot is None:
                 return None
+            if not position.is_state:
+                self._check_told(snapshot)
+                self._schemas.notice(snapshot.schema_id)
             with self._history.explained(snapshot):
                 splits = (
                     self._planner.state(snapshot)
@@ -81,6 +92,27 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
     def forget(self, snapshot_id: int) -> None:
         """Lets go of snapshots before this one."""
         self._steps = {key: step for key, step in self._steps.items() if key[0] >= snapshot_id}
+
+    def _check_told(self, snapshot: Snapshot) -> None:
+        """Raises where the table had no changelog producer at this commit and a reader of its changelog would pass over
+        the rows in silence."""
+        store, rules = self._store, self._rules
+        if (
+            snapshot.schema_id == store.schema.id
+            or not (rules.has_primary_key and rules.has_changelog)
+            or rules.source(snapshot) is not ChangeSource.NOTHING
+            or not (snapshot.commit_kind is CommitKind.APPEND and snapshot.delta_record_count)
+        ):
+            return
+        if not ChangeRules.of(store.at_schema(snapshot.schema_id).options).has_changelog:
+            raise InvalidRequestError(
+                f"the changelog of table {store.name} has a gap: snapshot {snapshot.id} was committed with schema "
+                f"{snapshot.schema_id}, which has changelog-producer=none, so its changes cannot be told in full. Set "
+                "changelog-producer to lookup, full-compaction or input, and begin anew with the rows of the table: "
+                "without the consumer or checkpoint of this reader, scan.mode latest-full",
+                table=store.name,
+                option="changelog-producer",
+            )
 
     def _next(self, position: StreamPosition) -> Snapshot | None:
         snapshot_id = position.snapshot_id

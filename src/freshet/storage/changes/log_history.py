@@ -20,6 +20,7 @@ from freshet.storage.changes.change_source import ChangeRules, ChangeSource
 from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.kind_repair import repaired_kinds, unchanged_pairs
+from freshet.storage.changes.later_schema import LaterSchemas
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.changes.stream_start import stream_start
@@ -41,6 +42,7 @@ class LogHistory:
         self._start = request.start
         self._reader = request.reader(store)
         self._filter = self._reader.scan_filter
+        self._schemas = LaterSchemas(store, self._reader.columns)
         self._planner = ChangePlanner(store, self._filter)
         self._history = ChangeHistory(store)
         self._rules = ChangeRules.of(store.options)
@@ -177,7 +179,9 @@ class LogHistory:
         stored = store.schema if schema_id == store.schema.id else store.schemas.schema(schema_id)
         names = set(self._reader.columns) | (self._filter.predicate.columns() if self._filter else frozenset())
         wanted = [field for field in store.schema.fields if field.name in names]
-        return map_columns(stored.fields, wanted)
+        self._schemas.notice(schema_id)
+        earlier = f"schema {store.schema.id} of {store.location}" if stored.id > store.schema.id else None
+        return map_columns(stored.fields, wanted, earlier=earlier)
 
     def _source(self, snapshot: Snapshot) -> ChangeSource:
         source = self._rules.source(snapshot)

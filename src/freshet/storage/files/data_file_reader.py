@@ -183,7 +183,9 @@ def read_data_file(
         path=path,
         file=file,
         columns=map_columns(
-            (*system_fields, *file_schema.fields), (*system_fields, *(schema.by_name[name] for name in columns))
+            (*system_fields, *file_schema.fields),
+            (*system_fields, *(schema.by_name[name] for name in columns)),
+            earlier=f"schema {schema.id} of {store.location}" if file.schema_id > schema.id else None,
         ),
         constants=partition_constants(store, partition) | _known_constants(system_fields, known),
         filter=None if row_filter is None else row_filter.bind(arrow_schema(schema)),

@@ -55,7 +55,7 @@ from freshet.storage.schema.change import (
     SetNullable,
     SetOption,
 )
-from freshet.storage.schema.nested_change import Place, apply_nested, path_of, put
+from freshet.storage.schema.nested_change import Place, apply_nested, path_of, put, with_ids
 from freshet.storage.schema.type_change import check_stored_rows
 
 _COLUMN_LISTS: Final = ("bucket-key", "sequence.field", "partial-update.remove-record-on-sequence-group")
@@ -183,7 +183,7 @@ def _rename(schema: TableSchema, name: str, new_name: str) -> TableSchema:
 def _retype(schema: TableSchema, name: str, target: DataType, *, has_snapshot: bool, allow_lossy: bool) -> TableSchema:
     column = _column(schema, name, "change the type of")
     _refuse_keys(schema, name, "change the type of")
-    target = with_nullable(target, column.type.nullable)
+    target, highest = with_ids(column.type, with_nullable(target, column.type.nullable), schema.highest_field_id)
     is_implicit = CoreOptions.explicit_type_casting_disabled.of(schema.options)
     if not can_cast(column.type, target, explicit=not is_implicit):
         raise InvalidRequestError(
@@ -193,7 +193,7 @@ def _retype(schema: TableSchema, name: str, target: DataType, *, has_snapshot: b
         )
     if has_snapshot:
         check_stored_rows(schema, column, target, allow_lossy=allow_lossy)
-    return _replace_column(schema, replace(column, type=target))
+    return replace(_replace_column(schema, replace(column, type=target)), highest_field_id=highest)
 
 
 def _set_nullable(schema: TableSchema, name: str, nullable: bool) -> TableSchema:

@@ -105,16 +105,46 @@ def apply_nested(schema: TableSchema, change: InnerChange, *, has_snapshot: bool
         case RenameColumn(new_name=new_name):
             return _with_fields(schema, path, lambda fields, name: _renamed(fields, name, new_name, shown))
         case ChangeType(type=data_type):
-            target = column_type(path[-1], data_type)
+            given, highest = column_type(path[-1], data_type), schema.highest_field_id
 
             def retyped(field: DataField) -> DataField:
+                nonlocal highest
+                target, highest = with_ids(field.type, given, highest)
                 return _retyped(schema, field, target, shown, checks_loss=has_snapshot and not allow_lossy)
 
-            return _with_field(schema, path, retyped)
+            return replace(_with_field(schema, path, retyped), highest_field_id=highest)
         case SetNullable(nullable=nullable):
             return _with_field(schema, path, lambda field: _nullable(schema, field, nullable, shown))
         case SetColumnComment(comment=comment):
             return _with_field(schema, path, lambda field: replace(field, description=comment))
+
+
+def with_ids(source: DataType, target: DataType, highest: int) -> tuple[DataType, int]:
+    """Another type of a column, whose fields have no ids yet: those that are there keep the ids of their names, others
+    get new ones. Also the highest id then. An id that happened to be another field's would give its values."""
+    match source, target:
+        case RowType(), RowType():
+            known = {field.name: field for field in source.fields}
+            fields = []
+            for field in target.fields:
+                before = known.get(field.name)
+                if before is None:
+                    (found,), highest = assign_ids([field], highest + 1)
+                else:
+                    inner, highest = with_ids(before.type, field.type, highest)
+                    description = before.description if field.description is None else field.description
+                    found = replace(field, id=before.id, type=inner, description=description)
+                fields.append(found)
+            return replace(target, fields=tuple(fields)), highest
+        case ArrayType(), ArrayType():
+            element, highest = with_ids(source.element, target.element, highest)
+            return replace(target, element=element), highest
+        case MapType(), MapType():
+            key, highest = with_ids(source.key, target.key, highest)
+            value, highest = with_ids(source.value, target.value, highest)
+            return replace(target, key=key, value=value), highest
+    (column,), highest_then = assign_ids([DataField(0, "", target)], highest)
+    return column.type, highest_then
 
 
 def _add(schema: TableSchema, path: tuple[str, ...], change: AddColumn) -> TableSchema:

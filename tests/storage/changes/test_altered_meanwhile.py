@@ -1,0 +1,130 @@
+"""A table is altered while a reader has it open: the reader goes on with its columns, or stops and says what to do."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshet import AddColumn, Catalog, ChangeType, DropColumn, RenameColumn, SetNullable, SetOption, Table
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.schema.change import SchemaChange
+
+KEYED = {"bucket": "1", "changelog-producer": "input", "continuous.discovery-interval": "1 ms"}
+
+
+def made(folder: Path, **columns: str) -> Table:
+    return Catalog(str(folder)).create_table(
+        "db.t", schema={"id": "BIGINT", **columns}, primary_keys=["id"], options=KEYED
+    )
+
+
+def write(table: Table, **values: Any) -> None:
+    with table.writer("w") as writer:
+        writer.write([values])
+        writer.commit()
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "fits", "beyond"),
+    [
+        ("INT", "BIGINT", 7, 2**40 + 1),
+        ("VARCHAR(3)", "STRING", "abc", "abcd"),
+        ("DECIMAL(4, 2)", "DECIMAL(10, 2)", Decimal("1.50"), Decimal("12345.67")),
+        ("DECIMAL(4, 2)", "DECIMAL(10, 4)", Decimal("1.5000"), Decimal("1.2345")),
+        ("TIMESTAMP(3)", "TIMESTAMP(6)", datetime(2026, 11, 27, 8), datetime(2026, 11, 27, 8, 0, 0, 1)),
+        ("INT", "STRING", "7", "seven"),
+        ("INT", "DOUBLE", 7.0, 7.5),
+        ("ARRAY<INT>", "ARRAY<BIGINT>", [7], [2**40 + 1]),
+        ("ROW<x INT>", "ROW<x BIGINT>", {"x": 7}, {"x": 2**40 + 1}),
+    ],
+)
+def test_values_that_the_type_of_the_reader_cannot_hold(
+    tmp_path: Path, narrow: str, wide: str, fits: Any, beyond: Any
+) -> None:
+    """They wrapped around, were cut or NULL, without a word."""
+    table = made(tmp_path, a=narrow)
+    write(table, id=1, a=None)
+    stream = table.stream(["id", "a"], max_wait_s=0)
+    assert next(stream)["a"].to_pylist() == [None]
+    wider = table.alter(ChangeType("a", wide), allow_lossy=True)
+    write(wider, id=2, a=fits)
+    was = next(stream)["a"].to_pylist()
+    assert was == table.scan(filter="id = 2").to_arrow()["a"].to_pylist()
+    write(wider, id=3, a=beyond)
+    for read in (lambda: next(stream), lambda: table.scan().to_arrow()):
+        with pytest.raises(
+            InvalidRequestError, match=r"'a' is .* by now, and a value does not fit.* Open the table again"
+        ):
+            read()
+    assert table.scan(["id"]).to_arrow().num_rows == 3
+    again = Catalog(str(tmp_path)).table("db.t")
+    assert again.scan(filter="id > 1").to_arrow().sort_by("id")["a"].to_pylist() == [fits, beyond]
+    found = again.stream(["a"], from_snapshot=stream.next_snapshot_id, max_wait_s=0)
+    assert [value for batch in found for value in batch["a"].to_pylist()] == [beyond]
+
+
+def test_floats_are_rounded(tmp_path: Path) -> None:
+    table = made(tmp_path, a="FLOAT")
+    write(table.alter(ChangeType("a", "DOUBLE")), id=1, a=0.1)
+    assert table.scan().to_arrow()["a"].to_pylist() == [pytest.approx(0.1)]
+
+
+@pytest.mark.parametrize("change", [DropColumn("a"), SetNullable("a", nullable=True)])
+def test_null_in_a_column_that_the_reader_knows_as_not_null(tmp_path: Path, change: SchemaChange) -> None:
+    table = made(tmp_path, a="INT NOT NULL", b="INT")
+    altered = table.alter(change, allow_lossy=True)
+    write(altered, id=1, b=1)
+    with pytest.raises(InvalidRequestError, match=r"'a' is INT NOT NULL in schema 0 .*Open the table again"):
+        table.scan().to_arrow()
+    assert table.scan(["b"]).to_arrow().num_rows == 1
+
+
+def test_a_stream_keeps_its_columns_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = made(tmp_path, a="INT", b="INT", c="INT")
+    write(table, id=1, a=1, b=1, c=1)
+    stream = table.stream(max_wait_s=0)
+    next(stream)
+    altered = table.alter(RenameColumn("a", "d"))
+    write(altered, id=2, d=2, b=2, c=2)
+    assert next(stream).to_pylist() == [{"id": 2, "a": 2, "b": 2, "c": 2, "_ROW_KIND": "+I"}]
+    assert caplog.messages == []
+    altered = altered.alter(DropColumn("b"), AddColumn("e", "INT"))
+    for key in (3, 4):
+        altered = altered.alter(SetOption("snapshot.num-retained.max", f"{99 + key}"))
+        write(altered, id=key, d=key, c=key, e=key)
+        assert next(stream).to_pylist() == [{"id": key, "a": key, "b": None, "c": key, "_ROW_KIND": "+I"}]
+    (said,) = caplog.messages
+    assert "db.t was altered (schema 3)" in said
+    assert "column b dropped, NULL from here on; column e added, not read" in said
+
+
+@pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
+def test_a_table_that_gets_no_changelog_any_more(tmp_path: Path, producer: str) -> None:
+    """Its stream told nothing of what came then."""
+    table = made(tmp_path, a="INT").alter(SetOption("changelog-producer", producer))
+    write(table, id=1, a=1)
+    stream = table.stream(consumer_id="audit", max_wait_s=0)
+    next(stream)
+    write(table.alter(SetOption("changelog-producer", "none")), id=1, a=2)
+    with pytest.raises(InvalidRequestError, match=r"changelog of table db.t has a gap: .*begin anew"):
+        next(stream)
+    table = Catalog(str(tmp_path)).table("db.t").alter(SetOption("changelog-producer", producer))
+    write(table, id=1, a=3)
+    with pytest.raises(InvalidRequestError, match=r"has a gap"):
+        next(table.stream(consumer_id="audit", max_wait_s=0))
+    table.delete_consumer("audit")
+    told = [row["a"] for batch in table.stream(consumer_id="audit", max_wait_s=0) for row in batch.to_pylist()]
+    assert told == [3]
+
+
+def test_a_stream_of_upserts_goes_on_with_a_changelog(tmp_path: Path) -> None:
+    table = made(tmp_path, a="INT").alter(SetOption("changelog-producer", "none"))
+    write(table, id=1, a=1)
+    stream = table.stream(upserts=True, max_wait_s=0)
+    next(stream)
+    write(table.alter(SetOption("changelog-producer", "lookup")), id=1, a=2)
+    assert [(row["_ROW_KIND"], row["a"]) for batch in stream for row in batch.to_pylist()] == [("+I", 2)]
