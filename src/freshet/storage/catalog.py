@@ -216,7 +216,8 @@ class Catalog:
             if if_not_exists:
                 return self.table(identifier)
             raise AlreadyExistsError(
-                f"table {identifier} exists already at {found.location}; pass if_not_exists=True to use it",
+                f"table {identifier} exists already at {found.location}; it is used with if_not_exists=True, in SQL "
+                "IF NOT EXISTS",
                 table=identifier,
                 path=found.location,
             )

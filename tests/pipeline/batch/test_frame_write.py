@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from freshet import Catalog, InvalidRequestError, Table, WriteResult, write
+from freshet.pipeline.batch.query_job import QueryJob
 from freshet.storage.model.snapshot import CommitKind
 from tests.kit.paimon_judge import PaimonJudge
 
@@ -199,6 +201,24 @@ def test_rows_that_no_table_takes_leave_nothing(spark: SparkSession, tmp_path: P
         write(spark.range(3).selectExpr("nullif(id, 1) AS id", "'d' AS day"), table)
     with pytest.raises(InvalidRequestError, match="day=d2, which is not replaced"):
         write(_frame(spark, {(1, "d1"): 1, (2, "d2"): 1}), table, "overwrite", partition={"day": "d1"})
+    assert not table.snapshots()
+
+
+def test_a_full_disk_of_sparks_own_is_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark gives no path, and its error is none of `PySparkException`."""
+    table = _make(tmp_path, KINDS["fixed, lookup"])
+
+    def full(*_: object) -> None:
+        raise Py4JError("Job aborted … java.io.IOException: No space left on device")
+
+    monkeypatch.setattr(QueryJob, "run", full)
+    with pytest.raises(Py4JError) as failed:
+        write(_frame(spark, {(1, "d1"): 1}), table)
+    (note,) = failed.value.__notes__
+    assert "db.t: nothing was committed. A disk that Spark itself writes to is full" in note
+    assert "spark.local.dir (/" in note
     assert not table.snapshots()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet import Catalog, Table
+from freshet import Catalog, Table, sql
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 
 DAYS = [datetime.date(1969, 12, 31), datetime.date(2026, 3, 5), datetime.date(2026, 3, 6)]
@@ -67,6 +67,45 @@ def test_what_is_no_value_of_the_column_is_refused(table: Table, partition: dict
         with pytest.raises(InvalidRequestError, match=words):
             verb(partition)
     assert table.scan().count() == 4
+
+
+BLANK = [None, "", "  ", "__DEFAULT_PARTITION__", "a"]
+"""Values of one folder, and one of another."""
+
+
+@pytest.mark.parametrize(
+    ("named", "gone"), [(None, None), ("__DEFAULT_PARTITION__", None), ("", ""), ("  ", "  "), ("a", "a")]
+)
+def test_of_values_that_share_a_folder_only_the_one_that_is_named_is_replaced(
+    tmp_path: Path, named: str | None, gone: str | None
+) -> None:
+    """As Apache Paimon does; by the folder an overwrite of NULL took the rows of '' along."""
+    catalog = Catalog(tmp_path)
+    columns = {"id": "BIGINT", "p": "STRING"}
+    for verb in ("overwrite", "drop", "rows", "sql"):
+        table = catalog.create_table(f"shop.{verb}", schema=columns, partition_keys=["p"])
+        table.append([{"id": number, "p": value} for number, value in enumerate(BLANK)])
+        if verb == "overwrite":
+            table.overwrite([{"id": 9, "p": gone}], partition={"p": named})
+        elif verb == "drop":
+            table.drop_partition({"p": named})
+        elif verb == "rows":
+            table.overwrite([{"id": 9, "p": gone}])
+        else:
+            given = "NULL" if gone is None else f"'{gone}'"
+            sql(f"INSERT OVERWRITE shop.sql PARTITION (p = {given}) VALUES (9)", catalog)
+        left = [(number, value) for number, value in enumerate(BLANK) if value != gone]
+        new = [] if verb == "drop" else [(9, gone)]
+        assert sorted((row["id"], row["p"]) for row in table.scan().to_arrow().to_pylist()) == left + new, verb
+
+
+def test_a_blank_value_outside_of_what_is_replaced_is_shown_in_quotes(tmp_path: Path) -> None:
+    columns = {"id": "BIGINT", "p": "STRING"}
+    table = Catalog(tmp_path).create_table("shop.t", schema=columns, partition_keys=["p"])
+    for value, shown in [("", "p=''"), ("__DEFAULT_PARTITION__", "p='__DEFAULT_PARTITION__'")]:
+        with pytest.raises(InvalidRequestError, match=f"some of partition {shown}, which"):
+            table.overwrite([{"id": 1, "p": value}], partition={"p": None})
+    assert not table.snapshots()
 
 
 def test_a_partition_that_is_not_replaced_is_named_as_people_write_it(table: Table) -> None:

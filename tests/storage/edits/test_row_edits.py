@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from freshet import Catalog, SetOption, expr
+from freshet import Catalog, EditResult, SetOption, expr, sql
 from freshet.storage.commit.packed_changelogs import packed_change
-from freshet.storage.exceptions import InvalidRequestError, StorageError
+from freshet.storage.exceptions import ConflictError, InvalidRequestError, StorageError
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.table import Table
+from freshet.storage.table_session import TableSession
 from tests.kit.paimon_judge import PaimonJudge
 from tests.storage.edits.tables import KINDS, MARKING, MARKING_BUCKETS, MOVING, Row, arrow, days, make, rows_of, write
 
@@ -494,3 +497,40 @@ def test_paimon_reads_what_is_left(tmp_path: Path, paimon: PaimonJudge, kind: st
         assert sorted(judge.read_rows()) == rows_of(table)
     table.compact()
     assert sorted(judge.read_rows()) == rows_of(table)
+
+
+@pytest.mark.parametrize("kind", ["keyed", "lookup", "vectors", "append with buckets"])
+def test_rows_are_written_once_more_where_the_table_is_rescaled_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As deletes and updates are planned again: who calls `append` has no stream that could be started again."""
+    table = make(tmp_path, ALL[kind])
+    write(table, days(range(8), 1))
+    waiting: list[int] = []
+    commit = TableSession.commit
+
+    def rescaled_first(session: TableSession, *arguments: Any, **named: Any) -> Any:
+        if waiting:
+            Table.open(table.location).rescale(waiting.pop())
+        return commit(session, *arguments, **named)
+
+    monkeypatch.setattr(TableSession, "commit", rescaled_first)
+    expected = rows_of(table)
+    for number, add in enumerate((table.append, lambda rows: _inserted(tmp_path, rows)), 2):
+        rows = days(range(number * 20, number * 20 + 4), number)
+        waiting.append(number + 2)
+        assert add(arrow(rows)).rows_inserted == len(rows)
+        expected = sorted([*expected, *rows])
+        assert not waiting and sorted(rows_of(table)) == expected
+    waiting.append(7)
+    with pytest.raises(ConflictError, match="was rescaled meanwhile|repeat the change"):
+        table.append(arrow(days(range(90, 94), 9)).to_reader())
+    assert sorted(rows_of(table)) == expected
+    assert table.check(all_snapshots=True).damage == []
+
+
+def _inserted(warehouse: Path, rows: pa.Table) -> EditResult:
+    values = ", ".join(str(tuple(row.values())) for row in rows.to_pylist())
+    edit = sql(f"INSERT INTO db.t VALUES {values}", Catalog(warehouse)).edit
+    assert edit is not None
+    return edit

@@ -53,6 +53,8 @@ def test_the_latest_is_the_highest_number_not_the_last_name(tmp_path: Path) -> N
 def test_missing_broken_and_misnamed_schemas(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     commit(tmp_path, FIRST)
+    with pytest.raises(NotFoundError, match="was dropped or renamed while it was open"):
+        store_at(tmp_path / "elsewhere").schema(0)
     with pytest.raises(NotFoundError, match="has no schema 4"):
         store.schema(4)
     (tmp_path / "schema" / "schema-1").write_bytes(encode_schema(FIRST))

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
@@ -35,6 +36,7 @@ from freshet.pipeline.batch.query_job import QueryJob
 from freshet.pipeline.batch.renumber_job import RenumberJob
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.config.model import MaxDeadLetters
+from freshet.pipeline.errors.known_causes import full_scratch
 from freshet.pipeline.exceptions import InvalidRequestError as RefusedError
 from freshet.pipeline.spark.worker_python import WORKER_FAILURE, other_python_hint
 from freshet.storage.catalog import Catalog, check_no_secrets
@@ -215,8 +217,10 @@ class _FrameWrite:
             result, _ = job.run(frame, self._edit.number, {0: self._pin}, None, None)
         except RefusedError as error:  # columns that do not fit
             raise InvalidRequestError(f"table {self._table.name}: {error}", table=self._table.name) from error
-        except PySparkException as error:
-            hint = other_python_hint(self._df.sparkSession) if WORKER_FAILURE.search(str(error)) else ""
+        except (Py4JError, PySparkException) as error:
+            text, session = str(error), self._df.sparkSession
+            hint = other_python_hint(session) if WORKER_FAILURE.search(text) else ""
+            hint += full_scratch(text, str(session.conf.get("spark.local.dir", "/tmp")))
             error.add_note(f"table {self._table.name}: nothing was committed{hint}")
             raise
         check.check(result, self._edit.number, None, None, [commit])

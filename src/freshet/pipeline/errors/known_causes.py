@@ -36,6 +36,9 @@ _MISSING: Final = re.compile(
 )
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|There is not enough space on the disk")
 
+_FULL_OF_OURS: Final = "free some space on that disk"
+"""What our own errors say, which name the file."""
+
 _NO_FILE_SYSTEM: Final = re.compile(
     r"Class (?P<name>[\w.]+FileSystem) not found|No FileSystem for scheme \"?(?P<scheme>[\w+.-]+)"
 )
@@ -149,6 +152,16 @@ def second_run(text: str) -> str | None:
         "another run of this pipeline is using its checkpoint, and was ahead of this one with a batch: this one stops, "
         "whichever was started first; no row is lost or written twice. Look whether the other one still runs before "
         "you start this one again; two pipelines need a checkpoint each"
+    )
+
+
+def full_scratch(text: str, local_dir: str) -> str:
+    """Where Spark says, without a path, that a disk is full while it shuffles or sorts: which one, and what to do."""
+    if _FULL.search(text) is None or _FULL_OF_OURS in text:
+        return ""
+    return (
+        f". A disk that Spark itself writes to is full, here or of an executor: that of spark.local.dir ({local_dir}), "
+        "or of SPARK_LOCAL_DIRS where it is set. Make room there, or name a larger folder, and write again"
     )
 
 

@@ -19,16 +19,29 @@ from freshet.storage.edits.keyed_edit import ATTEMPTS_MAX, edit_rows
 from freshet.storage.edits.row_rules import check_deletes, update_rules
 from freshet.storage.edits.update_rows import UpdatePlan
 from freshet.storage.edits.updated_columns import checked_columns
-from freshet.storage.exceptions import InvalidRequestError, OutdatedAssignmentError
+from freshet.storage.exceptions import ConflictError, InvalidRequestError, OutdatedAssignmentError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.table_session import TableSession
+from freshet.storage.write.input_rows import is_read_again
 
 
 def add_rows(store: TableStore, data: object) -> EditResult:
-    """Writes and commits rows."""
+    """Writes and commits rows; once more where what others have committed does not let them in, such as another number
+    of buckets, unless the data can be read only once."""
+    for _ in range(ATTEMPTS_MAX if is_read_again(data) else 0):
+        try:
+            return _add_rows(store, data)
+        except OutdatedAssignmentError:
+            raise
+        except ConflictError:
+            continue
+    return _add_rows(store, data)
+
+
+def _add_rows(store: TableStore, data: object) -> EditResult:
     with TableSession(store, EDIT_USER, parallelism=2) as session:
         count = session.write(data)
         if not count:

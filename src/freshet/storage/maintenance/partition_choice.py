@@ -5,8 +5,12 @@
 | DATE | a `date` | `2026-11-22`, or the number of the day, as folders have it (`partition.legacy-name`) |
 | whole numbers | an `int` | digits, leading zeros count for nothing |
 | BOOLEAN | a `bool` | `true`, `false` |
+| CHAR, VARCHAR | | the text itself |
 | all others | | as the folder of the partition has it |
 | any, NULL | None | the name of its folder (`partition.default-name`) |
+
+Blank texts share the folder of NULL, and each is a partition of its own: by the folder an overwrite of one would take
+the rows of the others. A text that is spelt like the name of that folder cannot be named, a filter finds it.
 
 What is none of these is refused: a text that no partition can have would find nothing, and say so as if all were well.
 """
@@ -90,22 +94,30 @@ def partition_folder(store: TableStore, partition: Mapping[str, PartitionValue])
 
 
 def partition_name(store: TableStore, partition: bytes) -> str:
-    """A partition as people write it: `dt=2026-11-22/hour=7`."""
-    texts = (
-        str(value) if isinstance(value, datetime.date) else _text_of(value, data_type, store)
-        for value, data_type in zip(store.partition_values(partition), store.partition_types, strict=True)
-    )
-    return "/".join(f"{key}={text}" for key, text in zip(store.schema.partition_keys, texts, strict=True))
-
-
-def _text_of(value: Any, data_type: DataType, store: TableStore) -> str:
-    """The text of a value in its folder; a text is one already."""
+    """A partition as people write it: `dt=2026-11-22/hour=7`; texts that share the folder of NULL are in quotes."""
     default = store.options.partition_default_name
-    if isinstance(value, str) and value == default:
+
+    def shown(value: Any, data_type: DataType) -> str:
+        if isinstance(value, datetime.date):
+            return str(value)
+        text = _text_of(value, data_type, store)
+        if text is None:
+            return default
+        return repr(text) if _is_text(data_type) and partition_text(text, data_type, default) == default else text
+
+    values = zip(store.schema.partition_keys, store.partition_values(partition), store.partition_types, strict=True)
+    return "/".join(f"{key}={shown(value, data_type)}" for key, value, data_type in values)
+
+
+def _text_of(value: Any, data_type: DataType, store: TableStore) -> str | None:
+    """What tells a value from all others of its column: None of NULL, a text itself, else the text in its folder."""
+    if value is None or isinstance(value, str):
         return value
-    if isinstance(value, str) and data_type.root not in (TypeRoot.CHAR, TypeRoot.VARCHAR):
-        return value
-    return partition_text(value, data_type, default, store.options.partition_legacy_name)
+    return partition_text(value, data_type, store.options.partition_default_name, store.options.partition_legacy_name)
+
+
+def _is_text(data_type: DataType) -> bool:
+    return data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)
 
 
 def _given(store: TableStore, key: str, data_type: DataType, value: object) -> Any:

@@ -53,6 +53,8 @@ class SchemaStore:
         try:
             data = self._env.file_io.read_bytes(path)
         except NotFoundError as error:
+            if not self.list_ids():
+                raise self._dropped(path) from error
             raise NotFoundError(f"the table at {self._paths.home} has no schema {schema_id} ({path})") from error
         schema = decode_schema(data, path)
         if schema.id != schema_id:

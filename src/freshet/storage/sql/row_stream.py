@@ -13,6 +13,8 @@ from freshet.storage.exceptions import StorageError
 class RowStream:
     """A stream that is opened as often as the library reads it."""
 
+    is_read_again = True
+
     def __init__(self, schema: pa.Schema, open_batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self._schema = schema
         self._open = open_batches

@@ -27,6 +27,9 @@ from freshet.storage.model.data_type import DataField
 STREAM_BYTES: Final = 8 * 1024 * 1024
 """Batches of a stream are gathered up to this size: checking and routing cost some milliseconds a time."""
 
+_FRAMES: Final = frozenset({"pandas", "polars"})
+"""Libraries whose frames hold their rows; polars streams a LazyFrame as it is read."""
+
 _TAKEN: Final = (
     "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars frame, a list of dicts, or a dict of lists"
 )
@@ -51,6 +54,13 @@ def input_tables(data: object, fields: Sequence[DataField], *, table: str) -> It
         yield _from_rows(data, fields, table)
     else:
         raise InvalidRequestError(f"rows for {table} are {_TAKEN}, not {type(data).__name__}", table=table)
+
+
+def is_read_again(data: object) -> bool:
+    """Whether the same rows can be had a second time: readers and results of queries are empty after the first."""
+    if isinstance(data, pa.Table | pa.RecordBatch | Mapping | Sequence):
+        return True
+    return bool(getattr(data, "is_read_again", False)) or type(data).__module__.partition(".")[0] in _FRAMES
 
 
 def _streamed(data: Any, table: str) -> Iterator[pa.Table]:
