@@ -51,7 +51,7 @@ def test_a_field_is_changed(catalog: Catalog, change: str, row: dict[str, Any]) 
         ("ALTER TABLE shop.orders ALTER COLUMN address.ID FIRST", "is said when it is added, and stays"),
         ("ALTER TABLE shop.orders DROP COLUMN address.nothing", "there are street, ID"),
         ("CREATE TABLE shop.t (a VARCHAR)", "its length is missing; write STRING"),
-        ("SHOW TAGS shop.orders", r"SELECT \* FROM t\$tags"),
+        ("SHOW SNAPSHOTS shop.orders", r"SELECT \* FROM t\$snapshots"),
         ("DELETE FROM shop.orders WHERE abs(id) = 1", r"SELECT DISTINCT c FROM t WHERE …"),
         ("DROP DATABASE shop", "CASCADE in SQL"),
     ],
