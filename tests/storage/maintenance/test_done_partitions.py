@@ -54,6 +54,16 @@ def test_a_day_has_the_folder_that_its_rows_have(tmp_path: Path, legacy: bool) -
     assert any((Path(table.location) / folder).glob("bucket-*"))
 
 
+@pytest.mark.parametrize("blank", ["", "  ", None, "__DEFAULT_PARTITION__"])
+def test_blank_texts_share_the_folder_of_null(tmp_path: Path, blank: str | None) -> None:
+    table = made(tmp_path)
+    table.append([{"id": 1, "dt": blank, "city": "Ulm"}])
+    table.mark_partition_done({"dt": blank, "city": "Ulm"})
+    (folder,) = marks(table)
+    assert folder == "dt=__DEFAULT_PARTITION__/city=Ulm"
+    assert any((Path(table.location) / folder).glob("bucket-*"))
+
+
 def test_neither_orphans_nor_expiry_take_it(tmp_path: Path) -> None:
     table = made(tmp_path)
     table.append([{"id": 1, "dt": "a", "city": "Ulm"}])

@@ -86,7 +86,7 @@ def partition_folder(store: TableStore, partition: Mapping[str, PartitionValue])
             column=missing[0],
         )
     texts = (
-        _text_of(_given(store, key, data_type, partition[key]), data_type, store)
+        _folder_text(_given(store, key, data_type, partition[key]), data_type, store)
         for key, data_type in zip(keys, types, strict=True)
     )
     pairs = zip(keys, texts, strict=True)
@@ -112,6 +112,13 @@ def partition_name(store: TableStore, partition: bytes) -> str:
 def _text_of(value: Any, data_type: DataType, store: TableStore) -> str | None:
     """What tells a value from all others of its column: None of NULL, a text itself, else the text in its folder."""
     if value is None or isinstance(value, str):
+        return value
+    return partition_text(value, data_type, store.options.partition_default_name, store.options.partition_legacy_name)
+
+
+def _folder_text(value: Any, data_type: DataType, store: TableStore) -> str:
+    """What a value is called in its folder; texts of other types are that already."""
+    if isinstance(value, str) and not _is_text(data_type):
         return value
     return partition_text(value, data_type, store.options.partition_default_name, store.options.partition_legacy_name)
 
