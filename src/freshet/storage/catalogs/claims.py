@@ -37,7 +37,7 @@ from freshet.storage.catalogs.coordination import (
 from freshet.storage.codec.schema_json import encode_schema
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
-from freshet.storage.io.file_io import Created, FileIO, create_or_ask
+from freshet.storage.io.file_io import Created, FileIO, NotCreatedError, create_or_ask
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import TablePaths
@@ -144,11 +144,11 @@ class FileClaims:
         return True
 
     def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
-        """Creates the file of the snapshot. A store that refuses the call has created nothing; any other error leaves
-        it open."""
+        """Creates the file of the snapshot. A store that refuses the call has created nothing, nor has one that says
+        so; any other error leaves it open."""
         try:
             return self._ask(self._file_io.create_exclusive, snapshot)
-        except InvalidRequestError:
+        except (InvalidRequestError, NotCreatedError):
             raise
         except StorageError as error:
             return ClaimAnswer(ClaimOutcome.UNKNOWN, error)

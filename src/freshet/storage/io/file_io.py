@@ -36,7 +36,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import StorageError, UnknownOutcomeError
+from freshet.storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
 from freshet.storage.io.ranges import ByteRange, ReadCosts
 from freshet.storage.paths import numbered
 
@@ -50,6 +50,10 @@ class Created(Enum):
     """The name is another's."""
     UNKNOWN = "unknown"
     """The store gave no answer: the file may be there, may appear yet, or not. `asked_again` says, once it answers."""
+
+
+class NotCreatedError(RetryableError):
+    """An exclusive create that failed before the file could have its name: it is not there, nor will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,10 @@ class FileIO(Protocol):
         """Creates a file that must not exist yet; `AlreadyExistsError` here, or from `close`."""
 
     def create_exclusive(self, path: str, data: bytes) -> Created:
-        """Creates the file with these bytes, atomically and durably, if there is none of this name."""
+        """Creates the file with these bytes, atomically and durably, if there is none of this name.
+
+        Of the errors `NotCreatedError` and `InvalidRequestError` say that nothing was created; any other leaves it
+        open."""
 
     def asked_again(self, path: str, data: bytes) -> Created:
         """After UNKNOWN: WON when the file holds exactly these bytes, LOST when it holds others, UNKNOWN when there is

@@ -33,8 +33,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError, UnsupportedFeatureError
-from freshet.storage.io.file_io import Created, Deleted, FileStatus, OutputFile, write_all
+from freshet.storage.exceptions import (
+    AlreadyExistsError,
+    NotFoundError,
+    RetryableError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from freshet.storage.io.file_io import Created, Deleted, FileStatus, NotCreatedError, OutputFile, write_all
 from freshet.storage.io.local_errors import storage_error
 from freshet.storage.io.local_folders import LocalFolders, delete_folder, fsync_folder, make_folder
 from freshet.storage.io.ranges import ByteRange, ReadCosts
@@ -187,7 +193,10 @@ class LocalFileIO:
 
         Where the link is there and its folder cannot be synced, a crash may still remove it: UNKNOWN.
         """
-        temporary = self._write_temporary(path, data)
+        try:
+            temporary = self._write_temporary(path, data)
+        except RetryableError as error:  # most often a full disk
+            raise NotCreatedError(str(error)) from error
         try:
             linked = self._link(temporary, path)
         finally:
