@@ -175,9 +175,11 @@ def writes(table: Table) -> None:
     tag = tags.replace("eom")
     tag = tags.rename("eom", "eoy")
     print([each.name for each in tags.list()], tags.get("eoy").snapshot_id, tags.delete("eoy", dry_run=True).tag, tag)
+    print([each.name for each in tags.create_due()], [each.tag.name for each in tags.expire(dry_run=True)])
     table.branches.create("b", from_tag="eom")
+    table.branches.rename("b", "c")
     print(table.branches.list())
-    table.branches.drop("b")
+    table.branches.drop("c")
 
 
 def care(table: Table) -> None:
@@ -190,6 +192,9 @@ def care(table: Table) -> None:
     print(table.expire_snapshots(retain_max=3).snapshot_ids)
     print(table.expire_partitions(older_than=datetime.timedelta(days=3)).partitions)
     print(table.remove_orphan_files(dry_run=True).size_bytes)
+    print(table.compact_manifests(dry_run=True).before.count)
+    paths: tuple[str, ...] = table.mark_partition_done({"day": datetime.date(2026, 3, 5)})
+    print(paths, table.purge(dry_run=True))
     table.reset_consumer("c", 3)
     gone: bool = table.delete_consumer("c")
     changed: Table = table.alter(
