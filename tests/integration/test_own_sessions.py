@@ -35,6 +35,7 @@ SUITES = {
             "sync_rows.py",
             "sync_deaths.py",
             "sync_compaction.py",
+            "sync_beside.py",
             "sync_renames.py",
             "sync_truncates.py",
             "source_changes.py",
