@@ -34,14 +34,13 @@ SUITES = {
             "sync_tables.py",
             "sync_rows.py",
             "sync_deaths.py",
-            "sync_compaction.py",
-            "sync_beside.py",
             "sync_renames.py",
             "sync_truncates.py",
             "source_changes.py",
         ),
         "tables_are_created_and_follow_their_sources and python",
     ),
+    "beside a sync": Suite(("sync_compaction.py", "sync_beside.py"), "put_back"),
 }
 SUITE = pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
 
