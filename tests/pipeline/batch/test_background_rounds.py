@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,8 +15,10 @@ from pyspark.sql import SparkSession
 from freshet import Catalog, SetOption, Table, table_sink
 from freshet.pipeline.batch import background_rounds, table_rounds
 from freshet.pipeline.batch.background_rounds import HAND_MAX, ONE_CORE, BackgroundRounds, hands_of, joined_report
+from freshet.pipeline.batch.table_commit import TableCommit, take_turns
 from freshet.pipeline.batch.table_rounds import BackgroundReport, TableRounds
 from freshet.pipeline.config.model import CompactionConfig
+from freshet.storage.table_engine import CompactionLimit
 from tests.kit.spark import inside_query
 
 OPTIONS = {"bucket": "1", "changelog-producer": "lookup"}
@@ -264,6 +267,35 @@ def test_a_table_that_is_altered_so_that_it_cannot_be(
         assert limit is None
 
 
+def test_a_table_that_failed_and_cannot_be_compacted_any_more_is_not_tried_again(
+    table: Table, rounds: TableRounds
+) -> None:
+    """The thread would look for it again and again, without a pause."""
+    rounds.fail("broken")
+    assert rounds.retry_at_s is not None
+    with rounds.batch(table.alter(SetOption("num-levels", "4"))):
+        pass
+    assert rounds.retry_at_s is None and not rounds.due_bytes()
+
+
+def test_the_bucket_of_a_unit_that_nobody_puts_is_looked_at_again(
+    table: Table,
+    rounds: TableRounds,
+    background: BackgroundRounds,
+    played: PlayedSpark,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the thread ends by an error that nobody foresaw."""
+    monkeypatch.setattr(background, "go_on", lambda spark: None)  # no thread: it is played here
+    for number in range(4):
+        batch(table, rounds, number, played, background)
+    due_bytes = rounds.due_bytes()
+    taken = rounds.take()
+    assert taken is not None and due_bytes and not rounds.due_bytes()
+    rounds.release(taken)
+    assert rounds.due_bytes() == due_bytes
+
+
 # --- many tables ------------------------------------------------------------------------------------------------------
 
 
@@ -314,6 +346,21 @@ def tables(tmp_path: Path, background: BackgroundRounds, played: PlayedSpark) ->
 def name_of(played: PlayedSpark) -> str:
     """Of the table whose unit runs."""
     return str(cast(Any, played.task).table.location).rsplit("/", 1)[-1]
+
+
+def unit_under_way(tables: Tables, name: str) -> threading.Event:
+    """Makes a table whose unit runs until the event is set."""
+    started, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        started.set()
+        goes_on.wait(300)
+
+    tables.played.before = wait
+    tables.add(name)
+    tables.write(name)
+    assert started.wait(300)
+    return goes_on
 
 
 def threads() -> int:
@@ -383,19 +430,8 @@ def test_a_table_that_is_dropped_ends_no_other(
     assert not Path(tables.tables["a"].location).exists()
 
 
-def test_a_table_that_leaves_while_its_unit_runs(
-    tables: Tables, background: BackgroundRounds, played: PlayedSpark
-) -> None:
-    started, goes_on = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        started.set()
-        goes_on.wait(300)
-
-    played.before = wait
-    tables.add("a")
-    tables.write("a")
-    assert started.wait(300)
+def test_a_table_that_leaves_while_its_unit_runs(tables: Tables, background: BackgroundRounds) -> None:
+    goes_on = unit_under_way(tables, "a")
     background.leave(tables.rounds["a"])
     tables.add("b")
     goes_on.set()
@@ -406,18 +442,9 @@ def test_a_table_that_leaves_while_its_unit_runs(
 
 
 def test_a_unit_of_a_table_that_was_created_again_changes_nothing_there(
-    tables: Tables, background: BackgroundRounds, played: PlayedSpark
+    tables: Tables, background: BackgroundRounds
 ) -> None:
-    started, goes_on = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        started.set()
-        goes_on.wait(300)
-
-    played.before = wait
-    tables.add("a")
-    tables.write("a")
-    assert started.wait(300)
+    goes_on = unit_under_way(tables, "a")
     tables.catalog.drop_table("db.a")
     tables.tables.pop("a")
     new = tables.catalog.create_table(
@@ -433,6 +460,24 @@ def test_a_unit_of_a_table_that_was_created_again_changes_nothing_there(
     tables.wait_for(lambda: tables.units("b") > 0)
     assert new.snapshots() == before and not new.check().damage
     assert new.scan().to_arrow().to_pylist() == [{"k": 7, "v": "new"}]
+
+
+def test_turns_of_several_tables_are_taken_in_one_order(tmp_path: Path) -> None:
+    """Of two queries of the same tables each would else hold what the other waits for."""
+    catalog, taken = Catalog(str(tmp_path)), list[str]()
+
+    class Noted(TableCommit):
+        def turn(self) -> AbstractContextManager[CompactionLimit | None]:
+            taken.append(self.table.name)
+            return nullcontext(CompactionLimit(len(taken)))
+
+    for name in ("db.a", "db.b", "db.c"):
+        catalog.create_table(name, schema={"k": "INT NOT NULL"}, primary_keys=["k"], options={"bucket": "1"})
+    with ExitStack() as turns:
+        given = [Noted(catalog.table(name), "stream") for name in ("db.c", "db.a", "db.b")]
+        limits = take_turns(given, turns)
+    assert taken == ["db.a", "db.b", "db.c"]
+    assert [limit and limit.budget_ms for limit in limits] == [3, 1, 2]
 
 
 def test_tables_take_turns_and_those_with_most_come_first(

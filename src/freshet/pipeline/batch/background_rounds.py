@@ -154,7 +154,7 @@ class BackgroundRounds:
             done = [(rounds, each, messages) for rounds, each, messages in made if messages is not None]
             with alone_together([rounds.compaction for rounds, _, _ in done]):
                 for rounds, each, messages in done:
-                    self._attempt(rounds, partial(rounds.put, each, messages), each)
+                    self._attempt(rounds, partial(rounds.put, each, messages))
         finally:
             for rounds, each in taken:
                 rounds.release(each)
@@ -164,15 +164,15 @@ class BackgroundRounds:
         if self._stop.is_set():
             return None
         context.setJobGroup(self._group, f"background compaction of {rounds.name} for {self._user}")
-        return self._attempt(rounds, partial(taken.run, context), taken)
+        return self._attempt(rounds, partial(taken.run, context))
 
-    def _attempt(self, rounds: TableRounds, call: Callable[[], T], taken: TakenUnit | None = None) -> T | None:
+    def _attempt(self, rounds: TableRounds, call: Callable[[], T]) -> T | None:
         """What a call for one table gives; None where that failed, of which its batches are told."""
         try:
             return call()
         except (*REPEATING_ERRORS, OSError, MemoryError, PySparkException, Py4JError) as error:
             if not self._stop.is_set():
-                rounds.fail(brief_reason(error), taken)
+                rounds.fail(brief_reason(error))
             return None
 
 

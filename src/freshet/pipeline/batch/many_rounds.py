@@ -11,7 +11,7 @@ gets the batch last. The table of a driver that died is as in `query_run`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +26,7 @@ from freshet.pipeline.batch.direct_reads import Ranges
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.many_tables import ROUNDS_MAX, ManyTables, Offsets, batch_starts
 from freshet.pipeline.batch.query_job import Look, QueryJob
-from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.batch.table_commit import TableCommit, take_turns
 from freshet.pipeline.batch.task_result import TableFailedError, TaskResult
 from freshet.pipeline.batch.truncates import Truncates, last_truncates, refuse_unordered, truncate_texts
 from freshet.pipeline.exceptions import PipelineFailedError
@@ -34,7 +34,7 @@ from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.missing_batches import refuse_missing_batches
 from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.storage.exceptions import StorageError
-from freshet.storage.table_engine import CommitCheck, CommitTrace, CompactionLimit
+from freshet.storage.table_engine import CommitCheck, CommitTrace
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class ManyRounds:
         names = tuple(table.table.name for table in tables)
         if names != batch.names:
             batch.names, batch.truncates = names, {}  # those have the places of the tables; they are found once more
-        limits = _take_turns(tables, turns)
+        limits = take_turns(tables, turns)
         batch.clock.lap("turn")
         checks = self._checks(tables, batch.identity)
         for index, each in enumerate(checks[1:], 1):
@@ -132,7 +132,7 @@ class ManyRounds:
         batch.clock.lap("look")
         context = batch.frame.sparkSession.sparkContext
         pins = {
-            index: table.pin(number, limits.get(index), context, check, batch.truncates.get(index))
+            index: table.pin(number, limits[index], context, check, batch.truncates.get(index))
             for index, (table, check) in enumerate(zip(tables, checks, strict=True))
         }
         try:
@@ -223,9 +223,3 @@ class ManyRounds:
         )
         texts = truncate_texts(batch.truncates, done.tables)
         return replace(report, table_events=(*self.many.take_events(), *texts), is_replay=False)
-
-
-def _take_turns(tables: Sequence[TableCommit], turns: ExitStack) -> Mapping[int, CompactionLimit | None]:
-    """Takes the turns of these tables, in the order that all take them in; how much its tasks compact, by number."""
-    ordered = sorted(enumerate(tables), key=lambda each: each[1].table.location)
-    return {index: turns.enter_context(table.turn()) for index, table in ordered}

@@ -43,7 +43,7 @@ from freshet.pipeline.batch.many_rounds import ManyRounds
 from freshet.pipeline.batch.many_tables import ManyTables
 from freshet.pipeline.batch.new_columns import add_columns
 from freshet.pipeline.batch.query_job import BatchJob, QueryJob
-from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.batch.table_commit import TableCommit, take_turns
 from freshet.pipeline.batch.task_result import TaskResult
 from freshet.pipeline.batch.truncates import Truncates, last_truncates, refuse_unordered, truncate_texts
 from freshet.pipeline.config.model import MaxDeadLetters
@@ -170,7 +170,7 @@ class QueryRun:
         for table in self._tables:
             table.follow_schema(is_planned=self._job.is_planned)
         with ExitStack() as turns:
-            limits = [turns.enter_context(table.turn()) for table in self._tables]
+            limits = take_turns(self._tables, turns)
             clock.lap("turn")
             report = self._write(frame, micro_batch_id, query_id, limits, clock)
         run = self._active_run(frame, query_id)

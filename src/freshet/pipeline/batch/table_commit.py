@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Final
 
 from pyspark import SparkContext
@@ -96,10 +96,7 @@ class TableCommit:
         refuse_other_columns(self.decoded, self.table.schema, self.table.name)
 
     def turn(self) -> AbstractContextManager[CompactionLimit | None]:
-        """Belongs around a batch, from its pin to its commit; gives how much its tasks compact.
-
-        Turns of several tables are taken in the order of their locations (`alone_together`).
-        """
+        """Belongs around a batch, from its pin to its commit; gives how much its tasks compact."""
         if self._background is not None and self._rounds is None:
             self._rounds = self._open_rounds(self._background)
             self._background = None if self._rounds is None else self._background
@@ -213,3 +210,11 @@ class TableCommit:
     ) -> Sequence[CommitMessage]:
         assert self._renumber_job is not None, "only batches are committed"
         return self._renumber_job.run(messages, base_id, headroom)
+
+
+def take_turns(tables: Sequence[TableCommit], turns: ExitStack) -> list[CompactionLimit | None]:
+    """Takes the turns of these tables in the order of their locations, as all do (`alone_together`): else two queries
+    of the same tables would wait for each other for ever. Gives how much the tasks of each compact."""
+    ordered = sorted(enumerate(tables), key=lambda each: each[1].table.location)
+    limits = {index: turns.enter_context(table.turn()) for index, table in ordered}
+    return [limits[index] for index in range(len(tables))]

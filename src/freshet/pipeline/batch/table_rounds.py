@@ -87,13 +87,17 @@ class TableRounds:
         self._is_possible = True
         self._has_left = False
         self._retry_s = RETRY_S
-        self.retry_at_s: float | None = None
-        """When the thread tries again, on the clock `time.monotonic`; None unless units fail."""
+        self._retry_at_s: float | None = None
 
     @property
     def name(self) -> str:
         """Of the table."""
         return self._table.name
+
+    @property
+    def retry_at_s(self) -> float | None:
+        """When the thread tries again, on the clock `time.monotonic`; None unless units fail and may be tried again."""
+        return self._retry_at_s if self._is_possible and not self._has_left else None
 
     @contextmanager
     def batch(self, table: Table) -> Iterator[CompactionLimit | None]:
@@ -133,7 +137,7 @@ class TableRounds:
 
     def due_bytes(self) -> int:
         """What is to be compacted; 0 while units fail and it is not time to try again."""
-        is_early = self.retry_at_s is not None and time.monotonic() < self.retry_at_s
+        is_early = self._retry_at_s is not None and time.monotonic() < self._retry_at_s
         if is_early or self._has_left or not self._is_possible:
             return 0
         due_bytes = self.compaction.due_bytes()
@@ -150,8 +154,9 @@ class TableRounds:
         return None if unit is None else TakenUnit(unit, table.handle)
 
     def release(self, taken: TakenUnit) -> None:
-        """The unit is over, in whatever way."""
+        """The unit is over, in whatever way: its bucket is looked at again."""
         self.compaction.release(taken.unit)
+        self.compaction.note([taken.unit.bucket_id])
 
     def put(self, taken: TakenUnit, messages: Sequence[CommitMessage]) -> None:
         """Between two batches: makes a unit visible, or drops it."""
@@ -162,11 +167,9 @@ class TableRounds:
             self._input_bytes += taken.unit.input_bytes if result.snapshots else 0
         self._recover()
 
-    def fail(self, failure: str, taken: TakenUnit | None = None) -> None:
+    def fail(self, failure: str) -> None:
         """A unit, or the look for one, has failed: it is tried again later."""
-        if taken is not None:
-            self.compaction.note([taken.unit.bucket_id])
-        self.retry_at_s = time.monotonic() + self._retry_s
+        self._retry_at_s = time.monotonic() + self._retry_s
         self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
         self.refuse(failure)
 
@@ -183,6 +186,6 @@ class TableRounds:
             )
 
     def _recover(self) -> None:
-        self._retry_s, self.retry_at_s = RETRY_S, None
+        self._retry_s, self._retry_at_s = RETRY_S, None
         with self._lock:
             self._failure = self._failure if not self._is_possible else None

@@ -39,4 +39,5 @@ def compact_manifests(
     elif dry_run:
         say(f"would merge {counts}, {deletes}; nothing was committed")
     else:
-        say(f"merged {counts}, {deletes}, into {after.count} ({size_text(after.size_bytes)}): {result.snapshot_id}")
+        made = f"{after.count} ({size_text(after.size_bytes)}) in snapshot {result.snapshot_id}"
+        say(f"merged {counts}, {deletes}, into {made}")
