@@ -206,3 +206,18 @@ def test_rollback_by_paimon_under_an_open_table(tmp_path: Path, paimon: PaimonJu
     assert ours(Catalog(str(tmp_path)).table("db.t")) == expected
     with table.writer("loader") as writer:
         assert not writer.commit(2).already_committed, "the rollback undid what was committed as 2"
+
+
+def test_a_purged_table_is_empty_for_both_and_goes_on(tmp_path: Path, paimon: PaimonJudge) -> None:
+    table, judge = make(tmp_path, paimon, **{"changelog-producer": "lookup"})
+    for number in range(4):
+        table.upsert([{"p": number % 2, "id": 1, "v": str(number)}])
+    table.tags.create("kept")
+    table.branches.create("side", from_tag="kept")
+    table.purge()
+    assert judge.read_rows() == [] and not table.check().damage
+    judge.write([("+I", 0, 1, "theirs")], identifier=1)
+    table.upsert([{"p": 1, "id": 2, "v": "ours"}])
+    assert sorted(judge.read_rows()) == [(0, 1, "theirs"), (1, 2, "ours")]
+    rows = table.scan().to_arrow().sort_by("p").to_pylist()
+    assert rows == [{"p": 0, "id": 1, "v": "theirs"}, {"p": 1, "id": 2, "v": "ours"}]

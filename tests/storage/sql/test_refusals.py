@@ -186,3 +186,27 @@ def test_the_reference_has_every_procedure_with_its_arguments() -> None:
         taken = [key for key, kind in procedure.types.items() if kind is not type(None)]
         missing = [key for key in taken if f"`{key}`" not in line and name != "rollback_to_timestamp"]
         assert line and (not missing or "likewise" in line), f"{name}: {missing}"
+
+
+def test_what_stands_for_procedures_of_branches_does_the_work(tmp_path: Path) -> None:
+    """The statements that the refusals of `merge_branch`, `copy` and `fast_forward` name."""
+    catalog = Catalog(tmp_path)
+
+    def run(text: str) -> list[int]:
+        freshet.sql(text, catalog=catalog)
+        return sorted(catalog.table("s.t").scan().to_arrow()["id"].to_pylist())
+
+    columns = "id BIGINT NOT NULL, dt STRING NOT NULL"
+    run(f"CREATE TABLE s.t ({columns}) PARTITIONED BY (dt) TBLPROPERTIES ('primary-key'='id,dt')")
+    run("INSERT INTO s.t VALUES (1, 'a'), (2, 'a'), (4, 'only in the table')")
+    run("CALL sys.create_tag(table => 's.t', tag => 'begin')")
+    run("CALL sys.create_branch(table => 's.t', branch => 'b', tag => 'begin')")
+    run("INSERT INTO s.t$branch_b VALUES (3, 'a')")
+    run("DELETE FROM s.t$branch_b WHERE id IN (2, 4)")
+    assert run("INSERT INTO s.t SELECT * FROM s.t$branch_b") == [1, 2, 3, 4]
+    run("CREATE TABLE s.u LIKE s.t")
+    run("INSERT INTO s.u SELECT * FROM s.t")
+    assert catalog.table("s.u").scan().to_arrow().num_rows == 4
+    assert run("INSERT OVERWRITE s.t SELECT * FROM s.t$branch_b") == [1, 3, 4], "partitions that the branch lacks stay"
+    run("ALTER TABLE s.t SET TBLPROPERTIES ('dynamic-partition-overwrite' = 'false')")
+    assert run("INSERT OVERWRITE s.t SELECT * FROM s.t$branch_b") == [1, 3]
