@@ -28,6 +28,12 @@ def write(table: Table, **values: Any) -> None:
         writer.commit()
 
 
+def latest_id(table: Table) -> int:
+    snapshot = table.latest_snapshot()
+    assert snapshot is not None
+    return snapshot.id
+
+
 @pytest.mark.parametrize(
     ("narrow", "wide", "fits", "beyond"),
     [
@@ -119,6 +125,34 @@ def test_a_table_that_gets_no_changelog_any_more(tmp_path: Path, producer: str) 
     table.delete_consumer("audit")
     told = [row["a"] for batch in table.stream(consumer_id="audit", max_wait_s=0) for row in batch.to_pylist()]
     assert told == [3]
+
+
+@pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
+def test_the_changelog_of_a_table_that_had_none_for_a_while(tmp_path: Path, producer: str) -> None:
+    """It gave what came before and after, as if that were all."""
+    table = made(tmp_path, a="INT").alter(SetOption("changelog-producer", producer))
+    write(table, id=1, a=1)
+    silent = table.alter(SetOption("changelog-producer", "none"))
+    write(silent, id=1, a=2)
+    write(silent, id=2, a=2)
+    before = latest_id(silent)
+    table = silent.alter(SetOption("changelog-producer", producer))
+    for read in (
+        lambda: table.changelog().to_arrow(),
+        lambda: table.changelog().plan(),
+        lambda: table.changes_between(0, before).to_arrow(),
+    ):
+        with pytest.raises(
+            InvalidRequestError, match=rf"has a gap: snapshots .*{before} were .*snapshot {before + 1} on"
+        ):
+            read()
+    write(table, id=2, a=3)
+    table.compact(full=True)
+    told = table.changelog(from_snapshot=before + 1).to_arrow()
+    assert told["a"].to_pylist()[-1] == 3
+    differs = table.changes_between(0, latest_id(table), mode="diff").to_arrow()
+    assert sorted(differs.select(["id", "a"]).to_pylist(), key=str) == [{"id": 1, "a": 2}, {"id": 2, "a": 3}]
+    assert [row["id"] for row in table.changes_between(0, before, mode="delta").to_arrow().to_pylist()] == [1, 1, 2]
 
 
 def test_a_stream_of_upserts_goes_on_with_a_changelog(tmp_path: Path) -> None:

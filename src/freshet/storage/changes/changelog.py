@@ -31,6 +31,7 @@ from freshet.storage.changes.change_source import ChangeRules, ChangeSource, cha
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.reader import ChangeReader
+from freshet.storage.changes.untold import is_untold, untold_error
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import Predicate
@@ -184,9 +185,26 @@ class Changelog(FrameOutputs):
         for snapshot_id in self._ids:
             snapshot = self._history.still_there(snapshot_id)
             with self._history.explained(snapshot):
+                self._check_told(snapshot)
                 splits = self._planner.plan(snapshot, self._source(snapshot))
             yield snapshot, splits
             self._history.check_not_replaced(snapshot)
+
+    def _check_told(self, snapshot: Snapshot) -> None:
+        if self._mode is ChangeMode.DELTA or not self._is_untold(snapshot):
+            return
+        rest = [self._history.find(each) for each in self._ids if each >= snapshot.id]
+        untold = [each.id for each in rest if each is not None and self._is_untold(each)]
+        which = f"snapshot {untold[0]} was" if len(untold) == 1 else f"snapshots {ids_text(untold)} were"
+        raise untold_error(
+            self._store,
+            which,
+            f"Read the changelog from snapshot {untold[-1] + 1} on, or what differs between two snapshots with "
+            "changes_between and mode='diff'",
+        )
+
+    def _is_untold(self, snapshot: Snapshot) -> bool:
+        return is_untold(self._store, ChangeRules.of(self._store.options), snapshot)
 
     def _compared(self, old: Snapshot | None, new: Snapshot | None) -> Iterator[tuple[Snapshot, list[ChangeSplit]]]:
         if new is None or old == new:

@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from freshet.storage.changes.change_source import ChangeRules, ChangeSource
+from freshet.storage.changes.change_source import ChangeRules
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.later_schema import LaterSchemas
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.stream_position import StreamPosition
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.changes.untold import is_untold, untold_error
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.pruning import ScanFilter
@@ -94,25 +94,15 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
         self._steps = {key: step for key, step in self._steps.items() if key[0] >= snapshot_id}
 
     def _check_told(self, snapshot: Snapshot) -> None:
-        """Raises where the table had no changelog producer at this commit and a reader of its changelog would pass over
-        the rows in silence."""
-        store, rules = self._store, self._rules
-        if (
-            snapshot.schema_id == store.schema.id
-            or not (rules.has_primary_key and rules.has_changelog)
-            or rules.source(snapshot) is not ChangeSource.NOTHING
-            or not (snapshot.commit_kind is CommitKind.APPEND and snapshot.delta_record_count)
-        ):
+        """Raises where a reader of the changelog would pass over the rows of this commit in silence."""
+        if not is_untold(self._store, self._rules, snapshot):
             return
-        if not ChangeRules.of(store.at_schema(snapshot.schema_id).options).has_changelog:
-            raise InvalidRequestError(
-                f"the changelog of table {store.name} has a gap: snapshot {snapshot.id} was committed with schema "
-                f"{snapshot.schema_id}, which has changelog-producer=none, so its changes cannot be told in full. Set "
-                "changelog-producer to lookup, full-compaction or input, and begin anew with the rows of the table: "
-                "without the consumer or checkpoint of this reader, scan.mode latest-full",
-                table=store.name,
-                option="changelog-producer",
-            )
+        raise untold_error(
+            self._store,
+            f"snapshot {snapshot.id} was",
+            "Set changelog-producer to lookup, full-compaction or input, and begin anew with the rows of the table: "
+            "without the consumer or checkpoint of this reader, scan.mode latest-full",
+        )
 
     def _next(self, position: StreamPosition) -> Snapshot | None:
         snapshot_id = position.snapshot_id
