@@ -30,10 +30,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.logstore.kafka.record_sizes import RecordSizes
-from freshet.pipeline.batch.assigner_task import without_reports
 from freshet.pipeline.batch.batch_pin import BatchPin, number_of_this_task, pin_of_this_task, task_log
 from freshet.pipeline.batch.dead_letters import WRITE_OPTIONS, DeadLetterWriter
 from freshet.pipeline.batch.gathered_rows import MEMORY_BYTES, GatheredRows
+from freshet.pipeline.batch.key_task import without_reports
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.outcome_counts import OutcomeCounts
 from freshet.pipeline.batch.read_count import ReadCount, record_count, without_tallies

@@ -1,14 +1,11 @@
 """One share of the keys of a table whose rows move between partitions, in a Python worker between two shuffles.
 
-    1. as rows arrive: pass on what is no row of the table, gather the rest
+    1. gather the rows (`key_task`)
     2. take the gathered rows in input order, in slices, and place them (`storage.write.key_mover`)
-    3. pass on the rows that are to be written, with their bucket, kind and partition columns; then one row more, the
-       report: what the places were looked up at, and how many rows came
+    3. pass on the rows that are to be written, with their bucket, kind and partition columns; the report: what the
+       places were looked up at, and how many rows came
 
 Rows are counted here: a key that moves is one row that comes, and two that are written.
-
-`BucketTask` gets the report with the rows, exactly once for the rows that are there, even if Spark computed some of
-them twice (`assigner_task`).
 """
 
 from __future__ import annotations
@@ -20,64 +17,30 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from freshet.pipeline.batch.assigner_task import data_of, report_row
-from freshet.pipeline.batch.batch_pin import BatchPin, pin_of_this_task
+from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.gathered_rows import GatheredRows
+from freshet.pipeline.batch.key_task import KeyTask, report_row
 from freshet.pipeline.batch.outcome_counts import OutcomeCounts
 from freshet.pipeline.batch.read_count import ReadCount
 from freshet.pipeline.batch.restored_rows import restore_rows
 from freshet.pipeline.batch.routing import POSITION
 from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.decode.carriers import carry_array
-from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, UNAVAILABLE
-from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ReportedError, error_document
-from freshet.storage.exceptions import RetryableError, UnsupportedFeatureError
+from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, UNAVAILABLE
+from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.merge.gather import take_rows
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.table import TableHandle
 from freshet.storage.table_engine import KeyMover, KeyShare, MovedRows, encode_commit_messages
 
 
 @dataclass(frozen=True, slots=True)
-class MoverTask:
-    """The work of each share; a value that travels to the workers. `columns` are the table's columns that `_d0` …
-    hold."""
+class MoverTask(KeyTask):
+    """The work of each share."""
 
-    table: TableHandle
-    columns: tuple[str, ...]
-    share_count: int
-    pin: BatchPin | None = None
-    table_index: int = 0
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Takes the rows of one Spark partition and gives those that are to be written, and a report."""
-        pin = self.pin or pin_of_this_task(self.table_index)
-        if pin.is_committed:
-            yield from batches
-            return
-        shape: pa.Schema | None = None
-        with closing(GatheredRows(self.table.env)) as gathered:
-            for batch in batches:
-                shape = batch.schema
-                data = data_of(batch)
-                gathered.add(data)
-                if data.num_rows < batch.num_rows:
-                    yield batch.filter(pc.not_equal(batch.column(TAG), TAG_DATA))
-            if shape is None or not gathered.row_count:
-                return
-            try:
-                yield from self._moved(gathered, shape, pin)
-            except RetryableError:
-                raise
-            except (ReportedError, *REPEATING_ERRORS) as error:
-                document = error.document if isinstance(error, ReportedError) else error_document(error)
-                yield report_row(shape, {"error": document})
-
-    def _moved(self, gathered: GatheredRows, shape: pa.Schema, pin: BatchPin) -> Iterator[pa.RecordBatch]:
+    def _placed(self, gathered: GatheredRows, shape: pa.Schema, pin: BatchPin) -> Iterator[pa.RecordBatch]:
         table = open_worker_table(self.table.at_schema(pin.schema_id, pin.schema_time_ms))
         is_outcomes = TAG in shape.names
         counts, read = OutcomeCounts(), ReadCount()

@@ -14,6 +14,7 @@ from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letters import DeadLetterCommit
 from freshet.pipeline.batch.direct_reads import DirectReads
+from freshet.pipeline.batch.key_task import KeyTask
 from freshet.pipeline.batch.mover_task import MoverTask
 from freshet.pipeline.batch.packed_rows import PackedTasks, PackRule
 from freshet.pipeline.batch.query_run import QueryRun
@@ -140,7 +141,7 @@ class OneTableJob:
         is_rescaled = is_rescaled or self._decoded_options.bucket != table.options.bucket
         return route_outcomes(names, self._commit.decoded, self._decoded_options, tasks, is_rescaled=is_rescaled)
 
-    def _assigner(self, routing: Routing, task: BucketTask) -> AssignerTask | MoverTask | None:
+    def _assigner(self, routing: Routing, task: BucketTask) -> KeyTask | None:
         stage = routing.assigners
         if stage is None:
             return None
