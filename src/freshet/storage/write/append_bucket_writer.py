@@ -1,8 +1,6 @@
 """Writes one bucket of an append table: rows in the order they come, no merging.
 
-    write        buffers rows
-    release      hands them to the open data file, which rolls at the target size
-    flush        closes it
+    write …      as the writer of any rows that are not merged (`unmerged_bucket_writer`)
     take_message with deletion vectors, also the index files without the vectors of files that were joined
     compact_due  tables with buckets: joins the oldest `compaction.min.file-num` small files; tables without: nothing,
                  because their buckets are one, and a compaction of its own joins them in the background of a stream
@@ -24,75 +22,42 @@ from freshet.storage.compact.bucket_plan import plan_append
 from freshet.storage.compact.rewriter import CompactionResult
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_writer import AppendFileWriter
-from freshet.storage.io.env import CrashPoint
-from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.options.choices import UNAWARE_BUCKET
 from freshet.storage.write.append_index import AppendIndex, has_vectors
 from freshet.storage.write.bucket_state import BucketState
-from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
+from freshet.storage.write.bucket_writer import BucketTools
 from freshet.storage.write.compaction_limit import CompactionTime
 from freshet.storage.write.increment import Logged
 from freshet.storage.write.records import Kinds
-from freshet.storage.write.write_buffer import own_copy
+from freshet.storage.write.unmerged_bucket_writer import UnmergedBucketWriter
 
 
-class AppendBucketWriter(BucketWriter):
+class AppendBucketWriter(UnmergedBucketWriter[AppendFileWriter]):
     """Of a table without a primary key."""
 
     def __init__(
         self, tools: BucketTools, partition: bytes, bucket: int, total_buckets: int, state: BucketState
     ) -> None:
-        super().__init__(tools, partition, bucket, total_buckets, is_ordered=False)
+        super().__init__(tools, partition, bucket, total_buckets)
         self._committed = state.data_files
-        self._chunks: list[pa.Table] = []
-        self._chunk_bytes = 0
-        self._open_file: AppendFileWriter | None = None
         self._is_ordered = total_buckets != UNAWARE_BUCKET and tools.store.options.bucket_append_ordered
         self._next_sequence = self._live_end = state.next_sequence if self._is_ordered else 0
         self._index = AppendIndex(tools.store, state.index_files) if has_vectors(tools.store) else None
 
-    @property
-    def memory_bytes(self) -> int:
-        return self._chunk_bytes
-
-    @property
-    def has_changes(self) -> bool:
-        return bool(self._chunks) or self._open_file is not None or not self._increment.is_empty
-
     def write(self, rows: pa.Table, kinds: Kinds | None) -> None:
         if rows.num_rows:
-            self._chunks.append(rows)
-            self._chunk_bytes += rows.nbytes
+            self._buffer(rows)
 
-    def own_memory(self) -> None:
-        if self._chunks:
-            self._chunks = [own_copy(self._chunks)]
+    def _new_file(self) -> AppendFileWriter:
+        return AppendFileWriter(self._store, self._partition, self._bucket, FileSource.APPEND, self._next_sequence)
 
-    def release_memory(self) -> None:
-        if not self._chunks:
-            return
-        if self._open_file is None:
-            self._open_file = AppendFileWriter(
-                self._store, self._partition, self._bucket, FileSource.APPEND, self._next_sequence
-            )
-        chunks, self._chunks, self._chunk_bytes = self._chunks, [], 0
-        with self._tools.timings.step("files"):
-            for rows in chunks:
-                self._open_file.write(rows)
-                if self._tools.logged is not Logged.NOTHING:
-                    self._increment.append.emitted.add(rows)
-                self._next_sequence += rows.num_rows
-
-    def flush(self, executor: Executor | None = None) -> None:
-        self.release_memory()
-        writer, self._open_file = self._open_file, None
-        if writer is None:
-            return
-        with undone_on_failure(writer.abort), self._tools.timings.step("files"):
-            self._increment.add_new_files(writer.close())
-        self._store.env.reach(CrashPoint.WRITE_FLUSHED)
+    def _write_to(self, file: AppendFileWriter, rows: pa.Table) -> None:
+        file.write(rows)
+        if self._tools.logged is not Logged.NOTHING:
+            self._increment.append.emitted.add(rows)
+        self._next_sequence += rows.num_rows
 
     def _shift(self, by: int) -> None:
         """Only entries have the numbers of an append table, not the files."""
@@ -158,14 +123,6 @@ class AppendBucketWriter(BucketWriter):
         if self._is_ordered:
             self._live_end = state.next_sequence
             self._next_sequence = max(self._next_sequence, state.next_sequence)
-
-    def abort(self) -> None:
-        self._chunks.clear()
-        self._chunk_bytes = 0
-        if self._open_file is not None:
-            self._open_file.abort()
-            self._open_file = None
-        self._delete(self._increment.give_up())
 
     def _files(self) -> list[DataFileMeta]:
         return self._increment.applied_to(self._committed)

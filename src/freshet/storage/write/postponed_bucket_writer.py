@@ -25,18 +25,16 @@ import pyarrow as pa
 
 from freshet.storage.files.data_file_paths import FileTraits, data_file_traits
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
-from freshet.storage.io.env import CrashPoint
-from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import FileId, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from freshet.storage.schema.file_formats import can_be_avro
 from freshet.storage.write.bucket_state import BucketState
-from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
+from freshet.storage.write.bucket_writer import BucketTools
 from freshet.storage.write.compaction_limit import CompactionTime
 from freshet.storage.write.records import Kinds
-from freshet.storage.write.write_buffer import own_copy
+from freshet.storage.write.unmerged_bucket_writer import UnmergedBucketWriter
 
 NO_NUMBER: Final = -1
 """The sequence number of rows that wait: the writer of their bucket numbers them."""
@@ -62,7 +60,7 @@ class Staging:
         return replace(traits, prefix=prefix, file_format=file_format.lower(), stats_mode=stats_mode)
 
 
-class PostponedBucketWriter(BucketWriter):
+class PostponedBucketWriter(UnmergedBucketWriter[KeyValueFileWriter]):
     """Of the rows of a partition that wait."""
 
     def __init__(
@@ -74,51 +72,21 @@ class PostponedBucketWriter(BucketWriter):
         total_buckets: int,
         state: BucketState,
     ) -> None:
-        super().__init__(tools, partition, bucket, total_buckets, is_ordered=False)
+        super().__init__(tools, partition, bucket, total_buckets)
         self._traits = staging.traits(tools.store)
-        self._chunks: list[pa.Table] = []
-        self._chunk_bytes = 0
-        self._open_file: KeyValueFileWriter | None = None
-
-    @property
-    def memory_bytes(self) -> int:
-        return self._chunk_bytes
-
-    @property
-    def has_changes(self) -> bool:
-        return bool(self._chunks) or self._open_file is not None or not self._increment.is_empty
 
     def write(self, rows: pa.Table, kinds: Kinds | None) -> None:
         codes = np.zeros(rows.num_rows, np.int8) if kinds is None else kinds
-        chunk = rows.append_column(pa.field(VALUE_KIND_COLUMN, pa.int8(), nullable=False), pa.array(codes))
-        self._chunks.append(chunk)
-        self._chunk_bytes += chunk.nbytes
+        self._buffer(rows.append_column(pa.field(VALUE_KIND_COLUMN, pa.int8(), nullable=False), pa.array(codes)))
 
-    def own_memory(self) -> None:
-        if self._chunks:
-            self._chunks = [own_copy(self._chunks)]
+    def _new_file(self) -> KeyValueFileWriter:
+        level_0 = (self._store, self._partition, self._bucket, 0)
+        return KeyValueFileWriter(*level_0, FileSource.APPEND, traits=self._traits)
 
-    def release_memory(self) -> None:
-        if not self._chunks:
-            return
-        if self._open_file is None:
-            level_0 = (self._store, self._partition, self._bucket, 0)
-            self._open_file = KeyValueFileWriter(*level_0, FileSource.APPEND, traits=self._traits)
-        chunks, self._chunks, self._chunk_bytes = self._chunks, [], 0
+    def _write_to(self, file: KeyValueFileWriter, rows: pa.Table) -> None:
         number = pa.field(SEQUENCE_NUMBER_COLUMN, pa.int64(), nullable=False)
-        with self._tools.timings.step("files"):
-            for rows in chunks:
-                numbers = pa.array(np.full(rows.num_rows, NO_NUMBER, np.int64))
-                self._open_file.write(rows.add_column(0, number, numbers))
-
-    def flush(self, executor: Executor | None = None) -> None:
-        self.release_memory()
-        writer, self._open_file = self._open_file, None
-        if writer is None:
-            return
-        with undone_on_failure(writer.abort), self._tools.timings.step("files"):
-            self._increment.add_new_files(writer.close())
-        self._store.env.reach(CrashPoint.WRITE_FLUSHED)
+        numbers = pa.array(np.full(rows.num_rows, NO_NUMBER, np.int64))
+        file.write(rows.add_column(0, number, numbers))
 
     def renumber(self) -> None:
         pass
@@ -144,11 +112,3 @@ class PostponedBucketWriter(BucketWriter):
 
     def rebase(self, state: BucketState) -> None:
         pass
-
-    def abort(self) -> None:
-        self._chunks.clear()
-        self._chunk_bytes = 0
-        if self._open_file is not None:
-            self._open_file.abort()
-            self._open_file = None
-        self._delete(self._increment.give_up())

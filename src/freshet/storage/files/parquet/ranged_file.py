@@ -27,7 +27,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from freshet.storage.files.opening import Opening, read_part
+from freshet.storage.files.opening import Opening
+from freshet.storage.files.positioned_file import PositionedFile
 from freshet.storage.io.env import Env
 from freshet.storage.io.ranges import ByteRange, cut, plan_reads
 
@@ -38,68 +39,21 @@ GROUPS_AHEAD: Final = 16
 WINDOW_BYTES: Final = 1024 * 1024
 
 
-class RangedFile:
-    """What pyarrow reads of one file. Several threads may hold row groups; pyarrow makes one read at a time."""
-
-    closed = False
+class RangedFile(PositionedFile):
+    """What pyarrow reads of one file. Several threads may hold row groups."""
 
     def __init__(self, env: Env, path: str, size_bytes: int, metadata: Any, opening: Opening) -> None:
-        assert env.reads is not None
-        self._env = env
-        self._reads = env.reads
-        self._path = path
-        self._size_bytes = size_bytes
-        self._opening = opening
+        super().__init__(env, path, size_bytes, opening)
         self._chunks = ColumnChunks(metadata)
-        self._position = 0
         self._held: dict[int, pa.Buffer] = {}
         """Column chunks by their offset."""
         self._coming: dict[int, tuple[int, Future[pa.Buffer]]] = {}
         """Windows that were requested ahead, with their lengths."""
 
-    def readable(self) -> bool:
-        """Always; asked by pyarrow."""
-        return True
-
-    def writable(self) -> bool:
-        """Never; asked by pyarrow."""
-        return False
-
-    def seekable(self) -> bool:
-        """Always; asked by pyarrow."""
-        return True
-
-    def size(self) -> int:
-        """As the manifest says."""
-        return self._size_bytes
-
-    def tell(self) -> int:
-        """Where the next read begins."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """From the start, from here or from the end."""
-        self._position = offset + (0, self._position, self._size_bytes)[whence]
-        return self._position
-
     def close(self) -> None:
-        """Lets go of everything."""
-        self.closed = True
+        super().close()
         self._held.clear()
         self._coming.clear()
-
-    def read(self, length: int = -1) -> pa.Buffer:
-        """Bytes from here on: held, or by a request."""
-        left = self._size_bytes - self._position
-        wanted = ByteRange(self._position, left if length < 0 else min(length, left))
-        if wanted.length <= 0:
-            return pa.py_buffer(b"")
-        chunk = self._held.get(wanted.offset)
-        if wanted.offset >= self._opening.offset:
-            chunk = self._opening.data.slice(wanted.offset - self._opening.offset)
-        found = self._window(wanted) if chunk is None or chunk.size < wanted.length else chunk.slice(0, wanted.length)
-        self._position += found.size
-        return found
 
     def groups(self, groups: Sequence[int], columns: Sequence[str]) -> Iterator[tuple[int, bool]]:
         """The row groups one after the other, each with whether its columns are held while it is the one; requests for
@@ -151,8 +105,9 @@ class RangedFile:
             part.cancel()
         self._reads.release(group.size_bytes)
 
-    def _part(self, wanted: ByteRange) -> pa.Buffer:
-        return read_part(self._env, self._path, wanted, self._size_bytes)
+    def _bytes(self, wanted: ByteRange) -> pa.Buffer:
+        chunk = self._held.get(wanted.offset)
+        return self._window(wanted) if chunk is None or chunk.size < wanted.length else chunk.slice(0, wanted.length)
 
     def _window(self, wanted: ByteRange) -> pa.Buffer:
         """A piece of a column that is read from its start to its end; the piece behind it is requested ahead."""
