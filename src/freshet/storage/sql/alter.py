@@ -32,6 +32,7 @@ from freshet.storage.sql.literals import PartitionValues, partition_values, prop
 from freshet.storage.sql.names import SqlName, column_name, table_name
 from freshet.storage.sql.partitions import dropped_partitions
 from freshet.storage.sql.refusals import only, refused, wrong
+from freshet.storage.sql.refused_statements import refuse_known_change
 from freshet.storage.sql.result import SqlResult, said
 from freshet.storage.sql.session import SqlSession
 from freshet.storage.sql.sql_text import Statement
@@ -150,6 +151,7 @@ def plan_alter_table(statement: Statement) -> AlterPlan:
     words.expect("ALTER", "TABLE")
     if_exists = words.accept("IF", "EXISTS")
     name = words.dotted()
+    refuse_known_change(statement, words.rest)
     if words.accept("UNSET", "TBLPROPERTIES"):
         words.accept("IF", "EXISTS")
         keys = _keys(words)

@@ -20,7 +20,8 @@ from freshet.storage.sql.insert import fitted_rows
 from freshet.storage.sql.literals import properties, text_literal
 from freshet.storage.sql.names import SqlName, column_name, table_name
 from freshet.storage.sql.query import QueryPlan, plan_query, rows_of
-from freshet.storage.sql.refusals import instead_of, only, refused, wrong
+from freshet.storage.sql.refusals import only, refused, wrong
+from freshet.storage.sql.refused_statements import NO_VIEWS, REPLACE_ROWS
 from freshet.storage.sql.result import SqlResult, edited, said
 from freshet.storage.sql.session import SqlSession
 from freshet.storage.sql.words import Words
@@ -128,11 +129,11 @@ def _check_different(names: Sequence[str]) -> None:
 def plan_create_table(tree: exp.Create) -> CreateTable:
     """The plan of CREATE TABLE; refuses what it says besides, and every other CREATE."""
     if tree.args.get("kind") == "VIEW":
-        raise refused(tree, "there are no views: keep the query, or its rows by CREATE TABLE … AS SELECT")
+        raise refused(tree, NO_VIEWS)
     if tree.args.get("kind") != "TABLE":
         raise refused(tree)
     if tree.args.get("replace"):
-        raise refused("CREATE OR REPLACE TABLE", instead_of("REPLACE"))
+        raise refused("CREATE OR REPLACE TABLE", REPLACE_ROWS)
     only(tree, "this", "kind", "exists", "properties", "expression")
     target = tree.this
     definitions = target.expressions if isinstance(target, exp.Schema) else []

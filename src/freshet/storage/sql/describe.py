@@ -97,6 +97,8 @@ def plan_describe_database(words: Words) -> DescribeDatabase:
 
 def plan_describe(tree: exp.Describe) -> DescribeTable:
     """The plan of DESCRIBE of a table; refuses everything else that Spark describes."""
+    if tree.args.get("partition"):
+        raise refused(tree.args["partition"], "SELECT * FROM t$partitions has what there is to say of each")
     only(tree, "this", "style", "kind")
     style = str(tree.args.get("style") or "")
     if tree.args.get("kind") not in (None, "TABLE") or style not in ("", "EXTENDED", "FORMATTED"):

@@ -24,7 +24,8 @@ from freshet.storage.sql.duckdb_engine import DuckDbEngine
 from freshet.storage.sql.insert import plan_insert
 from freshet.storage.sql.merge import plan_merge
 from freshet.storage.sql.query import plan_query
-from freshet.storage.sql.refusals import instead_of, refused
+from freshet.storage.sql.refusals import refused
+from freshet.storage.sql.refused_statements import refuse_known
 from freshet.storage.sql.result import Rows, SqlResult
 from freshet.storage.sql.row_edits import plan_delete, plan_update
 from freshet.storage.sql.session import Query, QueryEngine, SqlSession, TableRead
@@ -99,17 +100,13 @@ def run_all(text: str, session: SqlSession) -> Iterator[tuple[str, SqlResult]]:
 
 def plan(statement: Statement) -> Plan:
     """The plan of a statement."""
+    refuse_known(statement)
     for start, planned in _OF_WORDS:
         if statement.starts_with(*start):
             return planned(Words(statement))
     if statement.starts_with("ALTER", "TABLE"):
         return plan_tag(Words(statement)) or plan_alter_table(statement)
-    first = statement.tokens[0].text.upper()
-    if first == "USE":
-        raise refused(statement.text, "give the database as database=, or in the names of tables")
-    if first not in _FIRST_WORDS:
-        raise refused(statement.text, instead_of(first))
-    if statement.starts_with(("DESCRIBE", "DESC"), "HISTORY"):
-        raise refused(statement.text, "SELECT * FROM t$snapshots has what was committed")
+    if statement.tokens[0].text.upper() not in _FIRST_WORDS:
+        raise refused(statement.text)
     tree = statement.tree()
     return _OF_TREES.get(type(tree), plan_query)(tree)
