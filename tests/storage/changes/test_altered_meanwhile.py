@@ -13,6 +13,7 @@ from freshet import AddColumn, Catalog, ChangeType, DropColumn, RenameColumn, Se
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.schema.change import SchemaChange
 
+PRODUCERS = ("input", "lookup", "full-compaction")
 KEYED = {"bucket": "1", "changelog-producer": "input", "continuous.discovery-interval": "1 ms"}
 
 
@@ -153,6 +154,44 @@ def test_the_changelog_of_a_table_that_had_none_for_a_while(tmp_path: Path, prod
     differs = table.changes_between(0, latest_id(table), mode="diff").to_arrow()
     assert sorted(differs.select(["id", "a"]).to_pylist(), key=str) == [{"id": 1, "a": 2}, {"id": 2, "a": 3}]
     assert [row["id"] for row in table.changes_between(0, before, mode="delta").to_arrow().to_pylist()] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(old, new) for old in PRODUCERS for new in PRODUCERS if old != new],
+)
+def test_another_producer_tells_nothing_twice_and_leaves_nothing_out(tmp_path: Path, old: str, new: str) -> None:
+    """Rows of level 0 that `input` had told were told again by `lookup`, and those that a compaction had yet to tell
+    were never told."""
+    table = made(tmp_path, a="INT").alter(SetOption("changelog-producer", old), SetOption("write-only", "true"))
+    write(table, id=1, a=1)
+    is_same = {old, new} == {"lookup", "full-compaction"}  # neither has told it yet
+    if not is_same:
+        with pytest.raises(InvalidRequestError, match=rf"1 file .*={old} .*{new} would .*freshet compact"):
+            table.alter(SetOption("changelog-producer", new))
+        assert Catalog(str(tmp_path)).table("db.t").schema.id == table.schema.id
+        table.compact(full=True)
+    table = table.alter(SetOption("changelog-producer", new))
+    write(table, id=1, a=2)
+    table.compact(full=True)
+    told = table.changelog().to_arrow().to_pylist()
+    sums = sum(row["a"] * (1 if row["_ROW_KIND"].startswith("+") else -1) for row in told)
+    if new != "input":  # input tells the rows as they were given, an update as another insert
+        assert sums == 2
+    else:
+        assert [row["a"] for row in told] == [1, 2]
+
+
+def test_another_number_of_levels_tells_nothing_twice(tmp_path: Path) -> None:
+    table = made(tmp_path, a="INT").alter(SetOption("changelog-producer", "full-compaction"))
+    write(table, id=1, a=1)
+    table.compact(full=True)
+    with pytest.raises(InvalidRequestError, match=r"11 levels instead of 6 .*1 file .*num-levels to 6"):
+        table.alter(SetOption("num-sorted-run.compaction-trigger", "10"))
+    table = table.alter(SetOption("num-sorted-run.compaction-trigger", "10"), SetOption("num-levels", "6"))
+    write(table, id=1, a=2)
+    table.compact(full=True)
+    assert [row["a"] for row in table.changelog().to_arrow().to_pylist()] == [1, 1, 2]
 
 
 def test_a_stream_of_upserts_goes_on_with_a_changelog(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from freshet.storage.changes.change_source import (
     check_has_changelog,
     delta_source,
 )
-from freshet.storage.changes.planner import emitted_levels
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.metadata.emitted_rows import emitted_levels
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions

@@ -30,6 +30,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import conjunction
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.sorted_runs import interval_partition
+from freshet.storage.metadata.emitted_rows import emitted_levels
 from freshet.storage.metadata.live_files import changelog_manifests, delta_manifests, grouped_by_bucket, live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
@@ -37,7 +38,6 @@ from freshet.storage.model.manifest import BucketId, EntryKind, IndexFileMeta, M
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.options.choices import ChangelogProducer
-from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import POSTPONE_BUCKET
 from freshet.storage.scan.file_pruning import FilePruning, FilesOfBucket
 from freshet.storage.scan.planner import Packing, plan_scan, split_bucket
@@ -272,17 +272,6 @@ class ChangePlanner:
     def _kept(self, bucket_id: BucketId, files: list[DataFileMeta], *, keys_are_unique: bool) -> list[DataFileMeta]:
         (kept,) = self._pruning.kept([FilesOfBucket(bucket_id, files, keys_are_unique)])
         return kept
-
-
-def emitted_levels(options: CoreOptions) -> Callable[[int], bool]:
-    """The levels whose rows the changelog has emitted. Level 0 counts where changes are emitted as they are written,
-    also of tables whose scans do not show it."""
-    emits = options.changelog_producer.emits
-    if emits.only_at_highest_level:
-        highest = options.num_levels - 1
-        return lambda level: level == highest
-    lowest = 1 if emits.in_compactions else 0
-    return lambda level: level >= lowest
 
 
 def _old_buckets_first(splits: list[ChangeSplit]) -> list[ChangeSplit]:

@@ -33,6 +33,7 @@ from freshet.storage.metadata.branch_opening import asked_branch, check_whole, n
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
+from freshet.storage.metadata.emitted_rows import check_emitted
 from freshet.storage.metadata.hash_index_store import HashIndexStore
 from freshet.storage.metadata.live_file_index import LiveFileIndex
 from freshet.storage.metadata.manifest_store import ManifestStore
@@ -255,12 +256,7 @@ class TableStore:
         Options name columns, so those of the other schema count; what was given for this opening stays on top.
         """
         schema = self.schemas.schema(schema_id)
-        options = CoreOptions.parse(
-            {**own_options(schema, self.paths.branch_name), **self.dynamic_options},
-            has_primary_key=schema.has_primary_key,
-            schema_version=schema.version,
-            strict=False,
-        )
+        options = own_core_options(schema, self.paths.branch_name, self.dynamic_options)
         return replace(self, schema=schema, options=options)
 
     def at_latest_schema(self) -> TableStore:
@@ -408,14 +404,17 @@ def alter_table(store: TableStore, changes: Sequence[SchemaChange], *, allow_los
                 f"table {store.name} was dropped or renamed while it was open; there is nothing to alter",
                 table=store.name,
             )
+        latest = store.snapshots.latest()
         changed = apply_changes(
             current,
             changes,
-            has_snapshot=store.snapshots.latest() is not None,
+            has_snapshot=latest is not None,
             time_ms=store.env.now_ms(),
             allow_lossy=allow_lossy,
         )
         validate_changed_schema(current, changed)
+        old, new = (own_core_options(schema, store.paths.branch_name) for schema in (current, changed))
+        check_emitted(store.name, old, new, store.manifests, latest)
         if store.claims.claim_schema(changed):
             return open_table_store(
                 store.env,
@@ -426,6 +425,16 @@ def alter_table(store: TableStore, changes: Sequence[SchemaChange], *, allow_los
             )
     raise ConflictError(
         f"table {store.name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again", table=store.name
+    )
+
+
+def own_core_options(schema: TableSchema, branch: str | None, dynamic: Mapping[str, str] | None = None) -> CoreOptions:
+    """The options of a schema, on a branch where that is given, and what is given for one opening on top."""
+    return CoreOptions.parse(
+        {**own_options(schema, branch), **(dynamic or {})},
+        has_primary_key=schema.has_primary_key,
+        schema_version=schema.version,
+        strict=False,
     )
 
 
