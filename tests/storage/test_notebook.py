@@ -248,5 +248,33 @@ def test_ids() -> None:
 
 
 def test_results_that_are_public_show_themselves() -> None:
-    for name in ("Catalog", "Changelog", "EditResult", "SystemScan", "SystemTable", "Table", "TableScan", "Tag"):
+    for name in (
+        "Catalog",
+        "Changelog",
+        "EditResult",
+        "SqlResult",
+        "SystemScan",
+        "SystemTable",
+        "Table",
+        "TableScan",
+        "Tag",
+    ):
         assert hasattr(getattr(freshet, name), "_repr_html_"), name
+
+
+def test_the_result_of_a_statement_shows_its_first_rows(catalog: Catalog, table: Table) -> None:
+    table.append([{"id": each, "v": f"<{each}>"} for each in range(30)])
+
+    def shown(text: str) -> str:
+        return html(freshet.sql(text, catalog=catalog))
+
+    found = shown("SELECT v, count(*) AS n FROM shop.orders GROUP BY v ORDER BY v")
+    assert "&lt;0&gt;" in found and "the first 10 rows; .to_arrow() reads all" in found
+    assert "all rows: 2" in shown("SELECT * FROM shop.orders WHERE id < 2")
+    assert "no rows" in shown("SELECT * FROM shop.orders WHERE id < 0")
+    assert "orders" in shown("SHOW TABLES IN shop")
+    assert "rows deleted" in shown("DELETE FROM shop.orders WHERE id = 1")
+    assert "has schema 1 now" in shown("ALTER TABLE shop.orders ADD COLUMN w INT")
+    assert "divi" in shown("SELECT error('divided by nothing')")
+    wide = ", ".join(f"{each} AS c{each}" for each in range(40))
+    assert "30 of 40 columns" in shown(f"SELECT {wide}")

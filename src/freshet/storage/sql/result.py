@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.shown import note_html, shown_or_why
 from freshet.storage.scan.frame_outputs import FrameOutputs
+from freshet.storage.scan.preview import COLUMNS, first_rows
 
 
 class Rows(Protocol):
@@ -126,6 +128,22 @@ class SqlResult(FrameOutputs):
             count = self.rows.table.num_rows
             return f"SqlResult({count:,} row{'' if count == 1 else 's'} of {names})"
         return f"SqlResult(rows of {names}: to_arrow(), to_pandas(), to_batches())"
+
+    def _repr_html_(self) -> str:
+        """What was done, or the first rows: a query is computed for them, but one that Spark has."""
+        return shown_or_why(self, self._html)
+
+    def _html(self) -> str:
+        if self.edit is not None:
+            return self.edit._repr_html_()
+        if not self.has_rows:
+            return note_html(self.message or "done")
+        if getattr(self.rows, "frame", None) is not None:
+            return note_html(
+                f"rows of {', '.join(self.schema.names)}: .to_arrow() reads them, .to_spark() is the frame"
+            )
+        schema = pa.schema(list(self.schema)[:COLUMNS])
+        return first_rows(self.to_batches(), None, schema, None).html(len(self.schema))
 
 
 def given(columns: Mapping[str, Sequence[object]], types: Mapping[str, pa.DataType] | None = None) -> SqlResult:
