@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from freshet import AddColumn, Catalog, ChangeType, DropColumn, RenameColumn, SetNullable, SetOption, Table
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import ConflictError, InvalidRequestError
 from freshet.storage.schema.change import SchemaChange
 
 PRODUCERS = ("input", "lookup", "full-compaction")
@@ -180,6 +180,31 @@ def test_another_producer_tells_nothing_twice_and_leaves_nothing_out(tmp_path: P
         assert sums == 2
     else:
         assert [row["a"] for row in told] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(old, new) for old in ("none", *PRODUCERS) for new in ("none", *PRODUCERS) if old != new],
+)
+def test_another_producer_between_the_rows_and_their_commit(tmp_path: Path, old: str, new: str) -> None:
+    """Rows written for `none` and committed at `input` were in no changelog; those for `input` were told twice."""
+    table = made(tmp_path, a="INT").alter(SetOption("changelog-producer", old))
+    with table.writer("w") as writer:
+        writer.write([{"id": 1, "a": 1}])
+        altered = table.alter(SetOption("changelog-producer", new))
+        is_other = new != "none" and "input" in (old, new)
+        if is_other:
+            with pytest.raises(ConflictError, match=f"from {old} to {new} while .*write them again"):
+                writer.commit()
+            writer.abort()
+            assert altered.latest_snapshot() is None
+        else:
+            writer.commit()
+    if is_other:
+        write(altered, id=1, a=1)
+    if new != "none":
+        altered.compact(full=True)
+        assert altered.changelog().to_arrow()["a"].to_pylist() == [1]
 
 
 def test_another_number_of_levels_tells_nothing_twice(tmp_path: Path) -> None:
