@@ -30,8 +30,13 @@ NOT_TOGETHER: Final = {
     ("replace a tag", "rename a tag"),
     ("replace a tag", "delete a tag"),
     ("rename a tag", "rename the table"),
+    ("replace a tag", "expire tags"),
+    ("expire tags", "rename a tag"),
+    ("expire tags", "rename the table"),
 }
-"""Files have no "replace if it is there still": a tag that goes is there again, under its old name as well."""
+"""Files have no "replace if it is there still": a tag that goes is there again, under its old name as well. An expiry
+removes the tags that it has found, one by one: what gets another name meanwhile, or is in another folder, stays until
+the next one."""
 
 
 def verbs_of(kind: str) -> list[str]:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
+from freshet.storage.exceptions import AlreadyExistsError, ConflictError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.metadata.tag_store import check_tag_name
@@ -133,7 +133,8 @@ def replace_tag(store: TableStore, old: Tag, new: Tag) -> TagRemoval:
 
 
 def rename_tag(store: TableStore, old: Tag, name: str) -> Tag:
-    """Gives a tag another name, which must be free; its retention stays."""
+    """Gives a tag another name, which must be free; its retention stays. Where the tag goes meanwhile, or is another
+    one by then, the new name goes too: it would have brought the old tag back."""
     new = replace(old, name=name)
     check_tag_name(name)
     if not store.snapshots.tags.create(new):
@@ -141,6 +142,15 @@ def rename_tag(store: TableStore, old: Tag, name: str) -> Tag:
             f"table {store.name} has a tag {name!r} already; delete it, or choose another name", table=store.name
         )
     _check_holds(store, new, lambda: remove_tag(store, new))
+    found = store.snapshots.tags.find(old.name)
+    if found != old:
+        remove_tag(store, new)
+        what = "was removed" if found is None else "was replaced"
+        raise ConflictError(
+            f"tag {old.name!r} of table {store.name} {what} while it got the name {name!r}, which was taken back; look "
+            "at the tags again",
+            table=store.name,
+        )
     store.snapshots.tags.remove(old.name)
     return new
 
