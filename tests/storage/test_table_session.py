@@ -89,6 +89,39 @@ def test_pending_commit_keeps_its_number(table: Table, monkeypatch: pytest.Monke
     assert held(table) == [1]
 
 
+def test_rows_under_a_number_that_was_passed_over_are_refused(table: Table) -> None:
+    """The night of the 26th failed, that of the 27th is there: rows of the 26th are no repetition of anything."""
+    for night in (25, 27):
+        with table.writer("nightly") as writer:
+            writer.write(rows(night))
+            writer.commit(night)
+    with table.writer("nightly") as writer:
+        writer.write(rows(26))
+        with pytest.raises(InvalidRequestError, match=r"has committed 27 and never 26: .* under a number above 27"):
+            writer.commit(26)
+        assert held(table) == [25, 27]
+        writer.commit(28)
+    assert held(table) == [25, 26, 27]
+
+
+def test_numbers_that_may_have_been_committed_are_replays(tmp_path: Path) -> None:
+    """Of a number below the oldest snapshot nothing is known; an empty one may have been committed without one."""
+    table = create(tmp_path, **{"snapshot.ignore-empty-commit": "true"})
+    with table.writer("nightly") as writer:
+        for night in (25, 27):
+            writer.write(rows(night))
+            writer.commit(night)
+        for night in (25, 26, 24):
+            writer.write(rows(night))
+            assert writer.commit(night).already_committed
+    table = table.with_options({"snapshot.ignore-empty-commit": "false"})
+    with table.writer("nightly") as writer:
+        writer.write(rows(24))
+        assert writer.commit(24).already_committed, "the snapshots do not reach back to a smaller number"
+        assert writer.commit(26).already_committed, "no rows are lost"
+    assert held(table) == [25, 27]
+
+
 class DiskThatStopsAnswering:
     """Creates the snapshot, and from then on nothing can be read until it is set to answer again."""
 

@@ -5,7 +5,8 @@
         writer.commit()                  or commit(7): a second commit of that number, in any process, is a replay
 
 A number is for programs that can write the same rows again after a crash and do not know whether they had committed
-them. A replay commits nothing, discards the rows written for it and is logged as a warning.
+them. A replay commits nothing, discards the rows written for it and is logged as a warning; a number that the snapshots
+show to be passed over is refused.
 
 A session goes on when the table is altered: rows written until then are committed in the columns they were written
 with, and the first `write` after that commit takes the new schema.
@@ -27,7 +28,7 @@ from typing import Final
 from freshet.storage.cleaning.partition_expiry import expire_partitions_at_end
 from freshet.storage.commit.committer import CommitResult, Committer, discard_messages
 from freshet.storage.commit.identity import check_identifier
-from freshet.storage.commit.replays import replay_text
+from freshet.storage.commit.replays import passed_over_text, replay_text, was_passed_over
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, OutdatedAssignmentError
 from freshet.storage.logs.writers import ChangeSink, LogPublisher, TableLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
@@ -168,7 +169,9 @@ class TableSession:
         Without an identifier the one after the last of this commit user is taken, or the next one if another
         program takes it meanwhile; a program that crashes and starts again must find out by itself which rows it had
         committed. A commit whose identifier was committed before, or lies before the last one, is a replay: nothing is
-        committed, and a warning names the snapshot that has it. When making the snapshot fails or is interrupted, the
+        committed, and a warning names the snapshot that has it. Where the snapshots that are there show that a number
+        before the last one was never committed, rows under it raise `InvalidRequestError`, and can be committed under
+        another number. When making the snapshot fails or is interrupted, the
         rows are still there and keep their number: commit again, without a number or with the same one, and they are
         in the table once whatever became of the first try. When writing the files of the rows fails (a full disk), they
         may be lost: further calls are refused until `abort`, then write them again.
@@ -230,6 +233,7 @@ class TableSession:
             number = 0 if check.last is None else check.last.identifier + 1
             check_identifier(number)
         elif check.is_committed:
+            self._refuse_passed_over(wanted, 0 if check.last is None else check.last.identifier)
             return None
         else:
             number = _checked_identifier(identifier)
@@ -239,6 +243,17 @@ class TableSession:
         messages = self._writer.prepare_commit(number, covers_table=True)
         self._pending = _PendingCommit(number, identifier is None, messages, base_id)
         return self._pending
+
+    def _refuse_passed_over(self, number: int, last: int) -> None:
+        """Raises where rows would be taken for those of a commit that was never made.
+
+        Where empty commits make no snapshot, a number without one may have been committed.
+        """
+        if self._row_count and self._commits_empty and was_passed_over(self._store, self._commit_user, number):
+            raise InvalidRequestError(
+                passed_over_text(self._store, self._commit_user, number, last, self._row_count),
+                path=self._store.location,
+            )
 
     def _reassign(self, pending: _PendingCommit) -> None:
         """Assigns the rows of a refused commit to dynamic buckets upon what is committed now."""

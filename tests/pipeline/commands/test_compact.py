@@ -77,6 +77,7 @@ def test_a_partition_as_values(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["shop.t", "--partition", "day=1"], "no partition key 'day'; its partition keys are dt, hh"),
+        (["shop.t", "--partition", "dt<2026"], "freshet delete WAREHOUSE TABLE --where"),
         (["shop.t", "--partition", "dt"], "--partition 'dt': write a partition key and its value"),
         (["shop.t", "--partition", "dt=1", "--partition", "dt=2"], "gives dt two values"),
         (["shop.t", "--every", "soon"], "--every: 'soon' is no interval"),

@@ -378,7 +378,7 @@ class TestRefused:
             ({"id": 1}, "primary key"),
             ({"dt": "d9"}, "primary key"),
             ({"m": 1}, "'m'"),
-            ({"n": "x"}, "n"),
+            ({"n": "n + 1"}, r"'n' .* is INT, and 'n \+ 1' is a text; SQL .* is expr\('n \+ 1'\)"),
             ({"n": 2**40}, "n"),
             ({"n": expr("m + 1")}, "'m'"),
         ],

@@ -276,7 +276,8 @@ def partitions_given(given: Sequence[str] | None) -> dict[str, str] | None:
         key, equals, value = part.partition("=")
         if not (key and equals):
             raise InvalidRequestError(
-                f"--partition {part!r}: write a partition key and its value, such as dt=2026-11-22"
+                f"--partition {part!r}: write a partition key and its value, such as dt=2026-11-22. Rows of a range of "
+                "partitions go by freshet delete WAREHOUSE TABLE --where \"dt < '2026-11-01'\""
             )
         if values.setdefault(key, value) != value:
             raise InvalidRequestError(f"--partition gives {key} two values, {values[key]!r} and {value!r}; give one")

@@ -55,7 +55,9 @@ def expire_partitions(
     if expiry.unclear:
         complain(
             f"{plural(len(expiry.unclear), 'partition')} never expire, their values say no time "
-            f"({_text(expiry.unclear[0])}): see partition.timestamp-pattern and partition.timestamp-formatter"
+            f"({_text(expiry.unclear[0])}): a time has a year, a month and a day. "
+            "partition.timestamp-pattern makes it of the values, such as $month-01 of month=2026-11, "
+            "partition.timestamp-formatter says how it is read"
         )
 
 

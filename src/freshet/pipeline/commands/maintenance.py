@@ -26,9 +26,16 @@ from freshet.storage.model.display import size_text
 def expire(
     warehouse: Warehouse,
     table: TableName,
-    retain_max: Annotated[int | None, typer.Option(help="Keep at most this many snapshots.")] = None,
-    retain_min: Annotated[int | None, typer.Option(help="Keep at least this many snapshots.")] = None,
-    older_than_hours: Annotated[float | None, typer.Option(help="Keep snapshots that are younger than this.")] = None,
+    retain_max: Annotated[
+        int | None, typer.Option(help="Keep at most this many snapshots, whatever their age.")
+    ] = None,
+    retain_min: Annotated[int | None, typer.Option(help="Keep at least this many snapshots, the latest ones.")] = None,
+    older_than_hours: Annotated[
+        float | None,
+        typer.Option(
+            help="Keep snapshots that are younger than this, up to --retain-max; older ones go, down to --retain-min."
+        ),
+    ] = None,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:

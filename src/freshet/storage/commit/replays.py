@@ -1,4 +1,4 @@
-"""The message for a commit that was taken for a repetition: which snapshot has the commit of that number."""
+"""Commits of a number that is used up: which snapshot has it, and which numbers were passed over."""
 
 from __future__ import annotations
 
@@ -17,6 +17,24 @@ def snapshot_of_commit(store: TableStore, commit_user: str, identifier: int) -> 
         elif snapshot.commit_identifier < identifier:
             break
     return found
+
+
+def was_passed_over(store: TableStore, commit_user: str, identifier: int) -> bool:
+    """True where the snapshots show that a later number of the user was committed and this one never was: they reach
+    back to a smaller one. False also where they do not reach back so far."""
+    for snapshot in store.snapshots.newest_first(store.snapshots.latest()):
+        if snapshot.commit_user == commit_user and snapshot.commit_identifier <= identifier:
+            return snapshot.commit_identifier < identifier
+    return False
+
+
+def passed_over_text(store: TableStore, commit_user: str, identifier: int, last: int, row_count: int) -> str:
+    """Why rows cannot be committed under a number that was passed over."""
+    return (
+        f"table {store.location}: user {commit_user!r} has committed {last} and never {identifier}: the numbers of a "
+        f"user must grow. Nothing was committed; commit these rows ({row_count}) under a number above {last}, without "
+        "a number, or by a writer of another commit user"
+    )
 
 
 def replay_text(store: TableStore, commit_user: str, identifier: int, row_count: int) -> str:

@@ -20,7 +20,7 @@ from freshet.storage.edits.row_rules import UpdateRules
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.arrow_types import arrow_schema, conform
+from freshet.storage.model.arrow_types import arrow_schema, conform, is_lossless_pair
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import ChangelogProducer, MergeEngine
@@ -68,8 +68,16 @@ def updated(store: TableStore, rows: pa.Table, values: Mapping[str, Any]) -> pa.
 
 def constant(store: TableStore, name: str, value: Any, count: int) -> pa.ChunkedArray:
     """A column of one value."""
+    kind = arrow_schema(store.schema).field(name).type
     if value is None:
-        return pa.chunked_array([pa.nulls(count, arrow_schema(store.schema).field(name).type)])
+        return pa.chunked_array([pa.nulls(count, kind)])
+    if isinstance(value, str) and not is_lossless_pair(pa.string(), kind):
+        raise InvalidRequestError(
+            f"column {name!r} of table {store.name} is {store.schema.by_name[name].type}, and {value!r} is a text; SQL "
+            f"over the columns of the row is expr({value!r})",
+            table=store.name,
+            column=name,
+        )
     try:
         one = pa.array([value] if count else [])
     except (pa.ArrowException, OverflowError) as error:

@@ -210,16 +210,20 @@ def _parts_without_null(data_type: DataType) -> list[tuple[int, DataType]]:
     return [(index, part) for index, part in numbered if not part.nullable or _parts_without_null(part)]
 
 
+_BY_ARROW: Final = "data.select(table.arrow_schema.names).cast(table.arrow_schema)"
+"""The columns of the table in its order: a frame may have them in another, and its index besides."""
+
+
 def _how_to_cast(given: pa.DataType, target: pa.DataType) -> str:
     if pt.is_decimal(target) and pt.is_floating(given):
-        return ", for floats are not exact: Decimal('9.5') for 9.5, or Arrow's cast, data.cast(table.arrow_schema)"
+        return f", for floats are not exact: Decimal('9.5') for 9.5, or Arrow's cast, {_BY_ARROW}"
     if pt.is_nested(target):
         return ""
-    return ", such as by Arrow: data.cast(table.arrow_schema)"
+    return f", such as by Arrow: {_BY_ARROW}"
 
 
 def _cast_losslessly(column: pa.ChunkedArray, field: DataField, target: pa.DataType, table: str) -> pa.ChunkedArray:
-    if not _is_lossless_pair(column.type, target):
+    if not is_lossless_pair(column.type, target):
         raise InvalidRequestError(
             f"column {field.name!r} of {table} is {field.type}, the input has {column.type}; cast it before writing"
             f"{_how_to_cast(column.type, target)}",
@@ -291,15 +295,15 @@ _FAMILIES: Final = (
 )
 
 
-def _is_lossless_pair(source: pa.DataType, target: pa.DataType) -> bool:
+def is_lossless_pair(source: pa.DataType, target: pa.DataType) -> bool:
     """True when the families agree, part by part; the values are then checked by a safe cast."""
     if pt.is_null(source) or source.equals(target):
         return True
     if pt.is_dictionary(source):
-        return _is_lossless_pair(source.value_type, target)
+        return is_lossless_pair(source.value_type, target)
     if pt.is_nested(target):
         pairs = zip(child_fields(source), child_fields(target), strict=True)
-        return _nested_alike(source, target) and all(_is_lossless_pair(each.type, goal.type) for each, goal in pairs)
+        return _nested_alike(source, target) and all(is_lossless_pair(each.type, goal.type) for each, goal in pairs)
     return any(family.holds(target) and any(takes(source) for takes in family.takes) for family in _FAMILIES)
 
 

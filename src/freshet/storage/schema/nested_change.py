@@ -188,7 +188,8 @@ def _retyped(schema: TableSchema, field: DataField, target: DataType, shown: str
     loss = possible_loss(field.type, target) if checks_loss else None
     if loss is not None:
         raise InvalidRequestError(
-            f"{what}: {loss}; add a new field instead, or allow it with allow_lossy=True if no such value is stored"
+            f"{what}: {loss}; add a new field instead, or allow it with allow_lossy=True (--allow-lossy) if no such "
+            "value is stored"
         )
     return replace(field, type=target)
 

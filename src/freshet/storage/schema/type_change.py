@@ -52,7 +52,8 @@ def check_stored_rows(schema: TableSchema, column: DataField, target: DataType, 
     loss = possible_loss(column.type, target)
     if loss is not None and not allow_lossy:
         raise InvalidRequestError(
-            f"{what}: {loss}; add a new column instead, or allow it with allow_lossy=True if no such value is stored",
+            f"{what}: {loss}; add a new column instead, or allow it with allow_lossy=True (--allow-lossy) if no such "
+            "value is stored",
             column=name,
         )
 

@@ -62,6 +62,12 @@ def partition_values(node: exp.Expr) -> tuple[dict[str, str | None], tuple[str, 
             if name in values:
                 raise wrong(node, f"{name} has two values")
             values[name] = None if isinstance(each.expression, exp.Null) else plain_text(each.expression)
+        elif isinstance(each, exp.Predicate):
+            raise refused(
+                each,
+                "a partition is named by the value of its key, dt = '…'; rows of a range of them go by "
+                "DELETE FROM t WHERE …",
+            )
         else:
             open_keys.append(column_name(each))
     return values, tuple(open_keys)

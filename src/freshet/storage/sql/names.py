@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlglot import exp
 
 from freshet.storage.sql.refusals import refused, wrong
+
+FILES: Final = (
+    "add the rows of a file by freshet append WAREHOUSE TABLE FILE or Table.append, then name the table; Table.merge "
+    "and freshet merge take the file itself"
+)
+"""What does the work of statements that read files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,10 @@ def name_of(node: exp.Table) -> SqlName:
     """The name of a table, whatever else is there."""
     if not all(isinstance(part, exp.Identifier) for part in node.parts):
         raise refused(node, "the name of a table is expected there")
-    return SqlName.of([part.name for part in node.parts])
+    parts = [part.name for part in node.parts]
+    if "/" in parts[-1]:
+        raise refused(node, f"a table of a catalog is expected there, not a file: {FILES}")
+    return SqlName.of(parts)
 
 
 def only_name(node: exp.Table, *known: str) -> None:

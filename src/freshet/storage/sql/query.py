@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.sql.literals import moment_ms
-from freshet.storage.sql.names import SqlName, name_of, only_name
+from freshet.storage.sql.names import FILES, SqlName, name_of, only_name
 from freshet.storage.sql.push_down import needs
 from freshet.storage.sql.refusals import refused, wrong
 from freshet.storage.sql.result import Rows, SqlResult
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 _LABEL: Final = "freshet_"
 _NOT_IN_QUERIES: Final = (exp.Into, exp.Lock, exp.Placeholder, exp.Parameter, exp.DML, exp.DDL, exp.Command)
 _KEPT: Final = ("version", "alias", "joins", "laterals", "pivots", "sample", "column_aliases")
+_INSTEAD: Final = {
+    **dict.fromkeys(("csv_scan", "parquet_scan", "read_csv", "read_files", "read_json", "read_parquet"), FILES),
+    "table_changes": "Table.changes_between, Table.changelog and freshet changelog give changes",
+}
+"""What does the work of a function in the place of a table, by its name in small letters."""
 _SECONDS_MAX: Final = 10**11
 
 
@@ -137,7 +142,9 @@ def _tables(tree: exp.Query, session: SqlSession) -> list[_Found]:
         if isinstance(node.this, exp.Func):
             function = node.this.name if isinstance(node.this, exp.Anonymous) else node.this.sql_name()
             if not session.engine.takes_function(function):
-                raise refused(node, f"the function {function} in the place of a table")
+                instead = _INSTEAD.get(function.lower())
+                is_what = f"the function {function} in the place of a table"
+                raise refused(node, is_what if instead is None else f"{is_what}: {instead}")
             continue
         name = name_of(node)
         is_bare = name.database is None and name.catalog is None

@@ -13,6 +13,8 @@ from sqlglot.tokens import Token, TokenType
 from freshet.storage.sql.refusals import refused
 from freshet.storage.sql.sql_text import Statement
 
+_DETAIL: Final = "DESCRIBE EXTENDED t has place and options, SELECT * FROM t$partitions files and sizes"
+_EACH: Final = "each statement is a commit of its own; a MERGE updates, deletes and inserts in one"
 _FUNCTIONS: Final = "functions are those of DuckDB, or of the Spark session that is given as spark="
 _GRANTS: Final = "who may read and write is said where the files are, and by the server of the catalog"
 NO_VIEWS: Final = "there are no views: keep the query, or its rows by CREATE TABLE … AS SELECT"
@@ -26,15 +28,19 @@ _STATEMENTS: Final[Mapping[str, str]] = {
     "ADD": "there are no jars, files or archives here",
     "ALTER VIEW": NO_VIEWS,
     "ANALYZE": "queries need no statistics but those that each commit writes: SELECT * FROM t$files, t$partitions",
+    "BEGIN": _EACH,
     "CACHE": "nothing is cached under a name; keep the result: freshet.sql(…).to_arrow()",
     "CLEAR": "nothing is cached under a name",
     "COMMENT ON COLUMN": "ALTER TABLE t ALTER COLUMN c COMMENT '…'",
+    "COMMIT": _EACH,
     "COPY": "read the files and insert the rows: freshet append WAREHOUSE TABLE FILE, or Table.append",
     "CREATE FUNCTION": _FUNCTIONS,
     "DENY": _GRANTS,
+    "DESC DETAIL": _DETAIL,
     "DESC FUNCTION": _FUNCTIONS,
     "DESC HISTORY": "SELECT * FROM t$snapshots has what was committed",
     "DESC QUERY": "the result of a query has a schema: freshet.sql(…).schema",
+    "DESCRIBE DETAIL": _DETAIL,
     "DESCRIBE FUNCTION": _FUNCTIONS,
     "DESCRIBE HISTORY": "SELECT * FROM t$snapshots has what was committed",
     "DESCRIBE QUERY": "the result of a query has a schema: freshet.sql(…).schema",
@@ -52,7 +58,9 @@ _STATEMENTS: Final[Mapping[str, str]] = {
     "RESET": "options are given in the statement's tables: ALTER TABLE t SET TBLPROPERTIES",
     "RESTORE": "CALL sys.rollback(table => 't', version => '7'), or of a time: sys.rollback_to_timestamp",
     "REVOKE": _GRANTS,
+    "ROLLBACK": _EACH,
     "SET": "options of a table: ALTER TABLE t SET TBLPROPERTIES ('k' = 'v'); of one call: CALL … (options => 'k=v')",
+    "START TRANSACTION": _EACH,
     "TABLE": "SELECT * FROM t",
     "UNCACHE": "nothing is cached under a name",
     "USE": "give the database as database=, or in the names of tables",
