@@ -8,6 +8,8 @@
 
 Where files lie on a level that only one of the two producers takes for told, the next one tells their rows again, or
 nobody ever does. After a full compaction there are none. A log has rows as they are written, except with lookup.
+
+`Table.alter` refuses such a change (`metadata.emitted_rows`), except from and to `none`; Apache Paimon makes it.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from freshet.storage.changes.planner import emitted_levels
 from freshet.storage.exceptions import InvalidRequestError, MissingFileError
+from freshet.storage.metadata.emitted_rows import emitted_levels
 from freshet.storage.metadata.live_files import base_manifests, entries_of, live_entries, without_deleted
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import ManifestEntry
@@ -30,7 +32,7 @@ ToldLevels = Callable[[CoreOptions], Callable[[int], bool]]
 BEGIN_ANEW: Final = (
     "Begin anew with the rows of the table: without the consumer, checkpoint or log_state of this reader, scan.mode "
     "latest-full. Readers go on over a change of the producer where writers have ended and the table was compacted "
-    "before it (freshet compact --full)"
+    "in full before it (freshet compact)"
 )
 
 
