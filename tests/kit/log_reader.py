@@ -47,6 +47,8 @@ class SnapshotsAlone:
     def is_same(self, snapshot_id: int, time_ms: int | None) -> bool:
         return True
 
+    def check_goes_on(self, before_id: int, snapshot: Snapshot, *, is_after_state: bool) -> None: ...
+
     def has_changes(self, snapshot: Snapshot) -> bool:
         return False
 

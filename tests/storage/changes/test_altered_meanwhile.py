@@ -226,3 +226,74 @@ def test_a_stream_of_upserts_goes_on_with_a_changelog(tmp_path: Path) -> None:
     next(stream)
     write(table.alter(SetOption("changelog-producer", "lookup")), id=1, a=2)
     assert [(row["_ROW_KIND"], row["a"]) for batch in stream for row in batch.to_pylist()] == [("+I", 2)]
+
+
+@pytest.fixture
+def altered_by_paimon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`alter` changes the producer whatever its changelog has told, as Apache Paimon does."""
+    monkeypatch.setattr("freshet.storage.metadata.table_store.check_emitted", lambda *_: None)
+
+
+TOLD_OTHERWISE = [
+    ("input", "lookup", "told again"),
+    ("input", "full-compaction", "told again"),
+    ("lookup", "full-compaction", "told again"),
+    ("full-compaction", "input", "never will be"),
+]
+
+
+def producer_table(folder: Path, producer: str, later: str) -> Table:
+    """Of which not every row has come to the highest level."""
+    options = {"full-compaction.delta-commits": "9"} if "lookup" not in (producer, later) else {}
+    table = made(folder, a="INT").alter(
+        SetOption("changelog-producer", producer), *(SetOption(key, value) for key, value in options.items())
+    )
+    for key in (1, 2, 3):
+        write(table, id=key, a=1)
+    return table
+
+
+@pytest.mark.usefixtures("altered_by_paimon")
+@pytest.mark.parametrize(("producer", "later", "what"), TOLD_OTHERWISE)
+def test_another_producer_tells_again_or_never(tmp_path: Path, producer: str, later: str, what: str) -> None:
+    """Changes came twice, and deletes of rows that the new one took for untold never came."""
+    table = producer_table(tmp_path, producer, later)
+    stream = table.stream(consumer_id="audit", max_wait_s=0)
+    list(stream)
+    before = latest_id(table)
+    altered = table.alter(SetOption("changelog-producer", later))
+    altered.append([{"id": 1, "a": 2}])
+    altered.compact(full=True)
+    message = rf"changed from {producer} to {later} before snapshot {before + 1}, .*{what}"
+    for opened in (table, altered):
+        with pytest.raises(InvalidRequestError, match=rf"{message}.*latest-full.*freshet compact"):
+            list(opened.stream(consumer_id="audit", max_wait_s=0))
+    with pytest.raises(InvalidRequestError, match=rf"{message}.*from snapshot {before + 1} on"):
+        altered.changelog().to_arrow()
+    altered.delete_consumer("audit")
+    told = [row for batch in altered.stream(max_wait_s=0) for row in batch.to_pylist()]
+    assert sorted((row["id"], row["a"]) for row in told) == [(1, 2), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize(("producer", "later", "what"), TOLD_OTHERWISE)
+def test_another_producer_after_a_full_compaction(tmp_path: Path, producer: str, later: str, what: str) -> None:
+    table = producer_table(tmp_path, producer, later)
+    table.compact(full=True)
+    told = [row["id"] for batch in table.stream(consumer_id="audit", max_wait_s=0) for row in batch.to_pylist()]
+    assert sorted(told) == [1, 2, 3]
+    altered = table.alter(SetOption("changelog-producer", later))
+    altered.append([{"id": 1, "a": 2, "_ROW_KIND": "+U"}])
+    altered.compact(full=True)
+    changes = [row for batch in table.stream(consumer_id="audit", max_wait_s=0) for row in batch.to_pylist()]
+    assert [row["a"] for row in changes] == ([2] if later == "input" else [1, 2])
+
+
+def test_a_reader_of_upserts_is_opened_again_with_lookups(tmp_path: Path) -> None:
+    """It never heard of rows that were deleted before level 0 was compacted."""
+    table = made(tmp_path, a="INT").alter(SetOption("changelog-producer", "none"))
+    write(table, id=1, a=1)
+    list(table.stream(upserts=True, consumer_id="copy", max_wait_s=0))
+    altered = table.alter(SetOption("changelog-producer", "lookup"))
+    altered.delete("id = 1")
+    with pytest.raises(InvalidRequestError, match=r"changed from none to lookup .*told again"):
+        list(altered.stream(upserts=True, consumer_id="copy", max_wait_s=0))

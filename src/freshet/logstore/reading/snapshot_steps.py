@@ -97,6 +97,9 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
             raise self.other_history(state.snapshot_id, "has read")
         if snapshot is None:
             return None
+        if not is_known:
+            is_after_state = (state.snapshot_id, True) in self._splits
+            self._history.check_goes_on(state.snapshot_id, snapshot, is_after_state=is_after_state)
         progress = log_of(snapshot.properties, snapshot.id)
         if position.from_files:
             return self._from_files(position, snapshot, progress)

@@ -30,6 +30,7 @@ import pyarrow as pa
 from freshet.storage.changes.change_source import ChangeRules, ChangeSource, changelog_source, delta_source
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.planner import ChangePlanner
+from freshet.storage.changes.producer_change import ProducerChanges
 from freshet.storage.changes.reader import ChangeReader
 from freshet.storage.changes.untold import is_untold, untold_error
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
@@ -182,13 +183,16 @@ class Changelog(FrameOutputs):
         if self._ends is not None:
             yield from self._compared(*self._ends)
             return
+        before: Snapshot | None = None
         for snapshot_id in self._ids:
             snapshot = self._history.still_there(snapshot_id)
             with self._history.explained(snapshot):
                 self._check_told(snapshot)
+                self._check_goes_on(before, snapshot)
                 splits = self._planner.plan(snapshot, self._source(snapshot))
             yield snapshot, splits
             self._history.check_not_replaced(snapshot)
+            before = snapshot
 
     def _check_told(self, snapshot: Snapshot) -> None:
         if self._mode is ChangeMode.DELTA or not self._is_untold(snapshot):
@@ -201,6 +205,16 @@ class Changelog(FrameOutputs):
             which,
             f"Read the changelog from snapshot {untold[-1] + 1} on, or what differs between two snapshots with "
             "changes_between and mode='diff'",
+        )
+
+    def _check_goes_on(self, before: Snapshot | None, snapshot: Snapshot) -> None:
+        if before is None or self._mode is ChangeMode.DELTA:
+            return
+        ProducerChanges(self._store).check(
+            before.schema_id,
+            snapshot,
+            f"Read the changelog up to snapshot {before.id} and from snapshot {snapshot.id} on, each by itself, or "
+            "what differs between two snapshots with changes_between and mode='diff'",
         )
 
     def _is_untold(self, snapshot: Snapshot) -> bool:

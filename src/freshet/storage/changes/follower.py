@@ -10,6 +10,7 @@ Each step makes sure that the history it goes on with is the one it came from:
 | before the first: no table, or another one of its name | `NotFoundError`: it was dropped |
 | another snapshot in place of the last one, or a latest below it | `OvertakenError`: the table was rolled back |
 | rows appended while the table had no changelog producer, which its changelog lacks | `InvalidRequestError` |
+| changes that do not go on where those of another producer ended | `InvalidRequestError` |
 
 Source: MERGING.md §7.2.
 """
@@ -23,6 +24,7 @@ from freshet.storage.changes.change_source import ChangeRules
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.later_schema import LaterSchemas
 from freshet.storage.changes.planner import ChangePlanner
+from freshet.storage.changes.producer_change import ProducerChanges
 from freshet.storage.changes.stream_position import StreamPosition
 from freshet.storage.changes.untold import is_untold, untold_error
 from freshet.storage.metadata.table_store import TableStore
@@ -36,17 +38,25 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
     """Goes from snapshot to snapshot; what it has planned is kept until it is forgotten."""
 
     def __init__(
-        self, store: TableStore, scan_filter: ScanFilter | None = None, columns: Sequence[str] | None = None
+        self,
+        store: TableStore,
+        scan_filter: ScanFilter | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        reads_upserts: bool = False,
     ) -> None:
-        """`columns` are those that are read, by default all."""
+        """`columns` are those that are read, by default all; `reads_upserts` as in `ProducerChanges`."""
         super().__init__(store.location)
         self._store = store
         self._planner = ChangePlanner(store, scan_filter)
         self._rules = ChangeRules.of(store.options)
         self._history = ChangeHistory(store)
         self._schemas = LaterSchemas(store, store.schema.column_names if columns is None else columns)
+        self._producers = ProducerChanges(store, reads_upserts=reads_upserts)
         self._last: Snapshot | None = None
         """The snapshot that was read last."""
+        self._state_id: int | None = None
+        """The snapshot whose rows were read first, as the options of this reader say."""
         self._steps: dict[tuple[int, bool], tuple[Snapshot, SnapshotStep[StreamPosition, ChangeSplit]]] = {}
         """By snapshot, and whether it is its rows."""
 
@@ -59,6 +69,7 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
                 return None
             if not position.is_state:
                 self._check_told(snapshot)
+                self._check_goes_on(snapshot)
                 self._schemas.notice(snapshot.schema_id)
             with self._history.explained(snapshot):
                 splits = (
@@ -67,6 +78,7 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
                     else self._planner.plan(snapshot, self._rules.source(snapshot))
                 )
             self._last = snapshot
+            self._state_id = snapshot.id if position.is_state else self._state_id
             after = StreamPosition(snapshot.id + 1, before_ms=snapshot.time_ms)
             self._steps[key] = snapshot, SnapshotStep(tuple(splits), after)
         return self._steps[key][1]
@@ -103,6 +115,13 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
             "Set changelog-producer to lookup, full-compaction or input, and begin anew with the rows of the table: "
             "without the consumer or checkpoint of this reader, scan.mode latest-full",
         )
+
+    def _check_goes_on(self, snapshot: Snapshot) -> None:
+        """Raises where another producer tells changes again that this reader has, or never tells them."""
+        before = self._last
+        if before is None or before.id + 1 != snapshot.id or not self._rules.has_changelog:
+            return
+        self._producers.check(self._store.schema.id if before.id == self._state_id else before.schema_id, snapshot)
 
     def _next(self, position: StreamPosition) -> Snapshot | None:
         snapshot_id = position.snapshot_id

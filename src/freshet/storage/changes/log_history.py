@@ -8,8 +8,9 @@ id, as old files are. Their kinds are well-formed after the filter too (`kind_re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,11 @@ from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.kind_repair import repaired_kinds, unchanged_pairs
 from freshet.storage.changes.later_schema import LaterSchemas
 from freshet.storage.changes.planner import ChangePlanner
+from freshet.storage.changes.producer_change import BEGIN_ANEW, ProducerChanges, logged_levels
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.changes.stream_start import stream_start
+from freshet.storage.changes.untold import untold_error
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema
 from freshet.storage.model.data_type import DataField
@@ -31,6 +35,8 @@ from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, SNAPSHOT
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.table_scan import decoders
+
+_SCHEMA_IDS_MAX: Final = 1000
 
 
 class LogHistory:
@@ -47,6 +53,11 @@ class LogHistory:
         self._history = ChangeHistory(store)
         self._rules = ChangeRules.of(store.options)
         self._mapping = lru_cache(maxsize=16)(self._read_columns)
+        self._producers = ProducerChanges(store, logged_levels, reads_upserts=True)
+        self._schema_ids: dict[int, int] = {}
+        """By snapshot, of those looked at last: each is the one before the next."""
+        self._open_schema_id: int | None = None
+        """Of the rows of an open batch that were read last."""
         self._progress = ConsumerProgress(store, request.consumer_id)
 
     @property
@@ -84,6 +95,21 @@ class LogHistory:
             return time_ms in (None, found.time_ms)
         self._store.check_is_there()
         return self._history.latest_id() >= snapshot_id
+
+    def check_goes_on(self, before_id: int, snapshot: Snapshot, *, is_after_state: bool) -> None:
+        """Raises `InvalidRequestError` where the changes of a snapshot do not go on where those up to another ended.
+
+        `is_after_state`: this reader has the rows of that one, as its options say.
+        """
+        told_by: int | None = self._store.schema.id if is_after_state else self._schema_ids.get(before_id)
+        if told_by is None and before_id > 0:
+            before = self._history.find(before_id)
+            told_by = None if before is None else before.schema_id
+        if told_by is not None:
+            self._producers.check(told_by, snapshot)
+        if len(self._schema_ids) >= _SCHEMA_IDS_MAX:
+            self._schema_ids.clear()
+        self._schema_ids[snapshot.id] = snapshot.schema_id
 
     def left_text(self) -> str:
         """What is left of the history, for messages; `NotFoundError` where the table was dropped."""
@@ -141,6 +167,8 @@ class LogHistory:
 
         `snapshot_id` goes into `_SNAPSHOT_ID`, where that was asked for; None is a row of a batch that is open.
         """
+        if snapshot_id is None:
+            self._check_open(schema_id)
         count = rows.num_rows
         codes = rows.column(0).to_numpy(zero_copy_only=False)
         arrays = {
@@ -177,14 +205,56 @@ class LogHistory:
         """How the columns asked for, and those that the filter looks at, come out of rows of a schema."""
         store = self._store
         stored = store.schema if schema_id == store.schema.id else store.schemas.schema(schema_id)
+        self._check_images(schema_id)
         names = set(self._reader.columns) | (self._filter.predicate.columns() if self._filter else frozenset())
         wanted = [field for field in store.schema.fields if field.name in names]
         self._schemas.notice(schema_id)
         earlier = f"schema {store.schema.id} of {store.location}" if stored.id > store.schema.id else None
         return map_columns(stored.fields, wanted, earlier=earlier)
 
+    def _check_open(self, schema_id: int) -> None:
+        """Rows that are shown before their commit: whether they go on where the latest snapshot ends.
+
+        Those of the reader's own schema may follow the state of an earlier snapshot: their commit is checked.
+        """
+        if schema_id in (self._open_schema_id, self._store.schema.id):
+            return
+        latest = self.latest()
+        if latest is not None:
+            self._producers.check_open(latest, schema_id)
+        self._open_schema_id = schema_id
+
+    def _check_images(self, schema_id: int) -> None:
+        """Raises where rows were logged without those they replace, and this reader tells both."""
+        store = self._store
+        if schema_id == store.schema.id or not store.options.logs_before_images:
+            return
+        if not store.at_schema(schema_id).options.logs_before_images:
+            raise InvalidRequestError(
+                f"the log of table {store.name} has changes of schema {schema_id}, whose options (changelog-producer, "
+                "log.changelog-mode, log.ignore-delete) leave out the rows before updates, and this reader tells them. "
+                f"{BEGIN_ANEW}",
+                table=store.name,
+                option="log.changelog-mode",
+            )
+
+    def _rules_of(self, snapshot: Snapshot) -> ChangeRules:
+        """Those of the producer that a snapshot was committed with."""
+        if snapshot.schema_id == self._store.schema.id:
+            return self._rules
+        producer = self._store.at_schema(snapshot.schema_id).options.changelog_producer
+        return replace(self._rules, producer=producer)
+
     def _source(self, snapshot: Snapshot) -> ChangeSource:
-        source = self._rules.source(snapshot)
+        rules = self._rules_of(snapshot)
+        source = rules.source(snapshot)
+        if (
+            source is ChangeSource.DELTA
+            and snapshot.delta_record_count
+            and self._rules.has_changelog
+            and not rules.has_changelog
+        ):
+            raise untold_error(self._store, f"snapshot {snapshot.id} was", BEGIN_ANEW)
         is_overwrite = snapshot.commit_kind is CommitKind.OVERWRITE and not snapshot.is_rescale
         is_silent = source is ChangeSource.NOTHING and is_overwrite
         return ChangeSource.REPLACED if is_silent else source

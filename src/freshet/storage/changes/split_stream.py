@@ -47,7 +47,7 @@ class SplitStream:
         self._reader = request.reader(store)
         self._history = ChangeHistory(store)
         self._progress = ConsumerProgress(store, request.consumer_id)
-        self._follower = Follower(store, self._reader.scan_filter, self._reader.columns)
+        self._follower = Follower(store, self._reader.scan_filter, self._reader.columns, reads_upserts=request.upserts)
 
     @property
     def schema(self) -> pa.Schema:

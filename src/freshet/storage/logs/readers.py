@@ -57,6 +57,10 @@ class TableHistory(Protocol):
     def is_same(self, snapshot_id: int, time_ms: int | None) -> bool:
         """False where the table was rolled back, or created anew, since this snapshot was read."""
 
+    def check_goes_on(self, before_id: int, snapshot: Snapshot, *, is_after_state: bool) -> None:
+        """Raises `InvalidRequestError` where the changes of a snapshot do not go on where those up to another ended:
+        the table was altered. `is_after_state`: the reader has the rows of that one, as its options say."""
+
     def left_text(self) -> str:
         """What is left of the history, for messages."""
 

@@ -1,0 +1,104 @@
+"""A change of `changelog-producer` between two commits: whether the changes after it go on where those before ended.
+
+| rows of | none (told as they were written), input | lookup | full-compaction |
+|---|---|---|---|
+| level 0 | told | not yet | not yet |
+| the levels between | told | told | not yet |
+| the highest level | told | told | told |
+
+Where files lie on a level that only one of the two producers takes for told, the next one tells their rows again, or
+nobody ever does. After a full compaction there are none. A log has rows as they are written, except with lookup.
+
+`Table.alter` refuses such a change (`metadata.emitted_rows`), except from and to `none`; Apache Paimon makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from freshet.storage.exceptions import InvalidRequestError, MissingFileError
+from freshet.storage.metadata.emitted_rows import emitted_levels
+from freshet.storage.metadata.live_files import base_manifests, entries_of, live_entries, without_deleted
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.manifest import ManifestEntry
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.choices import ChangelogProducer
+from freshet.storage.options.core import CoreOptions
+
+ToldLevels = Callable[[CoreOptions], Callable[[int], bool]]
+"""By the options of a table, the levels whose rows were told."""
+
+BEGIN_ANEW: Final = (
+    "Begin anew with the rows of the table: without the consumer, checkpoint or log_state of this reader, scan.mode "
+    "latest-full. Readers go on over a change of the producer where writers have ended and the table was compacted "
+    "in full before it (freshet compact)"
+)
+
+
+def logged_levels(options: CoreOptions) -> Callable[[int], bool]:
+    """The levels whose rows are in the log of a table, but for those committed without it."""
+    lowest = 1 if options.changelog_producer.emits.by_lookup else 0
+    return lambda level: level >= lowest
+
+
+class ProducerChanges:
+    """What one reader asks at each commit of another schema."""
+
+    def __init__(self, store: TableStore, told: ToldLevels = emitted_levels, *, reads_upserts: bool = False) -> None:
+        """`reads_upserts`: it may have read what came without a producer, as it was written."""
+        self._store = store
+        self._told = told
+        self._reads_upserts = reads_upserts
+
+    def check(self, told_by: int, snapshot: Snapshot, remedy: str = BEGIN_ANEW) -> None:
+        """Raises `InvalidRequestError` where the changes of a snapshot do not go on where those before it ended, which
+        were told as the options of schema `told_by` say; `remedy` is how to read on."""
+        manifests = self._store.manifests
+        self._check(
+            told_by,
+            snapshot.schema_id,
+            lambda: without_deleted(entries_of(manifests, base_manifests(manifests, snapshot))),
+            f"before snapshot {snapshot.id}",
+            remedy,
+        )
+
+    def check_open(self, latest: Snapshot, schema_id: int) -> None:
+        """The same for what comes after the latest snapshot, and is not committed yet."""
+        manifests = self._store.manifests
+        where = f"after snapshot {latest.id}"
+        self._check(latest.schema_id, schema_id, lambda: live_entries(manifests, latest), where, BEGIN_ANEW)
+
+    def _check(
+        self, told_by: int, schema_id: int, files: Callable[[], Sequence[ManifestEntry]], where: str, remedy: str
+    ) -> None:
+        if told_by == schema_id or not self._store.schema.has_primary_key:
+            return
+        before, after = self._options(told_by), self._options(schema_id)
+        producers = (before.changelog_producer, after.changelog_producer)
+        if producers[0] is producers[1] or (ChangelogProducer.NONE in producers and not self._reads_upserts):
+            return
+        was_told, is_told = self._told(before), self._told(after)
+        try:
+            levels = [entry.file.level for entry in files()]
+        except MissingFileError:
+            what = "and it is not known any more which changes had been told"
+        else:
+            differing = [level for level in levels if was_told(level) != is_told(level)]
+            if not differing:
+                return
+            again = not is_told(differing[0])
+            what = (
+                f"while {len(differing)} of {len(levels)} data files were not compacted fully: their changes "
+                f"{'were told and would be told again' if again else 'were not told and never will be'}"
+            )
+        raise InvalidRequestError(
+            f"changelog-producer of table {self._store.name} was changed from {producers[0]} to {producers[1]} "
+            f"{where}, {what}. {remedy}",
+            table=self._store.name,
+            option="changelog-producer",
+        )
+
+    def _options(self, schema_id: int) -> CoreOptions:
+        store = self._store
+        return (store if schema_id == store.schema.id else store.at_schema(schema_id)).options
