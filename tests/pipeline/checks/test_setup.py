@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from freshet.pipeline.batch.table_setup import check_table, open_or_create, unused_options, with_table
 from freshet.pipeline.config.model import PipelineConfig, TableConfig
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
+from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem, claim_checkpoint
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.schema.change import AddColumn
@@ -100,6 +101,26 @@ def test_a_checkpoint_has_one_owner(tmp_path: Path) -> None:
     again = open_or_create(_config(tmp_path))
     with pytest.raises(ConfigurationError, match="dropped and created again"):
         claim_checkpoint(f"{tmp_path}/checkpoint", pipeline="a", table=again)
+
+
+def test_a_checkpoint_follows_a_renamed_table_as_its_message_says(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    claim_checkpoint(str(checkpoint), pipeline="a", table=open_or_create(_config(tmp_path)))
+    catalog = Catalog(str(tmp_path))
+    catalog.rename_table("shop.orders", "shop.sold")
+    problem = checkpoint_problem(str(checkpoint), pipeline="a", table=None)
+    assert problem is not None
+    assert "dropped or renamed" in problem
+    renamed = catalog.table("shop.sold")
+    with pytest.raises(ConfigurationError, match="if the table was renamed, write into") as refused:
+        claim_checkpoint(str(checkpoint), pipeline="a", table=renamed)
+    file, owner = re.findall(r"write into (.*?): (\{.*\})", str(refused.value))[0]
+    Path(file).write_text(owner)
+    claim_checkpoint(str(checkpoint), pipeline="a", table=renamed)
+    other = open_or_create(_config(tmp_path, name="shop.others"))
+    with pytest.raises(ConfigurationError, match="belongs to the table at") as refused:
+        claim_checkpoint(str(checkpoint), pipeline="a", table=other)
+    assert "renamed" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

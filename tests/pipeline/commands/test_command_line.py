@@ -267,7 +267,7 @@ def test_checkpoints_belong_to_one_table(tmp_path: Path) -> None:
     catalog.drop_table("shop.orders")
     dropped = _freshet("run", path)
     assert dropped.returncode == 2
-    assert "which is not there (it may have been dropped)" in dropped.stderr
+    assert "which is not there (it may have been dropped or renamed)" in dropped.stderr
     assert not catalog.has_table("shop.orders")
     moved = _freshet("run", _pipeline(tmp_path, **{"shop.orders": "shop.others"}))
     assert moved.returncode == 2

@@ -64,11 +64,17 @@ def checkpoint_problem(checkpoint: CheckpointPlace, *, pipeline: str, table: Tab
             return _difference(shown, found, wanted)
         return (
             f"checkpoint {shown} belongs to the table at {found.get('table')}, which is not there (it may have "
-            "been dropped): what the checkpoint says is read would be missing in a new one. Restore the table; or "
-            "delete the checkpoint to read everything again (under another `name` where other tables know this one)"
+            "been dropped or renamed): what the checkpoint says is read would be missing in a new one. Restore the "
+            "table, or let the file name the table as it is called now; or delete the checkpoint to read everything "
+            "again (under another `name` where other tables know this one)"
         )
     owner = _owner(pipeline, table)
-    return _not_writable(shown, folder) if found == owner else _difference(shown, found, owner)
+    if found == owner:
+        return _not_writable(shown, folder)
+    problem = _difference(shown, found, owner)
+    if {**found, "table": owner["table"]} != owner:
+        return problem
+    return f"{problem}. Or, if the table was renamed, write into {folder.place(OWNER_FILE)}: {json.dumps(owner)}"
 
 
 def query_id_of(checkpoint: CheckpointPlace) -> str | None:
