@@ -113,6 +113,14 @@ def test_two_verbs_at_once(kind: str, one: str, other: str) -> None:
     check(kind, one, other)
 
 
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [("append", "rename a tag", "expire tags"), ("keyed", "drop the table", "write on a branch")],
+)
+def test_pairs_that_have_failed(kind: str, one: str, other: str) -> None:
+    check(kind, one, other)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "one", "other"), PAIRS[7::41])
 def test_more_pairs(kind: str, one: str, other: str) -> None:

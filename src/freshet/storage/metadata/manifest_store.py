@@ -379,7 +379,9 @@ class ManifestStore:
         return data
 
     def _missing(self, path: str) -> NotFoundError:
-        if not any(self._env.file_io.entries(self._paths.schema_folder)):
+        # A drop takes the schemas of the table first, those of its branches with the rest.
+        schemas = {self._paths.schema_folder, replace(self._paths, branch_name=None).schema_folder}
+        if not all(any(self._env.file_io.entries(folder)) for folder in schemas):
             text = f"the table at {self._paths.home} was dropped or renamed while it was open ({path} is gone)"
             return NotFoundError(text, path=path)
         return MissingManifestError(
