@@ -149,7 +149,7 @@ def test_the_table_of_a_checkpoint_was_dropped(folder: Path) -> None:
     assert found(folder) == []
     Catalog(config.table.warehouse).drop_table("shop.orders")
     (problem,) = found(folder)
-    assert "which is not there (it may have been dropped)" in problem
+    assert "which is not there (it may have been dropped or renamed)" in problem
 
 
 def test_the_dead_letter_table_must_be_one(folder: Path) -> None:
