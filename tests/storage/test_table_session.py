@@ -13,6 +13,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.catalogs.claims import WON, ClaimAnswer, ClaimOutcome
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, StorageError, UnknownOutcomeError
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.schema.change import DropColumn
 from freshet.storage.table import Table
 
 OPTIONS = {"bucket": "-1", "commit.max-retries": "0"}
@@ -218,3 +219,21 @@ def test_session_whose_base_has_expired_goes_on_from_the_latest(tmp_path: Path) 
         first.write(rows(*range(2, 8)))
         first.commit()
     assert held(made) == [*range(1, 8), 10, 11, 12]
+
+
+def test_the_first_commit_after_others_have_altered_the_table_tells_its_changes(tmp_path: Path) -> None:
+    """It left level 0 to the commit after it: others had compacted files in the new schema meanwhile."""
+    options = {"bucket": "1", "changelog-producer": "lookup"}
+    table = Catalog(tmp_path).create_table(
+        "db.t", schema={"id": "BIGINT", "v": "STRING", "a": "INT"}, primary_keys=["id"], options=options
+    )
+    with table.writer("loader") as session:
+        session.write([{"id": 1, "a": 1}])
+        session.commit()
+        altered = table.alter(DropColumn("v"))
+        altered.upsert([{"id": 1, "a": 2}])
+        session.write([{"id": 1, "a": 3}])
+        session.commit()
+    kinds = [str(snapshot.commit_kind) for snapshot in altered.snapshots()]
+    assert kinds == ["APPEND", "COMPACT"] * 3
+    assert altered.changelog().to_arrow()["a"].to_pylist() == [1, 1, 2, 2, 3]

@@ -213,10 +213,14 @@ class TableSession:
         """Goes on at the table's schema of the last commit, if it was altered since this session began.
 
         Files of a later schema are not compacted by a writer of an earlier one, so the session would never compact
-        again.
+        again. In a store, where a look costs a request, the last commit that counts is that which the session knows
+        of: its next commit leaves the compaction, and the changes that it tells, to the one after.
         """
-        base = self._writer.base_snapshot
-        if self._has_rows or base is None or base.schema_id <= self._store.schema.id:
+        if self._has_rows:
+            return
+        newest = None if self._store.env.is_remote else self._store.snapshots.latest()
+        base = newest or self._writer.base_snapshot
+        if base is None or base.schema_id <= self._store.schema.id:
             return
         store = self._store.at_schema(base.schema_id)
         metrics, lookups = self._writer.merge_metrics, self._writer.lookup_metrics
