@@ -207,6 +207,27 @@ def test_another_producer_between_the_rows_and_their_commit(tmp_path: Path, old:
         assert altered.changelog().to_arrow()["a"].to_pylist() == [1]
 
 
+def test_rows_that_wait_for_their_bucket_are_told_by_the_new_producer(tmp_path: Path) -> None:
+    """Nobody has told them: the change is allowed, and a stream goes on over it."""
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t",
+        schema={"id": "BIGINT", "a": "INT"},
+        primary_keys=["id"],
+        options={**KEYED, "bucket": "-2", "postpone.batch-write-fixed-bucket": "false"},
+    )
+    write(table, id=1, a=1)
+    for _ in ("into buckets", "to the highest level"):
+        table.compact(full=True)
+    stream = table.stream(consumer_id="audit", max_wait_s=0)
+    told = next(stream)["a"].to_pylist()
+    write(table, id=2, a=2)
+    table = table.alter(SetOption("changelog-producer", "lookup"))
+    write(table, id=3, a=3)
+    table.compact(full=True)
+    told += next(stream)["a"].to_pylist()
+    assert told == [1, 2, 3]
+
+
 def test_another_number_of_levels_tells_nothing_twice(tmp_path: Path) -> None:
     table = made(tmp_path, a="INT").alter(SetOption("changelog-producer", "full-compaction"))
     write(table, id=1, a=1)

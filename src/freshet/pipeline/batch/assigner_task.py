@@ -2,7 +2,7 @@
 
 1. gather the rows (`key_task`) and note their keys
 2. give new keys their buckets (`storage.write.key_assigner`)
-3. pass the rows on, `_bucket` now the bucket; the report are the index files, as commit messages
+3. pass the rows on, `_bucket` now the bucket; its report is the index files, as commit messages
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
 | the highest level | told | told | told |
 
 Where files lie on a level that only one of the two producers takes for told, the next one tells their rows again, or
-nobody ever does. After a full compaction there are none. A log has rows as they are written, except with lookup.
+nobody ever does. After a full compaction there are none. Rows that wait for their bucket were told by no producer. A
+log has rows as they are written, except with lookup.
 
 `Table.alter` refuses such a change (`metadata.emitted_rows`), except from and to `none`; Apache Paimon makes it.
 """
@@ -80,7 +81,7 @@ class ProducerChanges:
             return
         was_told, is_told = self._told(before), self._told(after)
         try:
-            levels = [entry.file.level for entry in files()]
+            levels = [entry.file.level for entry in files() if entry.bucket >= 0 or ChangelogProducer.NONE in producers]
         except MissingFileError:
             what = "and it is not known any more which changes had been told"
         else:

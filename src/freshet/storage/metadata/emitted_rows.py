@@ -59,10 +59,12 @@ def check_emitted(
             table=table,
             option="num-levels",
         )
+    is_told = any(was_emitted(file.level) and not is_emitted(file.level) for file in files)
+    has, would = ("has told", "would tell again") if is_told else ("has not told yet", "would never tell")
     raise InvalidRequestError(
-        f"table {table} has {found} of which changelog-producer={old.changelog_producer} has told the changes and "
-        f"{new.changelog_producer} would tell them again, or has not and they would never be told. Stop the writers, "
-        "compact it in full (freshet compact, Table.compact), and change the option then",
+        f"table {table} has {found} whose changes changelog-producer={old.changelog_producer} {has} and "
+        f"{new.changelog_producer} {would}. Stop the writers, compact it in full (freshet compact, Table.compact), "
+        "and change the option then",
         table=table,
         option="changelog-producer",
     )
