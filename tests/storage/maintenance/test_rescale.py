@@ -323,21 +323,23 @@ def test_a_writer_whose_rows_were_meant_for_the_old_buckets(tmp_path: Path, prod
     assert held(table) == held(twin) and counts(table) == {"p=a": {8}, "p=b": {8}}
 
 
-def test_a_writer_that_was_opened_before_goes_on(tmp_path: Path) -> None:
+def test_a_writer_that_was_opened_before_goes_on_with_the_new_buckets(tmp_path: Path) -> None:
     table = a_table(tmp_path, {"bucket": "2"})
     filled(table)
     with table.writer("w") as early:
         early.write(rows(random.Random(1), 20))
         early.commit()
         table.rescale(16)
-        early.write(rows(random.Random(1), 20))
-        with pytest.raises(ConflictError):
-            early.commit()
-        early.abort()
         for number in range(3):
-            early.write(rows(random.Random(number), 3))
+            early.write(rows(random.Random(number), 20))
             early.commit()
-    assert counts(table) == {"p=a": {16}, "p=b": {16}}
+    twin = a_table(tmp_path / "twin", {"bucket": "2"})
+    filled(twin)
+    with twin.writer("w") as writer:
+        for number in (1, 0, 1, 2):
+            writer.write(rows(random.Random(number), 20))
+            writer.commit()
+    assert held(table) == held(twin) and counts(table) == {"p=a": {16}, "p=b": {16}}
 
 
 def test_two_rescales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
