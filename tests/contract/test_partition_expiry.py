@@ -18,7 +18,8 @@ pytestmark = pytest.mark.judge
 
 AT_ONCE = {"partition.expiration-check-interval": "0 s"}
 NOW = datetime.datetime.now()
-DAYS = [NOW - timedelta(days=number, hours=2) for number in (0, 1, 6, 8, 40, 400)]
+DAYS = [NOW - timedelta(days=number, hours=2) for number in (0, 1, 5, 8, 40, 400)]
+"""Three are older than 7 days, at any hour: where only the day counts, two hours are up to a day."""
 
 
 def by_text(pattern: str) -> list[Any]:
