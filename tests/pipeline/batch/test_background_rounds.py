@@ -387,15 +387,17 @@ def test_a_table_whose_compaction_fails_is_named_and_the_others_go_on(
 ) -> None:
     monkeypatch.setattr(table_rounds, "RETRY_S", 0.05)
     tables.add("a", "b")
-    broken = threading.Event()
+    broken, is_written = threading.Event(), threading.Event()
     broken.set()
 
     def fail() -> None:
+        is_written.wait(300)  # a batch after a failure compacts the table, which ends the failure
         if broken.is_set() and name_of(played) == "a":
             raise KeyError("a bug of whatever kind")
 
     played.before = fail
     tables.write("ab", 6)
+    is_written.set()
     tables.wait_for(lambda: tables.units("b") > 0)
     found: list[BackgroundReport | None] = []
 
