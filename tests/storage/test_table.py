@@ -22,6 +22,7 @@ from freshet import (
     RenameColumn,
     ResetOption,
     RetryableError,
+    SetColumnComment,
     SetComment,
     SetOption,
     Table,
@@ -274,6 +275,14 @@ def test_describe_draws_the_levels(catalog: Catalog) -> None:
     assert levels.count("L5") == 2
     assert "bucket-0" in text
     assert "bucket-1" in text
+
+
+def test_describe_shows_comments(catalog: Catalog) -> None:
+    table = catalog.create_table("shop.notes", schema={"id": "BIGINT", "text": "STRING"}, comment="what people say")
+    table.alter(SetColumnComment("text", "as they\nwrote it"))
+    lines = catalog.table("shop.notes").describe().splitlines()
+    assert lines[0] == "shop.notes: append-only  -- what people say"
+    assert "  id    BIGINT" in lines and "  text  STRING  -- as they\\nwrote it" in lines
 
 
 @pytest.mark.parametrize(("count", "lines"), [(20, 20), (21, 21), (300, 21)])

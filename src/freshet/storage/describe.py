@@ -113,15 +113,20 @@ def partition_label(store: TableStore, partition: bytes) -> str:
 def _header(store: TableStore, name: str) -> list[str]:
     schema = store.schema
     kind = f"primary key ({', '.join(schema.primary_keys)})" if schema.has_primary_key else "append-only"
-    lines = [*_wrapped(f"{name}: {kind}", 2), printable(f"at {store.location}"), f"schema {schema.id}:"]
+    title = _wrapped(f"{name}: {kind}{_comment(schema.comment)}", 2)
+    lines = [*title, printable(f"at {store.location}"), f"schema {schema.id}:"]
     width = max(len(printable(column.name)) for column in schema.fields)
     for column in schema.fields:
-        lines += _wrapped(f"  {printable(column.name):<{width}}  {column.type}", 4)
+        lines += _wrapped(f"  {printable(column.name):<{width}}  {column.type}{_comment(column.description)}", 4)
     if schema.partition_keys:
         lines += _wrapped(f"partitioned by {', '.join(schema.partition_keys)}", 2)
     for key, value in sorted(shown_options(schema.options).items()):
         lines += _wrapped(f"  {key} = {value}", 4)
     return lines
+
+
+def _comment(text: str | None) -> str:
+    return f"  -- {text}" if text else ""
 
 
 def _wrapped(text: str, indent: int) -> list[str]:
