@@ -27,7 +27,7 @@ from freshet.pipeline.commands.arguments import (
 )
 from freshet.pipeline.commands.bars import bar
 from freshet.pipeline.commands.failure_report import while_running
-from freshet.pipeline.commands.output import complain, plural, print_json, say
+from freshet.pipeline.commands.output import complain, in_snapshots, plural, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.errors.error_kind import ErrorKind, worst
@@ -248,7 +248,7 @@ def _report(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) 
     start = f"{name}: " if asked.is_database else ""
     if ids:
         say(
-            f"{start}compacted in snapshot {', '.join(map(str, ids))}: {plural(result.buckets_done, 'bucket')}, "
+            f"{start}compacted {in_snapshots(ids)}: {plural(result.buckets_done, 'bucket')}, "
             f"{size_text(result.input_bytes)} read"
         )
         if asked.repair:

@@ -11,7 +11,7 @@ import typer
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table
 from freshet.pipeline.commands.bars import working
 from freshet.pipeline.commands.compact import partitions_given
-from freshet.pipeline.commands.output import plural, print_json, say
+from freshet.pipeline.commands.output import in_snapshots, plural, print_json, say
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import EditResult, Table
 
@@ -160,8 +160,8 @@ def report_edit(result: EditResult, table: str, *, as_json: bool) -> None:
     if result.is_dry_run:
         say(f"would be: {', '.join(parts)}; nothing was committed")
         return
-    ids = ", ".join(str(snapshot.id) for snapshot in result.snapshots)
-    say(f"{', '.join(parts)}{f', in snapshot {ids}' if ids else ''}")
+    ids = [snapshot.id for snapshot in result.snapshots]
+    say(", ".join([*parts, *([in_snapshots(ids)] if ids else [])]))
 
 
 def _moment(text: str) -> datetime.datetime:

@@ -13,6 +13,7 @@ import orjson
 from rich.cells import cell_len
 
 from freshet.storage.model.display import printable
+from freshet.storage.model.shown import ids_text
 
 _LEFT: Final = "<"
 _RIGHT: Final = ">"
@@ -82,6 +83,11 @@ def print_facts(facts: Sequence[Mapping[str, Any]], *, as_json: bool, header: Ma
 def plural(number: int, noun: str) -> str:
     """`1 file`, `2 files`, `1,000 files`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def in_snapshots(ids: Sequence[int]) -> str:
+    """`in snapshot 3`, `in snapshots 3 to 5, 8`."""
+    return f"in snapshot{'' if len(ids) == 1 else 's'} {ids_text(ids)}"
 
 
 def _is_number(value: object) -> bool:

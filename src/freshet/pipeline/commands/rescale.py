@@ -10,7 +10,7 @@ import typer
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table
 from freshet.pipeline.commands.bars import bar
 from freshet.pipeline.commands.compact import partitions_given
-from freshet.pipeline.commands.output import plural, print_json, say
+from freshet.pipeline.commands.output import in_snapshots, plural, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.storage.model.display import size_text
 from freshet.storage.table import Elsewhere, RescaleResult
@@ -75,8 +75,8 @@ def _report(result: RescaleResult, table: str, bucket: int, *, as_json: bool) ->
         say(f"nothing to rewrite: all partitions chosen have {plural(bucket, 'bucket')}")
         return
     say(
-        f"{plural(result.partitions_done, 'partition')} rewritten into {plural(bucket, 'bucket')} in snapshot "
-        f"{', '.join(map(str, ids))}, {size_text(result.input_bytes)} read"
+        f"{plural(result.partitions_done, 'partition')} rewritten into {plural(bucket, 'bucket')} {in_snapshots(ids)}, "
+        f"{size_text(result.input_bytes)} read"
     )
     if result.repeats:
         say(f"{plural(result.repeats, 'time')} a partition was done again, because others had committed to it")
