@@ -189,6 +189,7 @@ def care(table: Table) -> None:
         table.compact()
     print(table.rescale(8).partitions_done)
     print(table.sort_compact(["id"]).buckets_done)
+    print(table.expire_snapshots(retain_max=3, dry_run=True).is_dry_run)
     print(table.expire_snapshots(retain_max=3).snapshot_ids)
     print(table.expire_partitions(older_than=datetime.timedelta(days=3)).partitions)
     print(table.remove_orphan_files(dry_run=True).size_bytes)

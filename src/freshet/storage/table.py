@@ -472,14 +472,19 @@ class Table(EditableTable):
         retain_max: int | None = None,
         retain_min: int | None = None,
         older_than_ms: int | None = None,
+        dry_run: bool = False,
     ) -> ExpireResult:
         """Removes old snapshots and the files only they name; what is not given comes from the table's options.
 
-        `older_than_ms` is an age: snapshots replaced within that time stay.
+        `older_than_ms` is an age: snapshots replaced within that time stay. `dry_run` only says what would go.
         """
         with at_work(f"expiring snapshots of {self.name}"):
             return expire_snapshots(
-                self.store, retain_max=retain_max, retain_min=retain_min, time_retained_ms=older_than_ms
+                self.store,
+                retain_max=retain_max,
+                retain_min=retain_min,
+                time_retained_ms=older_than_ms,
+                is_dry_run=dry_run,
             )
 
     def expire_partitions(

@@ -99,8 +99,12 @@ def test_expiry_names_the_consumer_that_holds_it_back(freshet: Freshet, tmp_path
 
 def test_looking_after_a_table(freshet: Freshet, tmp_path: Path, table: Table) -> None:
     assert "compacted in snapshot 3" in freshet("compact", tmp_path, "shop.orders").out
-    expired = freshet("expire", tmp_path, "shop.orders", "--retain-max", 1, "--retain-min", 1, "--older-than-hours", 0)
-    assert expired.out.startswith("2 snapshots expired"), expired.err
+    call = ("expire", tmp_path, "shop.orders", "--retain-max", 1, "--retain-min", 1, "--older-than-hours", 0)
+    said = freshet.good(*call, "--dry-run")
+    assert said.out.startswith("2 snapshots would expire, ") and "would go; nothing was removed" in said.out
+    assert json.loads(freshet.good(*call, "--dry-run", "--json").out)["dry_run"] is True
+    expired = freshet(*call)
+    assert expired.out == said.out.replace("would expire", "expired").replace("would go; nothing was ", ""), expired.err
     (Path(table.location) / "bucket-0" / "data-lost-0.parquet").write_bytes(b"lost")
     listed = freshet("orphans", tmp_path, "shop.orders", "--older-than-hours", 0)
     assert "data-lost-0.parquet" in listed.out

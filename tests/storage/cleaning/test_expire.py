@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from freshet.storage.catalogs.claims import WON
-from freshet.storage.cleaning.expire import ExpireResult, expire_later, expire_snapshots
+from freshet.storage.cleaning.expire import ExpireResult, expire_later
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
@@ -31,6 +31,7 @@ from tests.kit.hand_made import (
     new_file,
     partition,
 )
+from tests.kit.said_expiry import expire_as_said
 from tests.kit.sim_env import Crash, Fault, SimDisk
 
 LOCATION = "/warehouse/db.db/t"
@@ -61,7 +62,7 @@ def branch(store: TableStore, name: str, snapshot_id: int) -> None:
 
 
 def keep_one(store: TableStore) -> ExpireResult:
-    return expire_snapshots(store, retain_max=1)
+    return expire_as_said(store, is_interrupted=True, retain_max=1)
 
 
 def test_only_files_of_the_last_snapshot_stay() -> None:
@@ -81,7 +82,7 @@ def test_only_files_of_the_last_snapshot_stay() -> None:
 def test_retained_snapshots_can_be_read() -> None:
     store = make_table(SimDisk().boot(), options=KEEP_ALL)
     compacted(store, 5)
-    assert expire_snapshots(store, retain_max=4).snapshot_ids == (1, 2, 3, 4, 5, 6)
+    assert expire_as_said(store, retain_max=4).snapshot_ids == (1, 2, 3, 4, 5, 6)
     assert_everything_named_is_there(store)
     assert live_names(store, store.snapshots.snapshot(7)) == ["a3@0", "c2@5"]
 
@@ -120,7 +121,7 @@ def test_a_tag_keeps_a_file_that_changed_its_level_after_it() -> None:
     committer.commit(0, [message(store, new=[a])])
     tag(store, "mine", 1)
     committer.commit(1, [message(store, before=[a], after=[replace(a, level=5)])])
-    expire_snapshots(store, retain_max=1)
+    expire_as_said(store, retain_max=1)
     first = store.snapshots.list_ids()[0]
     committer.commit(2, [message(store, before=[replace(a, level=5)], after=[new_file(store, "b", level=5)])])
     committer.commit(3, [message(store, new=[new_file(store, "c")])])
@@ -198,7 +199,7 @@ def test_rolled_back_file_stays() -> None:
     rolled_back(store, a, b)
     committer.commit(3, [])
     committer.commit(4, [])
-    expire_snapshots(store, retain_max=4)
+    expire_as_said(store, retain_max=4)
     assert live_names(store) == ["a@0"]
     assert "a" in data_files_on_disk(store)
     keep_one(store)
@@ -215,7 +216,7 @@ def test_a_tag_keeps_a_file_that_a_rollback_brought_back_after_it() -> None:
     tag(store, "mine", 1)
     committer.commit(1, [message(store, before=[a], after=[b])])
     rolled_back(store, a, b)
-    expire_snapshots(store, retain_max=1)
+    expire_as_said(store, retain_max=1)
     first = store.snapshots.list_ids()[0]
     committer.commit(2, [message(store, before=[a], after=[new_file(store, "c", level=5)])])
     committer.commit(3, [message(store, new=[new_file(store, "d")])])
@@ -271,9 +272,9 @@ def test_defaults_keep_ten_snapshots_and_an_hour() -> None:
     disk = SimDisk()
     store = make_table(disk.boot(), options=KEEP_ALL)
     compacted(store, 10)
-    assert expire_snapshots(store).snapshot_ids == ()
+    assert expire_as_said(store).snapshot_ids == ()
     disk.now_ms += 3_600_001
-    assert expire_snapshots(store).snapshot_ids == tuple(range(1, 11))
+    assert expire_as_said(store).snapshot_ids == tuple(range(1, 11))
     assert store.env.file_io.read_bytes(store.paths.earliest_hint) == b"11"
 
 
@@ -281,7 +282,7 @@ def test_hint_is_written_when_it_is_missing() -> None:
     store = make_table(SimDisk().boot(), options=KEEP_ALL)
     compacted(store, 1)
     assert not store.env.file_io.exists(store.paths.earliest_hint)
-    assert expire_snapshots(store).snapshot_ids == ()
+    assert expire_as_said(store).snapshot_ids == ()
     assert store.env.file_io.read_bytes(store.paths.earliest_hint) == b"1"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from freshet.storage.changes.change_source import ChangeSource
 from freshet.storage.changes.planner import ChangePlanner
-from freshet.storage.cleaning.expire import ExpireResult, expire_later, expire_snapshots
+from freshet.storage.cleaning.expire import ExpireResult, expire_later
 from freshet.storage.cleaning.expire_changelogs import changelogs_end
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.cleaning.retention import Retention
@@ -21,6 +21,7 @@ from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_file import DataFileMeta
 from tests.kit.hand_made import data_files_on_disk, live_names, make_table, message, new_file
+from tests.kit.said_expiry import expire_as_said
 from tests.kit.sim_env import Crash, Fault, SimDisk
 
 LOCATION = "/warehouse/db.db/t"
@@ -57,7 +58,7 @@ def test_which_copies_may_go(retention: Retention, given: dict[str, Any], expect
 
 
 def keep_one(store: TableStore) -> ExpireResult:
-    return expire_snapshots(store, retain_max=1)
+    return expire_as_said(store, is_interrupted=True, retain_max=1)
 
 
 def names(store: TableStore, snapshot_id: int, source: ChangeSource) -> list[str]:
@@ -123,7 +124,7 @@ def test_copies_go_in_later_rounds_and_leave_nothing() -> None:
         assert store.changelogs.list_ids() == [9, 10, 11, 12, 13]
         assert not remove_orphan_files(store, older_than_ms=0, dry_run=True).files
         short = store.with_options({"changelog.num-retained.min": "1", "changelog.time-retained": "3650 d"})
-        assert expire_snapshots(short, retain_max=1).changelog_ids == (), "too young"
+        assert expire_as_said(short, retain_max=1).changelog_ids == (), "too young"
 
 
 NONE_KEPT = {"changelog.num-retained.min": "1"}
@@ -159,7 +160,7 @@ def test_copies_that_nobody_asks_for_stay_as_long_as_a_consumer_wants_them() -> 
     assert names(store, 7, ChangeSource.DELTA) == ["a3"]
     assert keep_one(short).changelog_ids == ()
     store.consumers.delete("reader")
-    assert expire_snapshots(short, retain_max=1, limit=2).changelog_ids == (7, 8)
+    assert expire_as_said(short, retain_max=1, limit=2).changelog_ids == (7, 8)
     assert keep_one(short).changelog_ids == (9,)
     assert data_files_on_disk(store) == ["c4"]
 

@@ -9,7 +9,6 @@ import pytest
 
 from freshet.storage.changes.change_source import ChangeSource
 from freshet.storage.changes.planner import ChangePlanner
-from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
@@ -26,6 +25,7 @@ from tests.kit.hand_made import (
     message,
     new_file,
 )
+from tests.kit.said_expiry import expire_as_said
 from tests.kit.sim_env import SimDisk
 
 LOCATION = "/warehouse/db.db/t"
@@ -71,11 +71,11 @@ def test_each_takes_what_the_other_does_not_need(table_first: bool) -> None:
     compacted(store, "1", 1)
     compacted(branch, "b1", 1)
     lines = [store, branch] if table_first else [branch, store]
-    expire_snapshots(lines[0], retain_max=1)
+    expire_as_said(lines[0], retain_max=1)
     assert "c0" in data_files_on_disk(store), "the other still has it"
     for line in (store, branch):
         assert_everything_named_is_there(open_table_store(line.env, LOCATION, branch=line.paths.branch_name))
-    expire_snapshots(lines[1], retain_max=1)
+    expire_as_said(lines[1], retain_max=1)
     assert data_files_on_disk(store) == ["c1", "cb1"]
     assert not remove_orphan_files(store, older_than_ms=0).files
     assert not remove_orphan_files(branch, older_than_ms=0).files
@@ -86,7 +86,7 @@ def test_a_branch_keeps_what_the_table_lives_on() -> None:
     store, branch = with_branch()
     compacted(branch, "b1", 1)
     compacted(branch, "b2", 2)
-    result = expire_snapshots(branch, retain_max=1)
+    result = expire_as_said(branch, retain_max=1)
     assert result.snapshot_ids == (2, 3, 4, 5)
     assert data_files_on_disk(store) == ["a0", "c0", "cb2"]
     fresh = open_table_store(store.env, LOCATION)
@@ -101,9 +101,9 @@ def test_a_branch_keeps_what_a_tag_of_the_table_and_another_branch_name() -> Non
     Branches(store).create("other", from_tag="t")
     store.env.file_io.delete(store.paths.tag("t"))
     compacted(store, "1", 1)
-    expire_snapshots(store, retain_max=1)
+    expire_as_said(store, retain_max=1)
     compacted(branch, "b1", 1)
-    expire_snapshots(branch, retain_max=1)
+    expire_as_said(branch, retain_max=1)
     assert data_files_on_disk(store) == ["a0", "c0", "c1", "cb1"]
     Branches(store).drop("other")
     remove_orphan_files(branch, older_than_ms=0)
@@ -121,8 +121,8 @@ def test_a_branch_keeps_what_the_changelogs_of_the_table_need() -> None:
     for path in (store.paths.tag("t"), branch.paths.tag("t")):
         store.env.file_io.delete(path)
     compacted(branch, "b1", 1)
-    expire_snapshots(store, retain_max=1)
-    expire_snapshots(branch.with_options({"changelog.num-retained.min": "1"}), retain_max=1)
+    expire_as_said(store, retain_max=1)
+    expire_as_said(branch.with_options({"changelog.num-retained.min": "1"}), retain_max=1)
     assert "a0" in data_files_on_disk(store)
     copy = open_table_store(store.env, LOCATION).changelogs.find(1)
     assert copy is not None
@@ -142,9 +142,9 @@ def test_changelog_files_that_both_name_go_with_the_last_of_them() -> None:
         store.env.file_io.delete(path)
     for line, name in ((store, "1"), (branch, "b1")):
         compacted(line, name, 1)
-    expire_snapshots(branch, retain_max=1)
+    expire_as_said(branch, retain_max=1)
     assert "l0" in data_files_on_disk(store)
-    expire_snapshots(store, retain_max=1)
+    expire_as_said(store, retain_max=1)
     assert data_files_on_disk(store) == ["c1", "cb1"]
 
 
@@ -152,7 +152,7 @@ def test_snapshots_of_another_line_are_read_anew_when_their_ids_are_used_again()
     store, branch = with_branch()
     compacted(branch, "b1", 1)
     compacted(store, "1", 1)
-    expire_snapshots(store, retain_max=3, retain_min=1)
+    expire_as_said(store, retain_max=3, retain_min=1)
     Branches(store).drop("b")
     put_tag(store, "t", 3)
     Branches(store).create("b", from_tag="t")  # its snapshots begin with another id, then get those of the first
@@ -160,7 +160,7 @@ def test_snapshots_of_another_line_are_read_anew_when_their_ids_are_used_again()
     for path in (store.paths.tag("t"), again.paths.tag("t")):
         store.env.file_io.delete(path)
     compacted(store, "2", 2)
-    expire_snapshots(store, retain_max=1)
+    expire_as_said(store, retain_max=1)
     fresh = on_branch(store)
     assert_everything_named_is_there(fresh)
     assert live_names(fresh) == ["a1@0", "c0@5"]
@@ -184,7 +184,7 @@ def test_random_lines_expire_and_all_stay_readable(seed: int) -> None:
         if what == "write":
             compacted(line, f"{step}", step)
         elif what == "expire":
-            expire_snapshots(line, retain_max=chance.randint(1, 3), retain_min=1)
+            expire_as_said(line, retain_max=chance.randint(1, 3), retain_min=1)
         elif what == "tag" and latest is not None:
             put_tag(line, f"t{step}", chance.choice(line.snapshots.list_ids()))
         elif what == "untag" and line.snapshots.tags.names():
@@ -202,7 +202,7 @@ def test_random_lines_expire_and_all_stay_readable(seed: int) -> None:
         line = open_table_store(env, LOCATION, branch=name)
         for tag in line.snapshots.tags.names():
             env.file_io.delete(line.paths.tag(tag))
-        expire_snapshots(line.with_options({"changelog.num-retained.min": "1"}), retain_max=1)
+        expire_as_said(line.with_options({"changelog.num-retained.min": "1"}), retain_max=1)
     check(env, names)
     remove_orphan_files(open_table_store(env, LOCATION, branch=chance.choice(names)), older_than_ms=0)
     check(env, names)

@@ -36,6 +36,7 @@ def expire(
             help="Keep snapshots that are younger than this, up to --retain-max; older ones go, down to --retain-min."
         ),
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +47,7 @@ def expire(
     age = None if older_than_hours is None else age_ms(older_than_hours)
     with working(f"expiring snapshots of {table}"):
         result = open_table(warehouse, table, catalog_option).expire_snapshots(
-            retain_max=retain_max, retain_min=retain_min, older_than_ms=age
+            retain_max=retain_max, retain_min=retain_min, older_than_ms=age, dry_run=dry_run
         )
     if as_json:
         print_json(
@@ -55,12 +56,14 @@ def expire(
                 "data_files": result.data_file_count,
                 "metadata_files": result.metadata_file_count,
                 "held_by": dict(result.held_by),
+                "dry_run": result.is_dry_run,
             }
         )
         return
     say(
-        f"{plural(len(result.snapshot_ids), 'snapshot')} expired, {plural(result.data_file_count, 'data file')} and "
-        f"{plural(result.metadata_file_count, 'metadata file')} removed"
+        f"{plural(len(result.snapshot_ids), 'snapshot')}{' would expire' if dry_run else ' expired'}, "
+        f"{plural(result.data_file_count, 'data file')} and {plural(result.metadata_file_count, 'metadata file')} "
+        f"{'would go; nothing was removed' if dry_run else 'removed'}"
     )
     place = as_typed(warehouse, table, catalog_option)
     for name, wanted in result.held_by:

@@ -7,7 +7,7 @@
 
 Where the options ask for no such copies any more, those that are there go: up to the smallest next of a consumer, as
 many as the limit allows, the last one included, and before any snapshot expires, since a snapshot that follows them
-shows which files they alone still named (`release_changelogs`). Apache Paimon leaves them to a procedure.
+shows which files they alone still named (`ChangelogExpiry.release`). Apache Paimon leaves them to a procedure.
 
 With a copy go its changelog files and their manifests; of a copy without a changelog list (no changelog producer) the
 files that its commit deleted, which were the changes of earlier copies, and its manifests. What a snapshot, tag, branch
@@ -18,7 +18,7 @@ Source: FORMAT.md §12, §12.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -50,6 +50,11 @@ class Expired:
     ids: tuple[int, ...] = ()
     data: tuple[Deleted, ...] = ()
     metadata: tuple[Deleted, ...] = ()
+
+    @classmethod
+    def planned(cls, ids: tuple[int, ...], data: Iterable[tuple[str, ...]], metadata: Iterable[str]) -> Expired:
+        """What would go, of a dry run."""
+        return cls(ids, (Deleted(sum(map(len, data))),), (Deleted(len(tuple(metadata))),))
 
 
 def changelog_retention(store: TableStore, limit: int | None) -> Retention:
@@ -91,66 +96,68 @@ def changelogs_end(
     return end
 
 
-def expire_changelogs(store: TableStore, index: NamedIndex, retention: Retention, latest: Snapshot) -> Expired:
-    """One round; `latest` is the newest snapshot."""
-    ids = store.changelogs.list_ids()
-    earliest_snapshot = store.snapshots.earliest()
-    if not ids or earliest_snapshot is None:
-        return Expired()
-    copy_of = cache(store.changelogs.find)
-    end = changelogs_end(
-        retention,
-        earliest=ids[0],
-        newest=min(ids[-1], earliest_snapshot.id),
-        latest=latest.id,
-        now_ms=store.env.now_ms(),
-        consumer_next=store.consumers.min_next(),
-        time_of=lambda snapshot_id: None if (copy := copy_of(snapshot_id)) is None else copy.time_ms,
-    )
-    return _expire(store, index, ids, end, earliest_snapshot, latest)
+class ChangelogExpiry:
+    """Rounds of one table; a dry run only counts."""
 
+    def __init__(self, store: TableStore, index: NamedIndex, *, is_dry_run: bool = False) -> None:
+        self._store = store
+        self._index = index
+        self._is_dry_run = is_dry_run
 
-def _expire(
-    store: TableStore, index: NamedIndex, ids: list[int], end: int, earliest_snapshot: Snapshot, latest: Snapshot
-) -> Expired:
-    """Takes away the copies before `end`, which is a copy that stays, or the first snapshot."""
-    found = (store.changelogs.find(snapshot_id) for snapshot_id in ids if snapshot_id < end)
-    expired = [copy for copy in found if copy is not None]
-    is_last = end == earliest_snapshot.id
-    first_kept = earliest_snapshot if is_last else store.changelogs.find(end)
-    if not expired or first_kept is None:
-        return Expired()
-    partial = ReadableManifests(store.manifests)
-    kept: list[KeptSnapshot] = [(store.manifests, earliest_snapshot), (store.manifests, latest), *kept_refs(store)]
-    follower = earliest_snapshot if is_last else None
-    data = data_paths(store, _doomed_files(partial, index, expired, follower, [*kept, (partial, first_kept)]))
-    metadata = metadata_paths(store, _doomed_manifests(partial, expired, [*kept, (partial, first_kept)]))
-    gone = store.env.file_io.delete_all([store.paths.changelog(copy.id) for copy in expired], in_turn=True)
-    if gone.failed_count:
-        raise not_deleted(f"changelogs {expired[0].id} to {expired[-1].id}", gone, store.paths.changelog_folder)
-    if is_last and ids[-1] < end:
-        store.changelogs.remove_hints()
-    else:
-        store.changelogs.write_earliest_hint(end)
-    return Expired(
-        tuple(copy.id for copy in expired),
-        tuple(delete_data(store, data)),
-        tuple(delete_metadata(store, metadata)),
-    )
+    def expire(self, retention: Retention, latest: Snapshot, consumer_next: int | None) -> Expired:
+        """One round; `latest` is the newest snapshot, `consumer_next` the oldest that some consumer wants."""
+        store = self._store
+        ids = store.changelogs.list_ids()
+        earliest_snapshot = store.snapshots.earliest()
+        if not ids or earliest_snapshot is None:
+            return Expired()
+        copy_of = cache(store.changelogs.find)
+        end = changelogs_end(
+            retention,
+            earliest=ids[0],
+            newest=min(ids[-1], earliest_snapshot.id),
+            latest=latest.id,
+            now_ms=store.env.now_ms(),
+            consumer_next=consumer_next,
+            time_of=lambda snapshot_id: None if (copy := copy_of(snapshot_id)) is None else copy.time_ms,
+        )
+        return self._expire(ids, end, earliest_snapshot, latest)
 
+    def release(self, ids: list[int], limit: int | None, latest: Snapshot, consumer_next: int | None) -> Expired:
+        """One round in a table whose options keep no changelogs; `ids` are the copies that it has nevertheless."""
+        earliest_snapshot = self._store.snapshots.earliest() if ids else None
+        if earliest_snapshot is None:
+            return Expired()
+        end = earliest_snapshot.id if limit is None else min(earliest_snapshot.id, ids[0] + limit)
+        if consumer_next is not None:
+            end = min(end, consumer_next)
+        return self._expire(ids, end, earliest_snapshot, latest)
 
-def release_changelogs(
-    store: TableStore, index: NamedIndex, ids: list[int], limit: int | None, latest: Snapshot
-) -> Expired:
-    """One round in a table whose options keep no changelogs; `ids` are the copies that it has nevertheless."""
-    earliest_snapshot = store.snapshots.earliest() if ids else None
-    if earliest_snapshot is None:
-        return Expired()
-    end = earliest_snapshot.id if limit is None else min(earliest_snapshot.id, ids[0] + limit)
-    consumer_next = store.consumers.min_next()
-    if consumer_next is not None:
-        end = min(end, consumer_next)
-    return _expire(store, index, ids, end, earliest_snapshot, latest)
+    def _expire(self, ids: list[int], end: int, earliest_snapshot: Snapshot, latest: Snapshot) -> Expired:
+        """Takes away the copies before `end`, which is a copy that stays, or the first snapshot."""
+        store, index = self._store, self._index
+        found = (store.changelogs.find(snapshot_id) for snapshot_id in ids if snapshot_id < end)
+        expired = [copy for copy in found if copy is not None]
+        is_last = end == earliest_snapshot.id
+        first_kept = earliest_snapshot if is_last else store.changelogs.find(end)
+        if not expired or first_kept is None:
+            return Expired()
+        partial = ReadableManifests(store.manifests)
+        kept: list[KeptSnapshot] = [(store.manifests, earliest_snapshot), (store.manifests, latest), *kept_refs(store)]
+        follower = earliest_snapshot if is_last else None
+        data = data_paths(store, _doomed_files(partial, index, expired, follower, [*kept, (partial, first_kept)]))
+        metadata = metadata_paths(store, _doomed_manifests(partial, expired, [*kept, (partial, first_kept)]))
+        expired_ids = tuple(copy.id for copy in expired)
+        if self._is_dry_run:
+            return Expired.planned(expired_ids, data, metadata)
+        gone = store.env.file_io.delete_all([store.paths.changelog(copy_id) for copy_id in expired_ids], in_turn=True)
+        if gone.failed_count:
+            raise not_deleted(f"changelogs {expired_ids[0]} to {expired_ids[-1]}", gone, store.paths.changelog_folder)
+        if is_last and ids[-1] < end:
+            store.changelogs.remove_hints()
+        else:
+            store.changelogs.write_earliest_hint(end)
+        return Expired(expired_ids, tuple(delete_data(store, data)), tuple(delete_metadata(store, metadata)))
 
 
 def _doomed_files(

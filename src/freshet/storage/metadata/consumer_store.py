@@ -34,14 +34,17 @@ class ConsumerStore:
         self._env = env
         self._paths = paths
 
-    def positions(self) -> dict[str, int]:
-        """Next snapshot of each consumer, by id."""
-        found = {self._id_of(status): self._position(status.path) for status in self._files()}
+    def positions(self, *, within_ms: int | None = None) -> dict[str, int]:
+        """Next snapshot of each consumer, by id; of those alone whose file was written within a time, if one is
+        given."""
+        after_ms = None if within_ms is None else self._env.now_ms() - within_ms
+        files = (status for status in self._files() if after_ms is None or status.modified_ms >= after_ms)
+        found = {self._id_of(status): self._position(status.path) for status in files}
         return {name: position for name, position in found.items() if position is not None}
 
-    def min_next(self) -> int | None:
-        """The oldest snapshot that some consumer still wants, or None without consumers."""
-        return min(self.positions().values(), default=None)
+    def min_next(self, *, within_ms: int | None = None) -> int | None:
+        """The oldest snapshot that some of these consumers still want, or None without consumers."""
+        return min(self.positions(within_ms=within_ms).values(), default=None)
 
     def position(self, consumer_id: str) -> int | None:
         """Next snapshot of one consumer, or None when it has no file."""
