@@ -5,6 +5,7 @@ A few tests of each suite are in every run, the others are slow.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,10 +46,11 @@ SUITES = {
 SUITE = pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
 
 
-def run(suite: Suite, chosen: str) -> int:
+def run(suite: Suite, chosen: str, *, share: float) -> int:
     files = [str(Path(__file__).with_name(name)) for name in suite.files]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", chosen]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1150, check=False)
+    environment = {**os.environ, slow_share.SHARE: str(share)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1150, check=False)
     assert done.returncode in (0, NOTHING_COLLECTED), done.stdout + done.stderr[-2000:]
     return done.returncode
 
@@ -56,11 +58,12 @@ def run(suite: Suite, chosen: str) -> int:
 @pytest.mark.few(1)
 @SUITE
 def test_the_quick_ones(suite: Suite) -> None:
-    assert run(suite, suite.quick) == 0
+    assert run(suite, suite.quick, share=1) == 0, "they are few, and run whole where this was chosen"
 
 
 @pytest.mark.slow
 @pytest.mark.takes_its_share
 @SUITE
 def test_the_others(suite: Suite) -> None:
-    assert run(suite, f"not ({suite.quick})") == 0 or slow_share.share() < 1
+    share = slow_share.share()
+    assert run(suite, f"not ({suite.quick})", share=share) == 0 or share < 1
