@@ -12,8 +12,7 @@ from typing import Any, Final
 import orjson
 from rich.cells import cell_len
 
-from freshet.storage.model.display import printable
-from freshet.storage.model.shown import ids_text
+from freshet.storage.model.display import ids_text, printable
 
 _LEFT: Final = "<"
 _RIGHT: Final = ">"

@@ -39,7 +39,8 @@ from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
-from freshet.storage.model.shown import facts_html, ids_text, note_html, shown_or_why
+from freshet.storage.model.display import ids_text
+from freshet.storage.model.shown import facts_html, note_html, shown_or_why
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.frame_outputs import FrameOutputs

@@ -43,7 +43,8 @@ from freshet.storage.cleaning.retention import Retention, check_whole, expire_en
 from freshet.storage.exceptions import MissingFileError, NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.shown import Facts, Shown, ids_text
+from freshet.storage.model.display import ids_text
+from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 _LOG: Final = logging.getLogger(__name__)

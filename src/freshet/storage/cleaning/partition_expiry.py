@@ -35,7 +35,8 @@ from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.shown import Facts, Shown, ids_text
+from freshet.storage.model.display import ids_text
+from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import OnLakeOnly
 

@@ -43,8 +43,9 @@ from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitDigest, CommitMessage
+from freshet.storage.model.display import ids_text
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.model.shown import Facts, Shown, ids_text
+from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from freshet.storage.commit.committer import CommitResult
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.display import ids_text
 from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
 from freshet.storage.model.row_kind import RowKind
-from freshet.storage.model.shown import Facts, Shown, ids_text
+from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
 
 

@@ -42,8 +42,8 @@ from freshet.storage.maintenance.table_compaction import Elsewhere, run_compacti
 from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore, alter_table
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.model.display import size_text
-from freshet.storage.model.shown import Facts, Shown, ids_text
+from freshet.storage.model.display import ids_text, size_text
+from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import RESCALED_PROPERTY, Snapshot
 from freshet.storage.schema.change import SetBucketCount
 

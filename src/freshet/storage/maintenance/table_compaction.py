@@ -40,9 +40,9 @@ from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.model.display import size_text
+from freshet.storage.model.display import ids_text, size_text
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.model.shown import Facts, Shown, ids_text
+from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.full_compaction import behind_full_compaction, is_full_compaction_due
 from freshet.storage.write.task_writer import TaskWriter

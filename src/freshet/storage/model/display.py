@@ -1,7 +1,8 @@
-"""How sizes, times and names are shown to people."""
+"""How sizes, times, ids and names are shown to people."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 
@@ -21,6 +22,17 @@ def time_text(time_ms: int) -> str:
         return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return f"{time_ms} ms"
+
+
+def ids_text(ids: Iterable[int]) -> str:
+    """Ids in order, ranges of them in short: `1 to 4, 7`."""
+    ranges: list[list[int]] = []
+    for each in ids:
+        if ranges and each == ranges[-1][1] + 1:
+            ranges[-1][1] = each
+        else:
+            ranges.append([each, each])
+    return ", ".join(f"{low}" if low == high else f"{low} to {high}" for low, high in ranges)
 
 
 def shortened(text: str, size: int) -> str:

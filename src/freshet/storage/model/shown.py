@@ -75,17 +75,6 @@ def note_html(text: str) -> str:
     return f"<p><em>{escape(printable(text))}</em></p>"
 
 
-def ids_text(ids: Iterable[int]) -> str:
-    """Ids in order, ranges of them in short: `1 to 4, 7`."""
-    ranges: list[list[int]] = []
-    for each in ids:
-        if ranges and each == ranges[-1][1] + 1:
-            ranges[-1][1] = each
-        else:
-            ranges.append([each, each])
-    return ", ".join(f"{low}" if low == high else f"{low} to {high}" for low, high in ranges)
-
-
 def _is_said(value: object) -> bool:
     return value is not None and value != "" and value is not False and value != () and value != 0
 
