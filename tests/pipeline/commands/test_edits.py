@@ -164,6 +164,28 @@ def test_partitions_are_dropped_and_history_goes_back(freshet: Freshet, tmp_path
     assert [each.id for each in table.snapshots()] == [1]
 
 
+def test_blanks_of_a_value_are_of_the_partition_that_is_dropped(freshet: Freshet, tmp_path: Path) -> None:
+    """Of `dt=a ` the rows of `a` went."""
+    made = Catalog(tmp_path).create_table(
+        "shop.t", schema={"id": "INT", "dt": "STRING", "hh": "INT"}, partition_keys=["dt", "hh"]
+    )
+    texts = ["a", "a ", " a", "", "  ", "a,b"]
+    made.append([{"id": number, "dt": text, "hh": 1} for number, text in enumerate(texts)])
+    for text, left in (
+        ("dt=a ", [0, 2, 3, 4, 5]),
+        ("hh=1, dt= a", [0, 3, 4, 5]),
+        ("dt=  /hh=1", [0, 3, 5]),
+        ("dt=", [0, 5]),
+    ):
+        freshet.good("drop-partition", tmp_path, "shop.t", "--partition", text)
+        assert sorted(made.scan(["id"]).to_arrow()["id"].to_pylist()) == left, text
+    refused = freshet("drop-partition", tmp_path, "shop.t", "--partition", "dt=a,b")
+    assert "--partition 'b': write a partition key and its value" in refused.err
+    assert "freshet delete WAREHOUSE TABLE --where" in refused.err
+    freshet.good("delete", tmp_path, "shop.t", "--where", "dt = 'a,b'")
+    assert made.scan(["id"]).to_arrow()["id"].to_pylist() == [0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

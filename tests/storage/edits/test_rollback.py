@@ -140,6 +140,25 @@ def test_undo_passes_over_what_a_rollback_has_undone(tmp_path: Path) -> None:
     assert rows_of(table) == [(1, "d1", 1), (3, "d1", 1)]
 
 
+def test_an_undo_that_is_called_twice_says_that_it_is_done(tmp_path: Path) -> None:
+    """It said that there was no such commit, and named the user among those who had committed."""
+    table = make(tmp_path, KINDS["keyed, no partitions"])
+    write(table, [(1, "d1", 1)], user="a")
+    with table.writer("u") as writer:
+        for number in (5, 6):
+            writer.write([{"id": number, "dt": "d1", "n": 1}])
+            writer.commit(number)
+    table.rollback(undo=("u", 6))
+    table.rollback(undo=("u", 5))
+    for number in (5, 6):
+        with pytest.raises(NotFoundError, match=f"commit {number} of 'u' is undone already") as error:
+            table.rollback(undo=("u", number))
+        assert "was undone by snapshot 5. Nothing was changed; to=4 brings back" in str(error.value)
+    assert rows_of(table) == [(1, "d1", 1)]
+    with pytest.raises(NotFoundError, match="no snapshot is of commit 7 of 'u'"):
+        table.rollback(undo=("u", 7))
+
+
 def test_undo_of_a_commit_that_has_expired_is_refused(tmp_path: Path) -> None:
     table = make(tmp_path, KINDS["keyed, no partitions"])
     with table.writer("u") as writer:

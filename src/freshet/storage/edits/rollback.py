@@ -90,14 +90,26 @@ def before_commit(store: TableStore, commit_user: str, identifier: int) -> Snaps
     """
     store.check_is_there()
     found: Snapshot | None = None
-    undone_above: int | None = None
+    undone: tuple[Snapshot, Snapshot] | None = None
+    undone_above, undone_by = 0, None
     for snapshot in store.snapshots.newest_first(store.snapshots.latest()):
-        if undone_above is not None and snapshot.id > undone_above:
-            continue  # an earlier rollback has undone it
+        is_meant = snapshot.commit_user == commit_user and snapshot.commit_identifier >= identifier
+        if undone_by is not None and snapshot.id > undone_above:
+            if is_meant and undone is None:
+                undone = snapshot, undone_by
+            continue
         if snapshot.is_rollback:
-            undone_above = int((snapshot.properties or {})[ROLLED_BACK_PROPERTY])
-        if snapshot.commit_user == commit_user and snapshot.commit_identifier >= identifier:
+            undone_above, undone_by = int((snapshot.properties or {})[ROLLED_BACK_PROPERTY]), snapshot
+        if is_meant:
             found = snapshot
+    if found is None and undone is not None:
+        gone, by = undone
+        raise NotFoundError(
+            f"table {store.name}: commit {identifier} of {commit_user!r} is undone already: snapshot {gone.id}, of "
+            f"commit {gone.commit_identifier}, was undone by snapshot {by.id}. Nothing was changed; to={by.id - 1} "
+            "brings back what the table had before that",
+            table=store.name,
+        )
     if found is None:
         users = sorted({snapshot.commit_user for snapshot in store.snapshots.all()})
         raise NotFoundError(
