@@ -336,6 +336,33 @@ def test_overwrites_of_append_tables(tmp_path: Path, env: WaitingEnv, reads: boo
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "keys", "remedy"),
+    [
+        ({}, ("id",), "latest-full. With streaming-read-overwrite=true streams follow overwrites"),
+        ({"changelog-producer": "lookup"}, ("id",), "latest-full"),
+        ({}, (), "latest-full"),
+    ],
+)
+def test_a_stream_that_passes_over_an_overwrite_says_so_once(
+    tmp_path: Path,
+    env: WaitingEnv,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, str],
+    keys: tuple[str, ...],
+    remedy: str,
+) -> None:
+    """It went on in silence, with rows that a rollback had taken away."""
+    logged = make(tmp_path, env, keys=keys, options=options)
+    reader = stream(logged, from_snapshot=3)
+    overwrite(logged, [2, 7])
+    overwrite(logged, [3])
+    assert read_changes(reader) == []
+    (said,) = caplog.messages
+    assert "passes over snapshot 3, an OVERWRITE by placed" in said
+    assert said.endswith(remedy)
+
+
 # --------------------------------------------------------------------------------------------------- any history at all
 
 

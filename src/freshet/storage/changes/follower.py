@@ -23,6 +23,7 @@ from dataclasses import replace
 from freshet.storage.changes.change_source import ChangeRules
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.later_schema import LaterSchemas
+from freshet.storage.changes.passed_over import PassedOver
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.producer_change import ProducerChanges
 from freshet.storage.changes.stream_position import StreamPosition
@@ -53,6 +54,7 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
         self._history = ChangeHistory(store)
         self._schemas = LaterSchemas(store, store.schema.column_names if columns is None else columns)
         self._producers = ProducerChanges(store, reads_upserts=reads_upserts)
+        self._passed_over = PassedOver(store)
         self._last: Snapshot | None = None
         """The snapshot that was read last."""
         self._state_id: int | None = None
@@ -71,6 +73,7 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
                 self._check_told(snapshot)
                 self._check_goes_on(snapshot)
                 self._schemas.notice(snapshot.schema_id)
+                self._passed_over.notice(snapshot, self._rules)
             with self._history.explained(snapshot):
                 splits = (
                     self._planner.state(snapshot)

@@ -48,7 +48,7 @@ def check_rescalable(store: TableStore, bucket: int) -> None:
     if CoreOptions.log_system.of(store.schema.options) is not LogSystem.NONE:
         raise UnsupportedFeatureError(
             f"{where}: it has a log (log.system), whose topic has a partition for each "
-            "bucket. Stop its writer, take the log away (freshet alter --reset log.system), rescale, and give it a log "
+            "bucket. Stop its writer, take the log away (freshet alter --unset log.system), rescale, and give it a log "
             "again with another kafka.topic",
             table=store.name,
             option="log.system",

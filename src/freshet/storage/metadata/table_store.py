@@ -216,7 +216,9 @@ class TableStore:
             ) from error
         except NotFoundError as error:
             raise NotFoundError(
-                f"the table at {self.location} was dropped or renamed while it was open", table=self.location
+                f"the table at {self.location} was dropped or renamed while it was open; a renamed one goes on under "
+                "its new name, with its snapshots and consumers",
+                table=self.location,
             ) from error
 
     @contextmanager
