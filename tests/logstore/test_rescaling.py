@@ -130,7 +130,7 @@ def test_a_rescale_goes_without_the_log_and_readers_follow(log: FakeLog, tmp_pat
     filled(table, "a")
     stream = Stream(table, isolation)
     seen = folded(stream())
-    with pytest.raises(UnsupportedFeatureError, match=r"it has a log.*--reset log\.system.*another kafka\.topic"):
+    with pytest.raises(UnsupportedFeatureError, match=r"it has a log.*--unset log\.system.*another kafka\.topic"):
         table.rescale(4)
     with pytest.raises(UnsupportedFeatureError, match="it has a log"):
         table.without_log().rescale(4)
