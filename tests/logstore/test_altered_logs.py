@@ -81,6 +81,19 @@ def test_lookups_after_a_full_compaction_go_on(log: FakeLog, tmp_path: Path, pro
     assert seen == {1: "a", 2: "b"}
 
 
+def test_an_overwrite_after_lookup_gave_way_to_input(log: FakeLog, tmp_path: Path) -> None:
+    """A reader of lookup knew of no level 0: neither the rows that went there nor those that came were told."""
+    table = make_logged(tmp_path, changelog_producer="lookup")
+    write(table, "+I 1 a | +I 2 b")
+    table.without_log().compact(full=True)
+    stream = Stream(table)
+    seen = folded(stream())
+    later = _with(table, "changelog-producer", "input")
+    write(later, "+I 3 c")
+    later.without_log().overwrite([{"k": 4, "v": "d"}], dynamic=False)
+    assert folded(stream(), seen) == held(later) == {4: "d"}
+
+
 def test_an_open_batch_that_does_not_go_on(log: FakeLog, tmp_path: Path) -> None:
     """A speculative reader stops before it shows anything of it."""
     table = make_logged(tmp_path, changelog_producer="input")

@@ -122,7 +122,8 @@ class ChangePlanner:
         they are, so those in its delta are no states. Of a partition that it gives another number of buckets, all that
         was and all that is. `NotFoundError` when the snapshot before has expired."""
         old = self._store.snapshots.fresh(snapshot.id - 1)
-        before, after = (self._state_splits(each, emitted=True) for each in (old, snapshot))
+        is_emitted = self._emitted_levels(snapshot)
+        before, after = (self._state_splits(each, emitted=is_emitted) for each in (old, snapshot))
         rescaled = _partitions_with_other_buckets(before, after)
         number = snapshot.id
         gone = [
@@ -145,17 +146,27 @@ class ChangePlanner:
         came = [entry for entry in waiting if entry.kind is EntryKind.ADD]
         return [*self._taken_away(snapshot, waiting), *gone, *back, *compared, *self._stored(snapshot, came)]
 
-    def _state_splits(self, snapshot: Snapshot, *, emitted: bool = False) -> dict[BucketId, Split]:
-        """All files of each bucket that a scan of the snapshot reads, but for partitions and buckets left out."""
+    def _state_splits(
+        self, snapshot: Snapshot, *, emitted: Callable[[int], bool] | None = None
+    ) -> dict[BucketId, Split]:
+        """All files of each bucket that a scan of the snapshot reads, but for partitions and buckets left out; only of
+        levels that were told, where these are given."""
         found: dict[BucketId, Split] = {}
-        levels = emitted_levels(self._store.options) if emitted else None
-        for split in plan_scan(self._store, snapshot, self._place_filter, keeps_level=levels):
+        for split in plan_scan(self._store, snapshot, self._place_filter, keeps_level=emitted):
             bucket_id = (split.partition, split.bucket)
             before = found.get(bucket_id, replace(split, files=(), index_files=()))
             marks = dict.fromkeys((*before.index_files, *split.index_files))
             files = (*before.files, *split.files)
             found[bucket_id] = replace(split, files=files, index_files=tuple(marks), raw_convertible=False)
         return found
+
+    def _emitted_levels(self, snapshot: Snapshot) -> Callable[[int], bool]:
+        """Which levels were told when a snapshot was committed: its changelog producer may be another than the reader's
+        by then."""
+        store = self._store
+        if snapshot.schema_id != store.schema.id:
+            store = store.at_schema(snapshot.schema_id)
+        return emitted_levels(store.options)
 
     @property
     def _place_filter(self) -> ScanFilter | None:
@@ -187,7 +198,7 @@ class ChangePlanner:
     def _replaced(self, snapshot: Snapshot, entries: list[ManifestEntry]) -> list[ChangeSplit]:
         splits = []
         marks = self._marks_before(snapshot)
-        is_emitted = emitted_levels(self._store.options)
+        is_emitted = self._emitted_levels(snapshot)
         waiting = [entry for entry in entries if entry.bucket == POSTPONE_BUCKET]
         entries = [entry for entry in entries if entry.bucket >= 0 and is_emitted(entry.file.level)]
         for (partition, bucket), found in sorted(grouped_by_bucket(entries).items()):
