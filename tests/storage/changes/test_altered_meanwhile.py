@@ -318,3 +318,37 @@ def test_a_reader_of_upserts_is_opened_again_with_lookups(tmp_path: Path) -> Non
     altered.delete("id = 1")
     with pytest.raises(InvalidRequestError, match=r"changed from none to lookup .*told again"):
         list(altered.stream(upserts=True, consumer_id="copy", max_wait_s=0))
+
+
+def test_a_compaction_while_there_is_no_producer_tells_nothing(tmp_path: Path) -> None:
+    """Rows that a dedicated compaction was to tell came to the highest level in silence."""
+    table = made(tmp_path, a="INT").alter(SetOption("changelog-producer", "lookup"), SetOption("write-only", "true"))
+    write(table, id=1, a=1)
+    list(table.stream(consumer_id="audit", max_wait_s=0))
+    before = latest_id(table)
+    table.alter(SetOption("changelog-producer", "none")).compact(full=True)
+    again = table.alter(SetOption("changelog-producer", "lookup"), SetOption("write-only", "false"))
+    write(again, id=1, a=2)
+    message = rf"changed from lookup to none before snapshot {before + 1}, .*never will be.*latest-full"
+    with pytest.raises(InvalidRequestError, match=message):
+        list(again.stream(consumer_id="audit", max_wait_s=0))
+    told = [row for batch in again.stream(max_wait_s=0) for row in batch.to_pylist()]
+    assert [(row["id"], row["a"]) for row in told] == [(1, 2)]
+
+
+def test_rows_of_a_snapshot_without_a_producer_that_were_compacted_without_one(tmp_path: Path) -> None:
+    """A reader of lookup leaves them to the changelog, which passed over them."""
+    silent = made(tmp_path, a="INT").alter(SetOption("changelog-producer", "none"), SetOption("write-only", "true"))
+    write(silent, id=1, a=1)
+    first = latest_id(silent)
+    silent.compact(full=True)
+    table = silent.alter(SetOption("changelog-producer", "lookup"), SetOption("write-only", "false"))
+    write(table, id=2, a=2)
+    with pytest.raises(InvalidRequestError, match=r"to none before snapshot 2, .*never will be.*latest-full"):
+        list(table.stream(scan_mode="from-snapshot-full", from_snapshot=first, max_wait_s=0))
+    told = [
+        row["id"]
+        for batch in table.stream(scan_mode="from-snapshot-full", from_snapshot=first + 1, max_wait_s=0)
+        for row in batch.to_pylist()
+    ]
+    assert sorted(told) == [1, 2]

@@ -10,7 +10,9 @@ Where files lie on a level that only one of the two producers takes for told, th
 nobody ever does. After a full compaction there are none. Rows that wait for their bucket were told by no producer. A
 log has rows as they are written, except with lookup.
 
-`Table.alter` refuses such a change (`metadata.emitted_rows`), except from and to `none`; Apache Paimon makes it.
+`Table.alter` refuses such a change (`metadata.emitted_rows`), except from and to `none`; Apache Paimon makes it. A
+reader of the changelog may have come out of `none` without rows of that time (`changes.untold` looks), but not go into
+it while rows are still to be told: a compaction with `none` tells nothing.
 """
 
 from __future__ import annotations
@@ -77,11 +79,12 @@ class ProducerChanges:
             return
         before, after = self._options(told_by), self._options(schema_id)
         producers = (before.changelog_producer, after.changelog_producer)
-        if producers[0] is producers[1] or (ChangelogProducer.NONE in producers and not self._reads_upserts):
+        if producers[0] is producers[1] or (producers[0] is ChangelogProducer.NONE and not self._reads_upserts):
             return
         was_told, is_told = self._told(before), self._told(after)
         try:
-            levels = [entry.file.level for entry in files() if entry.bucket >= 0 or ChangelogProducer.NONE in producers]
+            reads_waiting = self._reads_upserts and ChangelogProducer.NONE in producers
+            levels = [entry.file.level for entry in files() if entry.bucket >= 0 or reads_waiting]
         except MissingFileError:
             what = "and it is not known any more which changes had been told"
         else:
