@@ -146,7 +146,7 @@ class _Expiry:
         self._is_dry_run = is_dry_run
         index = named_index_of(store.manifests)
         self._planner = ExpiryPlanner(store, index)
-        self._changelogs = ChangelogExpiry(store, index, is_dry_run=is_dry_run)
+        self._changelogs = ChangelogExpiry(store, index, self._min_next, is_dry_run=is_dry_run)
         self._has_copies = True
         """Whether there may be changelogs that were kept, of a table whose options keep none."""
 
@@ -176,11 +176,11 @@ class _Expiry:
         gone = Expired()
         if not self._keeps_changelogs and (is_asked or end > earliest.id):
             copies = store.changelogs.list_ids()
-            gone = self._changelogs.release(copies, retention.limit, latest, self._min_next())
+            gone = self._changelogs.release(copies, retention.limit, latest)
             self._has_copies = len(gone.ids) < len(copies)
         expired = self._expire_snapshots(earliest, end, latest)
         if self._keeps_changelogs:
-            gone = self._changelogs.expire(changelog_retention(store, retention.limit), latest, self._min_next())
+            gone = self._changelogs.expire(changelog_retention(store, retention.limit), latest)
         data, metadata = (*expired.data, *gone.data), (*expired.metadata, *gone.metadata)
         return ExpireResult(
             expired.ids,
@@ -215,7 +215,8 @@ class _Expiry:
         plan = self._planner.plan(earliest.id, end, latest, has_copies=self._has_copies)
         if self._is_dry_run:
             return Expired.planned(plan.snapshot_ids, plan.data_paths, plan.metadata_paths)
-        self._remove_late_claims(plan)
+        if plan.late_ids:
+            self._remove_late_claims(plan)
         if plan.end is None:
             return Expired()
         store.env.reach(CrashPoint.EXPIRE_PLANNED)

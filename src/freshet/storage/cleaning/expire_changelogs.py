@@ -99,13 +99,22 @@ def changelogs_end(
 class ChangelogExpiry:
     """Rounds of one table; a dry run only counts."""
 
-    def __init__(self, store: TableStore, index: NamedIndex, *, is_dry_run: bool = False) -> None:
+    def __init__(
+        self,
+        store: TableStore,
+        index: NamedIndex,
+        consumer_next: Callable[[], int | None],
+        *,
+        is_dry_run: bool = False,
+    ) -> None:
+        """`consumer_next`: the oldest snapshot that some consumer wants, which costs requests."""
         self._store = store
         self._index = index
+        self._consumer_next = consumer_next
         self._is_dry_run = is_dry_run
 
-    def expire(self, retention: Retention, latest: Snapshot, consumer_next: int | None) -> Expired:
-        """One round; `latest` is the newest snapshot, `consumer_next` the oldest that some consumer wants."""
+    def expire(self, retention: Retention, latest: Snapshot) -> Expired:
+        """One round; `latest` is the newest snapshot."""
         store = self._store
         ids = store.changelogs.list_ids()
         earliest_snapshot = store.snapshots.earliest()
@@ -118,17 +127,18 @@ class ChangelogExpiry:
             newest=min(ids[-1], earliest_snapshot.id),
             latest=latest.id,
             now_ms=store.env.now_ms(),
-            consumer_next=consumer_next,
+            consumer_next=self._consumer_next(),
             time_of=lambda snapshot_id: None if (copy := copy_of(snapshot_id)) is None else copy.time_ms,
         )
         return self._expire(ids, end, earliest_snapshot, latest)
 
-    def release(self, ids: list[int], limit: int | None, latest: Snapshot, consumer_next: int | None) -> Expired:
+    def release(self, ids: list[int], limit: int | None, latest: Snapshot) -> Expired:
         """One round in a table whose options keep no changelogs; `ids` are the copies that it has nevertheless."""
         earliest_snapshot = self._store.snapshots.earliest() if ids else None
         if earliest_snapshot is None:
             return Expired()
         end = earliest_snapshot.id if limit is None else min(earliest_snapshot.id, ids[0] + limit)
+        consumer_next = self._consumer_next()
         if consumer_next is not None:
             end = min(end, consumer_next)
         return self._expire(ids, end, earliest_snapshot, latest)
