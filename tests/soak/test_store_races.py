@@ -31,7 +31,7 @@ def test_threads_race_for_one_id(versitygw: S3Place) -> None:
 
 
 def test_processes_race_for_one_id(versitygw: S3Place) -> None:
-    """Eight processes with eight threads each, which run through the same ids."""
+    """Eight processes with eight threads each meet at each id; each process is let go first in its turn."""
     count, options = STORE_RACES.now(), json.dumps(versitygw.store_options)
     arguments = [versitygw.root, options, str(WRITERS // PROCESSES), "0", str(count)]
     command = [sys.executable, "-m", "tests.soak.store_racer", *arguments]
@@ -43,12 +43,14 @@ def test_processes_race_for_one_id(versitygw: S3Place) -> None:
             for _ in range(PROCESSES)
         ]
         stack.callback(lambda: [racer.kill() for racer in racers])
-        for racer in racers:
-            assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
-        for racer in racers:
-            assert racer.stdin is not None
-            racer.stdin.write("go\n")
-            racer.stdin.flush()
+        for number in range(count):
+            for racer in racers:
+                assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
+            first = number % PROCESSES
+            for racer in racers[first:] + racers[:first]:
+                assert racer.stdin is not None
+                racer.stdin.write("go\n")
+                racer.stdin.flush()
         outcomes: dict[str, Counter[str]] = {}
         winners: Counter[int] = Counter()
         for number, racer in enumerate(racers):
