@@ -2,8 +2,8 @@
 
     python -m tests.soak.store_racer ROOT OPTIONS THREADS FIRST ROUNDS
 
-It says "ready" before each round and waits for a line; then each of its threads creates the key of the round. At last it
-prints the outcomes as JSON: of each round, how many of its threads got which.
+It says "ready" before each round and waits for a line; then each of its threads creates the key of the round. At last
+it prints the outcomes as JSON: of each round, how many of its threads got which.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ def test_processes_race_for_one_id(versitygw: S3Place) -> None:
             )
             for _ in range(PROCESSES)
         ]
-        stack.callback(lambda: [racer.kill() for racer in racers])
+        for racer in racers:
+            stack.callback(racer.kill)
         for number in range(count):
             for racer in racers:
                 assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
