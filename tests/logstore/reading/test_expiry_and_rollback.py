@@ -12,7 +12,7 @@ from freshet.storage.exceptions import RetryableError
 from freshet.storage.table import Table
 from freshet.storage.table_engine import StreamLimit
 from tests.kit.fake_log import FakeLog
-from tests.logstore.logged_tables import folded, log_batch, make_logged, rolled_back, write
+from tests.logstore.logged_tables import folded, lines, log_batch, make_logged, rolled_back, write
 from tests.logstore.reading.query import Query
 
 
@@ -144,3 +144,17 @@ def test_a_batch_planned_again_over_another_history_is_an_error(log: FakeLog, tm
     query.restart()
     with pytest.raises(RetryableError, match="snapshot 2 of table .* rolled back or created anew"):
         query.read(end)
+
+
+@pytest.mark.parametrize("isolation", ["committed", "speculative"])
+def test_a_state_that_was_kept_is_not_of_a_history_that_grew_back(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+    table = make_logged(tmp_path, changelog_producer="input")
+    write(table, "+I 1 a", "+I 2 b")
+    stream = table.stream(isolation=isolation, max_wait_s=0)
+    list(stream)
+    state = json.loads(json.dumps(stream.state))
+    write(table, "+I 3 c")
+    assert [lines(each) for each in table.stream(isolation=isolation, log_state=state, max_wait_s=0)] == [["+I 3 c"]]
+    write(rolled_back(table, 1), "+I 5 e", "+I 6 f")
+    with pytest.raises(RetryableError, match="snapshot 2 of table .* rolled back or created anew"):
+        list(table.stream(isolation=isolation, log_state=state, max_wait_s=0))

@@ -59,6 +59,7 @@ POLL_S: Final = 0.2
 """How long a reader waits for the log before it looks at the snapshots again: what wakes it may be lost."""
 
 _FROM_FILES: Final = "from_files"
+_BEFORE_MS: Final = "before_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,11 +320,17 @@ class LogSplitStream:
     def state_of(self, position: LogPosition) -> dict[str, Any]:
         """What people keep of a position before the changes of a snapshot (`log_state`)."""
         found = state_to_json(position.state)
-        return {**found, _FROM_FILES: True} if position.from_files else found
+        if position.before_ms is not None:
+            found[_BEFORE_MS] = position.before_ms
+        if position.from_files:
+            found[_FROM_FILES] = True
+        return found
 
     def resumed(self, state: Mapping[str, Any]) -> LogPosition:
-        """The inverse."""
-        return LogPosition(state_from_json(state), from_files=bool(state.get(_FROM_FILES)))
+        """The inverse. Earlier versions left out the time of the snapshot: their states go on unchecked."""
+        return LogPosition(
+            state_from_json(state), from_files=bool(state.get(_FROM_FILES)), before_ms=state.get(_BEFORE_MS)
+        )
 
     def headroom(self, position: LogPosition) -> dict[int, int]:
         """By partition: how many offsets retention may still take before a reader there loses changes."""
