@@ -80,6 +80,7 @@ def test_a_partition_as_values(tmp_path: Path) -> None:
         (["shop.t", "--partition", "dt<2026"], "freshet delete WAREHOUSE TABLE --where"),
         (["shop.t", "--partition", "dt"], "--partition 'dt': write a partition key and its value"),
         (["shop.t", "--partition", "dt=1", "--partition", "dt=2"], "gives dt two values"),
+        (["shop.t", "--partition", "dt=a/dt=a"], "--partition 'dt=a/dt=a' gives dt twice: write a partition key"),
         (["shop.t", "--every", "soon"], "--every: 'soon' is no interval"),
         (["shops"], "there is no database 'shops'"),
     ],

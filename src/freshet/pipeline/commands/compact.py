@@ -268,21 +268,29 @@ def _executors(on_spark: bool) -> AbstractContextManager[Elsewhere | None]:
     return executors
 
 
+_ONE_PARTITION: Final = (
+    "a partition key and its value, such as dt=2026-11-22. A value that has , or / in it, and a range of partitions, are a "
+    "filter: freshet delete WAREHOUSE TABLE --where \"dt < '2026-11-01'\""
+)
+
+
 def partitions_given(given: Sequence[str] | None) -> dict[str, str] | None:
     """Partition keys with their values, from `dt=2026-11-22` and the like, several in one text or in several. A value
     is taken as it is written: `a` and `a ` are two partitions."""
     values: dict[str, str] = {}
-    for part in (part for text in given or () for part in re.split("[,/]", text)):
-        key, equals, value = part.partition("=")
-        key = key.strip()
-        if not (key and equals):
-            raise InvalidRequestError(
-                f"--partition {part.strip()!r}: write a partition key and its value, such as dt=2026-11-22. A value "
-                "that has , or / in it, and a range of partitions, are a filter: freshet delete WAREHOUSE TABLE "
-                "--where \"dt < '2026-11-01'\""
-            )
-        if values.setdefault(key, value) != value:
-            raise InvalidRequestError(f"--partition gives {key} two values, {values[key]!r} and {value!r}; give one")
+    for text in given or ():
+        before = dict(values)
+        for part in re.split("[,/]", text):
+            key, equals, value = part.partition("=")
+            key = key.strip()
+            if not (key and equals):
+                raise InvalidRequestError(f"--partition {part.strip()!r}: write {_ONE_PARTITION}")
+            if key in values and key not in before:  # the value may have been meant to hold the rest
+                raise InvalidRequestError(f"--partition {text!r} gives {key} twice: write {_ONE_PARTITION}")
+            if values.setdefault(key, value) != value:
+                raise InvalidRequestError(
+                    f"--partition gives {key} two values, {values[key]!r} and {value!r}; give one"
+                )
     return values or None
 
 
