@@ -89,8 +89,9 @@ class TableLogs:
         if self._options.logs_changes and not is_logged:
             raise InvalidRequestError(
                 f"table {self._name} has a log (log.system={self._options.log_system}), and this writer does not write "
-                "it: readers of the log would miss its changes. Write with Table.writer, or give the log "
-                "of Table.engine.log.open",
+                "it: readers of the log would miss its changes. Start a pipeline or writer again that was open when "
+                "the log was set; a program of your own writes with Table.writer, or gives the log of "
+                "Table.engine.log.open",
                 table=self._name,
                 option="log.system",
             )

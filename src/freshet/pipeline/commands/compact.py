@@ -269,8 +269,8 @@ def _executors(on_spark: bool) -> AbstractContextManager[Elsewhere | None]:
 
 
 _ONE_PARTITION: Final = (
-    "a partition key and its value, such as dt=2026-11-22. A value that has , or / in it, and a range of partitions, are a "
-    "filter: freshet delete WAREHOUSE TABLE --where \"dt < '2026-11-01'\""
+    "a partition key and its value, such as dt=2026-11-22. A value that has , or / in it, and a range of partitions, "
+    "are a filter: freshet delete WAREHOUSE TABLE --where \"dt < '2026-11-01'\""
 )
 
 
