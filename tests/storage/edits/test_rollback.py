@@ -176,6 +176,23 @@ def test_undo_of_a_commit_that_has_expired_is_refused(tmp_path: Path) -> None:
     assert [row[0] for row in rows_of(table)] == [1, 2, 3, 9]
 
 
+def test_undo_of_a_user_whose_commits_have_all_expired_says_so(tmp_path: Path) -> None:
+    """It said that no snapshot was of the commit, as for a user or a number that never was."""
+    table = make(tmp_path, KINDS["keyed, no partitions"])
+    with table.writer("u") as writer:
+        for number in range(1, 4):
+            writer.write([{"id": number, "dt": "d1", "n": number}])
+            writer.commit(number)
+    for number in range(3):
+        write(table, [(9, "d1", number)], user="v")
+    table.expire_snapshots(retain_max=2, retain_min=2, older_than_ms=0)
+    for number in (2, 3):
+        with pytest.raises(NotFoundError, match=rf"commit {number} of 'u' cannot be undone.*has expired.*\(to=\)"):
+            table.rollback(undo=("u", number))
+    with pytest.raises(NotFoundError, match="no snapshot is of commit 4 of 'u', or of a later one: its last one is 3"):
+        table.rollback(undo=("u", 4))
+
+
 def test_copies_are_young(tmp_path: Path) -> None:
     """Orphan cleaning that runs between the copy and the commit leaves them alone."""
     table = make(tmp_path, KINDS["keyed"])

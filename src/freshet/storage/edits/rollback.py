@@ -111,12 +111,7 @@ def before_commit(store: TableStore, commit_user: str, identifier: int) -> Snaps
             table=store.name,
         )
     if found is None:
-        users = sorted({snapshot.commit_user for snapshot in store.snapshots.all()})
-        raise NotFoundError(
-            f"table {store.name}: no snapshot is of commit {identifier} of {commit_user!r}, or of a later one; the "
-            f"snapshots there are were committed by {', '.join(map(repr, users)) or 'nobody'}",
-            table=store.name,
-        )
+        raise _not_there(store, commit_user, identifier)
     if found.id == 1:
         return None
     try:
@@ -126,11 +121,34 @@ def before_commit(store: TableStore, commit_user: str, identifier: int) -> Snaps
             raise NotFoundError(f"the snapshot of commit {identifier} has expired, commit {known.identifier} stays")
         return target
     except NotFoundError as error:
-        raise NotFoundError(
-            f"table {store.name}: commit {identifier} of {commit_user!r} cannot be undone, for what was before it has "
-            f"expired ({error}); go back to a snapshot that is there (to=), or to a tag",
-            table=store.name,
-        ) from error
+        raise _before_expired(store, commit_user, identifier, str(error)) from error
+
+
+def _not_there(store: TableStore, commit_user: str, identifier: int) -> NotFoundError:
+    """The last commits outlive their snapshots: they tell a commit that has expired from one that never was."""
+    known = _commits_at(store, store.snapshots.latest()).users.get(commit_user)
+    if known is not None and known.identifier >= identifier:
+        return _before_expired(
+            store,
+            commit_user,
+            identifier,
+            f"and so have all snapshots of this user, whose last commit is {known.identifier}",
+        )
+    users = sorted({snapshot.commit_user for snapshot in store.snapshots.all()})
+    there = f"; the snapshots there are were committed by {', '.join(map(repr, users)) or 'nobody'}"
+    reason = there if known is None else f": its last one is {known.identifier}"
+    return NotFoundError(
+        f"table {store.name}: no snapshot is of commit {identifier} of {commit_user!r}, or of a later one{reason}",
+        table=store.name,
+    )
+
+
+def _before_expired(store: TableStore, commit_user: str, identifier: int, reason: str) -> NotFoundError:
+    return NotFoundError(
+        f"table {store.name}: commit {identifier} of {commit_user!r} cannot be undone, for what was before it has "
+        f"expired ({reason}); go back to a snapshot that is there (to=), or to a tag",
+        table=store.name,
+    )
 
 
 def _tagged(store: TableStore, name: str) -> Snapshot:
