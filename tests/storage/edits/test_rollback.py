@@ -193,6 +193,21 @@ def test_undo_of_a_user_whose_commits_have_all_expired_says_so(tmp_path: Path) -
         table.rollback(undo=("u", 4))
 
 
+def test_an_undo_of_an_expired_commit_is_not_done_by_that_of_a_later_one(tmp_path: Path) -> None:
+    """It said that the commit was undone already, whose rows the table still had."""
+    table = make(tmp_path, KINDS["keyed, no partitions"])
+    write(table, [(1, "d1", 1)], user="u")
+    write(table, [(2, "d1", 1)], user="v")
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    write(table, [(3, "d1", 1)], user="u")
+    table.rollback(undo=("u", 1))
+    with pytest.raises(NotFoundError, match=r"commit 0 of 'u' cannot be undone.*has expired"):
+        table.rollback(undo=("u", 0))
+    with pytest.raises(NotFoundError, match="commit 1 of 'u' is undone already"):
+        table.rollback(undo=("u", 1))
+    assert rows_of(table) == [(1, "d1", 1), (2, "d1", 1)]
+
+
 def test_copies_are_young(tmp_path: Path) -> None:
     """Orphan cleaning that runs between the copy and the commit leaves them alone."""
     table = make(tmp_path, KINDS["keyed"])

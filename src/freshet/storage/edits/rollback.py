@@ -102,16 +102,8 @@ def before_commit(store: TableStore, commit_user: str, identifier: int) -> Snaps
             undone_above, undone_by = int((snapshot.properties or {})[ROLLED_BACK_PROPERTY]), snapshot
         if is_meant:
             found = snapshot
-    if found is None and undone is not None:
-        gone, by = undone
-        raise NotFoundError(
-            f"table {store.name}: commit {identifier} of {commit_user!r} is undone already: snapshot {gone.id}, of "
-            f"commit {gone.commit_identifier}, was undone by snapshot {by.id}. Nothing was changed; to={by.id - 1} "
-            "brings back what the table had before that",
-            table=store.name,
-        )
     if found is None:
-        raise _not_there(store, commit_user, identifier)
+        raise _not_there(store, commit_user, identifier, undone)
     if found.id == 1:
         return None
     try:
@@ -124,15 +116,26 @@ def before_commit(store: TableStore, commit_user: str, identifier: int) -> Snaps
         raise _before_expired(store, commit_user, identifier, str(error)) from error
 
 
-def _not_there(store: TableStore, commit_user: str, identifier: int) -> NotFoundError:
-    """The last commits outlive their snapshots: they tell a commit that has expired from one that never was."""
+def _not_there(
+    store: TableStore, commit_user: str, identifier: int, undone: tuple[Snapshot, Snapshot] | None
+) -> NotFoundError:
+    """The last commits outlive their snapshots: they tell a commit that is in the table, and has expired, from one that
+    is undone or never was. `undone` is a snapshot of it or of a later one, and the rollback that undid that."""
     known = _commits_at(store, store.snapshots.latest()).users.get(commit_user)
     if known is not None and known.identifier >= identifier:
         return _before_expired(
             store,
             commit_user,
             identifier,
-            f"and so have all snapshots of this user, whose last commit is {known.identifier}",
+            f"and so have the snapshots of the commits of this user up to {known.identifier}",
+        )
+    if undone is not None:
+        gone, by = undone
+        return NotFoundError(
+            f"table {store.name}: commit {identifier} of {commit_user!r} is undone already: snapshot {gone.id}, of "
+            f"commit {gone.commit_identifier}, was undone by snapshot {by.id}. Nothing was changed; to={by.id - 1} "
+            "brings back what the table had before that",
+            table=store.name,
         )
     users = sorted({snapshot.commit_user for snapshot in store.snapshots.all()})
     there = f"; the snapshots there are were committed by {', '.join(map(repr, users)) or 'nobody'}"
