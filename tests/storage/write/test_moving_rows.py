@@ -6,6 +6,7 @@ import importlib
 import shutil
 import threading
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet import Catalog
-from freshet.storage.exceptions import InvalidRequestError, OutdatedAssignmentError, RetryableError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, OutdatedAssignmentError, RetryableError
 from freshet.storage.place_index.index_database import IndexDatabase, LockedIndexError
 from freshet.storage.place_index.key_places import bucket_of
 from freshet.storage.place_index.key_rows import KeyShare
@@ -392,6 +393,19 @@ def test_a_task_whose_base_expires_while_its_index_is_built_runs_again(
         pytest.raises(RetryableError, match="run the batch again"),
     ):
         mover.move(keys)
+
+
+@pytest.mark.parametrize("keys", [["k"], ["k", "p"]])
+def test_a_task_of_a_renamed_table_is_told_so(tmp_path: Path, keys: list[str]) -> None:
+    """It was told that the snapshot had expired, and that the table should keep snapshots longer."""
+    catalog = Catalog(str(tmp_path / "lake"))
+    table = catalog.create_table("db.t", schema=COLUMNS, primary_keys=keys, partition_keys=["p"])
+    write(table, (1, "a", 1, "+I"))
+    task = Catalog(str(tmp_path / "lake")).table("db.t").engine
+    catalog.rename_table("db.t", "db.u")
+    make = partial(task.key_mover, share=KeyShare(0, 1)) if keys == ["k"] else partial(task.key_assigner, count=1)
+    with pytest.raises(NotFoundError, match="was dropped or renamed"):
+        make(base_snapshot_id=1)
 
 
 def test_a_table_that_was_dropped_and_created_again_has_another_index(tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ class KeyMover:
         self._router.abort()
 
     def _expired(self) -> RetryableError:
+        """Raises `NotFoundError` where the table was dropped or renamed, which takes all snapshots from its place."""
+        self._store.check_is_there()
         return RetryableError(
             f"table {self._store.location}: snapshot {self._base_id}, which the batch was begun on, has expired; "
             "nothing was committed, run the batch again. Where this happens often, keep snapshots longer "
