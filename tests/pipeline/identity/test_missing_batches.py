@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from freshet import Catalog
+from freshet.pipeline.batch.batch_report import TableReport
+from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.missing_batches import refuse_missing_batches
@@ -94,6 +97,31 @@ def test_a_table_that_was_rolled_back(spark: SparkSession, tmp_path: Path) -> No
     assert _ids(tmp_path) == [1, 4]
     _run(spark, tmp_path, 5)
     assert _ids(tmp_path) == [1, 4, 5]
+
+
+@pytest.mark.spark
+def test_a_table_that_was_rolled_back_during_a_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch was committed upon the rollback, and the pipeline went on: those before it were lost in silence."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "p.yaml").write_text(PIPELINE.format(folder=tmp_path))
+    for number in (1, 2):
+        _run(spark, tmp_path, number)
+    commit = TableCommit.commit
+
+    def after_a_rollback(self: TableCommit, *arguments: Any, **named: Any) -> TableReport:
+        monkeypatch.setattr(TableCommit, "commit", commit)
+        Catalog(tmp_path / "warehouse").table("db.t").rollback(undo=("p", 1))
+        return commit(self, *arguments, **named)
+
+    monkeypatch.setattr(TableCommit, "commit", after_a_rollback)
+    with pytest.raises(PipelineFailedError, match="rolled back to before commit 1 of user 'p'"):
+        _run(spark, tmp_path, 3)
+    assert _ids(tmp_path) == [1]
+    with pytest.raises(PipelineFailedError, match=r"--accept-loss-of 1\.\.1"):
+        _run(spark, tmp_path, 4)
+    assert _ids(tmp_path) == [1]
 
 
 def _run(spark: SparkSession, folder: Path, number: int) -> None:

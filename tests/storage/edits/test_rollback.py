@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError, StorageError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.model.snapshot import ROLLED_BACK_PROPERTY, CommitKind
 from freshet.storage.table import AddColumn, Table
 from tests.kit.paimon_judge import PaimonJudge
@@ -121,6 +121,20 @@ def test_commits_that_are_rolled_back_count_as_never_made(tmp_path: Path) -> Non
         writer.write([{"id": 2, "dt": "d1", "n": 12}])
         assert not writer.commit(2).already_committed, "what was undone is committed when it is sent again"
     assert rows_of(table) == [(0, "d1", 10), (1, "d1", 11), (2, "d1", 12)]
+
+
+def test_a_commit_under_way_does_not_hide_that_those_before_it_were_rolled_back(tmp_path: Path) -> None:
+    """It was committed upon the rollback: the table seemed to hold all commits up to it, and the rows were missing."""
+    table = make(tmp_path, KINDS["keyed, no partitions"])
+    write(table, days(range(3), 1, "d1"), user="p")
+    write(table, days(range(3), 2, "d1"), user="p")
+    committer = table.engine.committer("p")
+    begun_on = committer.has_committed(2)
+    table.rollback(undo=("p", 1))
+    with pytest.raises(RetryableError, match="rolled back to before commit 1 of user 'p'"):
+        committer.commit(2, (), begun_on=begun_on)
+    assert rows_of(table) == days(range(3), 1, "d1")
+    assert not committer.commit(1, (), begun_on=committer.has_committed(1)).already_committed
 
 
 def test_undo_passes_over_what_a_rollback_has_undone(tmp_path: Path) -> None:

@@ -272,7 +272,13 @@ class QueryRun:
         if self._dead_letters is not None:
             self._dead_letters.commit(batch, result.dead_letter_messages)  # 4
         reports = [
-            table.commit(batch, result.messages.get(index, ()), carried, clock)  # 5
+            table.commit(  # 5
+                batch,
+                result.messages.get(index, ()),
+                carried,
+                clock,
+                begun_on=check if self._writes_all_batches else None,
+            )
             for index, (table, check) in enumerate(zip(self._tables, written.checks, strict=True))
             if not check.is_committed and (index in result.messages or len(self._tables) == 1)
         ]

@@ -130,12 +130,23 @@ class TableCommit:
         self._committer(batch.query_id).truncate(batch.micro_batch_id, digest=batch.digest)
 
     def commit(
-        self, batch: BatchIdentity, messages: Sequence[CommitMessage], carried: str | None, clock: LapClock
+        self,
+        batch: BatchIdentity,
+        messages: Sequence[CommitMessage],
+        carried: str | None,
+        clock: LapClock,
+        *,
+        begun_on: CommitCheck | None = None,
     ) -> TableReport:
-        """Commits what the tasks wrote; `carried` is what the history is to carry."""
+        """Commits what the tasks wrote; `carried` is what the history is to carry.
+
+        Raises `RetryableError` where batches that `begun_on` knows were rolled back since.
+        """
         number, committer = batch.micro_batch_id, self._committer(batch.query_id)
         rest = self.table.engine.complete_compaction(number, messages)
-        committed = committer.commit(number, (*messages, *rest), digest=batch.digest, carried=carried)
+        committed = committer.commit(
+            number, (*messages, *rest), digest=batch.digest, carried=carried, begun_on=begun_on
+        )
         committed = self.table.engine.show_hidden_rows(committer, number, committed)
         if self._log is not None and committed.snapshots:
             self._log.committed(number, committed.snapshots[-1].id)

@@ -198,6 +198,7 @@ class Committer:
         base_id: int | None = None,
         carried: str | None = None,
         check: RoundCheck | None = None,
+        begun_on: CommitCheck | None = None,
     ) -> CommitResult:
         """Makes the messages visible, once per identifier; with a digest, once per identifier and input.
 
@@ -206,8 +207,11 @@ class Committer:
         of its identity. `base_id` is the latest snapshot from before the first try to commit these messages, when
         this is not the first: `ConflictError` where that try took effect under another identifier. `carried` is a text
         that the table keeps for this user until it gives another (`last_commit`). `check` is asked by each round for
-        the rows; what it raises ends the commit.
+        the rows; what it raises ends the commit. With `begun_on`, what `has_committed` said when the work began,
+        `RetryableError` where a rollback has taken commits of this user back since.
         """
+        if begun_on is not None and check is None:
+            check = _with_commits_of(self._store, self._commit_user, begun_on.last)
         _check_messages(identifier, messages)
         properties = properties or {}
         snapshots: list[Snapshot] = []
@@ -461,6 +465,22 @@ def discard_messages(
         for index_file in (*message.new_index_files, *message.compact_new_index_files):
             with suppress(StorageError):
                 store.vectors.delete(index_file)
+
+
+def _with_commits_of(store: TableStore, commit_user: str, last: CommitTrace | None) -> RoundCheck:
+    """Raises `RetryableError` upon a table that has not got the last commit of the user any more. This one would hide
+    that it is gone: it would be the last one then, and the next would follow it."""
+
+    def check(view: TableView) -> None:
+        found = view.last_commits.users.get(commit_user)
+        if last is not None and (found is None or found.identifier < last.identifier):
+            raise RetryableError(
+                f"table {store.location} was rolled back to before commit {last.identifier} of user {commit_user!r} "
+                "while its next commit was made; nothing was committed. Look again at what the table holds",
+                table=store.location,
+            )
+
+    return check
 
 
 def _check_messages(identifier: int, messages: Sequence[CommitMessage]) -> None:
