@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from freshet.logstore.exceptions import LogLakeOnlyError
@@ -46,6 +47,38 @@ def test_an_overwrite_of_an_append_table_is_read_from_its_files(log: FakeLog, tm
     stream = Stream(table, scan_mode="latest")
     overwrite(table, "+I 3 q")
     assert stream() == "-D 1 a | -D 2 b | +I 3 q"
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_edits_of_an_append_table_are_read_from_their_files(log: FakeLog, tmp_path: Path, vectors: str) -> None:
+    """All of them were refused: what an edit adds was written upon the table with its log."""
+    table = make_logged(tmp_path, keyed=False, deletion_vectors__enabled=vectors)
+    write(table, "+I 1 a | +I 2 b")
+    stream = Stream(table, scan_mode="latest")
+    table.delete("k = 1")
+    table.update({"v": "c"}, "k = 2")
+    table.overwrite(pa.table({"k": [2], "v": ["d"]}), filter="k = 2")
+    rows = pa.table({"k": [2, 3], "v": ["e", "f"]})
+    table.merge(rows, on=["k"]).when_matched_update_all().when_not_matched_insert_all().execute()
+    write(table, "+I 4 g")
+    text = stream()
+    assert folded(text, {1: "a", 2: "b"}) == held(table) == {2: "e", 3: "f", 4: "g"}
+    for snapshot_id, rows_then in ((2, {2: "b"}), (1, {1: "a", 2: "b"}), (3, {2: "c"})):
+        table.rollback(to=snapshot_id)
+        text = f"{text} | {stream()}"
+        assert folded(text, {1: "a", 2: "b"}) == held(table) == rows_then
+
+
+def test_of_a_file_that_is_marked_the_rows_marked_since_are_told(log: FakeLog, tmp_path: Path) -> None:
+    """Not those that were gone before, nor all others once more."""
+    table = make_logged(tmp_path, keyed=False, deletion_vectors__enabled="true")
+    write(table, "+I 1 a | +I 2 b | +I 3 c | +I 4 d")
+    stream = Stream(table, scan_mode="latest")
+    table.delete("k = 2")
+    table.update({"v": "x"}, "k = 3")
+    assert stream() == "-D 2 b | -D 3 c | +I 3 x"
+    table.rollback(to=2)
+    assert stream() == "+I 3 c | -D 3 x"
 
 
 def test_a_log_may_be_switched_on_for_a_table_with_data(table: Table) -> None:

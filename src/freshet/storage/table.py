@@ -548,7 +548,7 @@ class Table(EditableTable):
         return Table(alter_table(self.store, changes, allow_lossy=allow_lossy))
 
     def with_options(self, options: Mapping[str, object]) -> Table:
-        """The same table with options overridden for this object only."""
+        """The same table with options overridden for the new object only, on top of those that this one was given."""
         return Table(self.store.with_options(option_texts(options), at_latest=True))
 
 

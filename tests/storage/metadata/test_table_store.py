@@ -80,6 +80,8 @@ def test_dynamic_options_are_on_top_and_checked(tmp_path: Path) -> None:
     created(tmp_path, {"bucket": "4", "write-buffer-size": "1 mb"})
     assert opened(tmp_path, {"write-buffer-size": "2 mb"}).options.write_buffer_size_bytes == 2 * 1024 * 1024
     assert opened(tmp_path).with_options({"write-only": "true"}).options.write_only is True
+    both = opened(tmp_path, {"write-buffer-size": "2 mb"}).with_options({"write-only": "true"}).options
+    assert (both.write_only, both.write_buffer_size_bytes) == (True, 2 * 1024 * 1024)
     with pytest.raises(InvalidRequestError, match="unknown option 'write-bufer-size'"):
         opened(tmp_path, {"write-bufer-size": "2 mb"})
     for key, value in (("bucket", "8"), ("merge-engine", "first-row"), ("data-file.path-directory", "x")):

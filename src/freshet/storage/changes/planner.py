@@ -6,6 +6,9 @@
 | CHANGELOG | of the changelog manifests | as listed: a -U is before its +U, maybe at the end of the file before |
 | REPLACED | of the delta manifests, emitted levels | DELETEs as the state removed, ADDs as the state added |
 
+REPLACED of an append table with deletion vectors: so do the rows of its other files that are marked now, and those that
+a rollback marks no more.
+
 Files of rows that wait for their bucket (`bucket=-2`) are read where there is no changelog producer, as rows that were
 written: by the stream that begins with the state too. A producer emits them when a compaction has found their buckets.
 
@@ -22,10 +25,11 @@ Source: MERGING.md §6.1, §7.2.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from freshet.storage.changes.change_source import ChangeSource
+from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import conjunction
 from freshet.storage.merge.key_order import KeyComparator
@@ -42,6 +46,9 @@ from freshet.storage.paths import POSTPONE_BUCKET
 from freshet.storage.scan.file_pruning import FilePruning, FilesOfBucket
 from freshet.storage.scan.planner import Packing, plan_scan, split_bucket
 from freshet.storage.scan.pruning import BucketPruning, PartitionPruning, ScanFilter
+
+_IndexFiles = tuple[IndexFileMeta, ...]
+_Marks = Mapping[BucketId, _IndexFiles]
 
 
 class ChangePlanner:
@@ -196,8 +203,8 @@ class ChangePlanner:
         return [group for group, _ in split_bucket(files, packing, None)]
 
     def _replaced(self, snapshot: Snapshot, entries: list[ManifestEntry]) -> list[ChangeSplit]:
-        splits = []
-        marks = self._marks_before(snapshot)
+        marks, marks_now = self._marks_before(snapshot), self._marks_of(snapshot)
+        splits = self._remarked(snapshot, {entry.file.file_name for entry in entries}, marks, marks_now)
         is_emitted = self._emitted_levels(snapshot)
         waiting = [entry for entry in entries if entry.bucket == POSTPONE_BUCKET]
         entries = [entry for entry in entries if entry.bucket >= 0 and is_emitted(entry.file.level)]
@@ -207,7 +214,9 @@ class ChangePlanner:
                 for kind in (EntryKind.DELETE, EntryKind.ADD)
             )
             if removed is not None:
-                removed = replace(removed, index_files=tuple(marks.get((partition, bucket), ())))
+                removed = replace(removed, index_files=marks.get((partition, bucket), ()))
+            if added is not None:
+                added = replace(added, index_files=marks_now.get((partition, bucket), ()))
             totals = [state.total_buckets for state in (removed, added) if state is not None]
             split = ChangeSplit(snapshot.id, partition, bucket, removed=removed, added=added)
             if totals and min(totals) == max(totals):
@@ -230,7 +239,48 @@ class ChangePlanner:
                 splits.append(ChangeSplit(snapshot.id, partition, bucket, removed=rows, total_buckets=bucket))
         return splits
 
-    def _marks_before(self, snapshot: Snapshot) -> Mapping[BucketId, Sequence[IndexFileMeta]]:
+    def _remarked(
+        self, snapshot: Snapshot, others: Collection[str], before: _Marks, after: _Marks
+    ) -> list[ChangeSplit]:
+        """Rows of an append table that are marked now, or are not any more, in all of its files but `others`."""
+        if self._store.schema.has_primary_key:
+            return []
+        gone, back = (
+            {bucket: self._newly_marked(*each) for bucket, each in _changed(*pair)}
+            for pair in ((before, after), (after, before))
+        )
+        splits = []
+        buckets = {bucket for marked in (gone, back) for bucket, names in marked.items() if names}
+        entries = filter(self._entry_test(), live_entries(self._store.manifests, snapshot, bucket_ids=buckets))
+        for bucket, found in sorted(grouped_by_bucket(entries).items()):
+            left = [entry for entry in found if entry.file.file_name not in others]
+            removed, added = (
+                self._state_of(snapshot, [entry for entry in left if entry.file.file_name in marked.get(bucket, ())])
+                for marked in (gone, back)
+            )
+            old, new = before.get(bucket, ()), after.get(bucket, ())
+            if removed is not None:
+                removed = replace(removed, index_files=old, marked_by=new)
+            if added is not None:
+                added = replace(added, index_files=new, marked_by=old)
+            if removed is not None or added is not None:
+                total = found[0].total_buckets
+                splits.append(ChangeSplit(snapshot.id, *bucket, removed=removed, added=added, total_buckets=total))
+        return splits
+
+    def _newly_marked(self, old: Sequence[IndexFileMeta], new: Sequence[IndexFileMeta]) -> frozenset[str]:
+        """Files of which the new vectors mark more rows."""
+        before = self._store.vectors.read_all(old)
+        now = self._store.vectors.read_all(new)
+        return frozenset(name for name, rows in now.items() if rows - before.get(name, Bitmap32()))
+
+    def _marks_of(self, snapshot: Snapshot) -> _Marks:
+        """Deletion vectors of an append table; an overwrite of a table with a key writes files without marks."""
+        if not self._store.options.deletion_vectors_enabled or self._store.schema.has_primary_key:
+            return {}
+        return self._store.manifests.marking_files(snapshot.index_manifest)
+
+    def _marks_before(self, snapshot: Snapshot) -> _Marks:
         """Deletion vectors of the state that an overwrite took away: rows they mark were gone already.
 
         `NotFoundError` when the snapshot that knows them has expired.
@@ -283,6 +333,14 @@ class ChangePlanner:
     def _kept(self, bucket_id: BucketId, files: list[DataFileMeta], *, keys_are_unique: bool) -> list[DataFileMeta]:
         (kept,) = self._pruning.kept([FilesOfBucket(bucket_id, files, keys_are_unique)])
         return kept
+
+
+def _changed(old: _Marks, new: _Marks) -> Iterator[tuple[BucketId, tuple[_IndexFiles, _IndexFiles]]]:
+    """Buckets whose deletion vectors lie in other files than before."""
+    for bucket in {*old, *new}:
+        pair = (old.get(bucket, ()), new.get(bucket, ()))
+        if pair[0] != pair[1]:
+            yield bucket, pair
 
 
 def _old_buckets_first(splits: list[ChangeSplit]) -> list[ChangeSplit]:

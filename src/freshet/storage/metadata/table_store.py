@@ -267,8 +267,8 @@ class TableStore:
         return self if newest == self.schema.id else self.at_schema(newest)
 
     def with_options(self, options: Mapping[str, str], *, at_latest: bool = False) -> TableStore:
-        """The same table, at its latest schema if so asked, with dynamic options on top of its own; the option `branch`
-        gives a branch of it, at that one's latest schema."""
+        """The same table, at its latest schema if so asked, with dynamic options on top of its own and of those that it
+        was opened with; the option `branch` gives a branch of it, at that one's latest schema."""
         own = self.paths.branch_name
         branch = named_branch(options[BRANCH]) if BRANCH in options else own
         if own is not None and branch != own:
@@ -281,7 +281,7 @@ class TableStore:
         return open_table_store(
             self.env,
             self.paths.location,
-            options=options,
+            options={**self.dynamic_options, **options},
             schema_id=self.schema.id if branch == own and not at_latest else None,
             name=self.name,
             claims=self.claims,

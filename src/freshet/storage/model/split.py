@@ -39,6 +39,8 @@ class Split:
     raw_convertible: bool
     index_files: tuple[IndexFileMeta, ...] = ()
     """Those of the bucket whose deletion vectors say which rows of `files` do not count."""
+    marked_by: tuple[IndexFileMeta, ...] | None = None
+    """Only rows count that the deletion vectors of these mark; None: all. Of files whose rows need no merging."""
 
     @property
     def row_count_max(self) -> int:

@@ -39,6 +39,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow.types import is_decimal, is_primitive
 
+from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import data_files_ahead, read_data_file
 from freshet.storage.files.file_fields import SYSTEM_FIELDS
@@ -142,7 +143,8 @@ class SplitReader:
         """While the block runs, these splits are about to be read, in this order."""
         given = tuple(splits)
         files = ((split.partition, split.bucket, file) for split in given for file in split.files)
-        vectors = self.store.vectors.ahead(file for split in given for file in split.index_files)
+        marks = (file for split in given for file in (*split.index_files, *(split.marked_by or ())))
+        vectors = self.store.vectors.ahead(marks)
         with vectors, data_files_ahead(self.store, files):
             yield
 
@@ -157,10 +159,19 @@ class SplitReader:
                 self._needed,
                 file_part,
                 batch_rows=BATCH_ROWS_MAX,
-                deleted_rows=self.store.vectors.read(split.index_files, file.file_name),
+                deleted_rows=self._left_out(split, file),
                 use_threads=executor is not None,
             )
             yield from source if executor is None else read_ahead(source, executor, _ROUND_ROWS_MAX)
+
+    def _left_out(self, split: Split, file: DataFileMeta) -> Bitmap32 | None:
+        """Rows of a file that do not count."""
+        vectors = self.store.vectors
+        deleted = vectors.read(split.index_files, file.file_name)
+        if split.marked_by is None:
+            return deleted
+        marked = vectors.read(split.marked_by, file.file_name) or Bitmap32()
+        return (Bitmap32(range(file.row_count)) - marked) | (deleted or Bitmap32())
 
     def _sections(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         comparator = KeyComparator(self.store.key_types)
