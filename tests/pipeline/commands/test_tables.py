@@ -226,6 +226,7 @@ def test_alter(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     )  # fmt: skip
     assert called.out == "shop.orders has schema 1 now\n"
     assert "total is NULL in the rows of pipelines" in called.err
+    assert "unless it says on_unknown_field: add or has sync." in called.err
     assert 'Add total: "DECIMAL(10, 2)" to table.columns of the file' in called.err
     facts = freshet.good("describe", *place, "--json").facts
     assert [(column["name"], column["comment"]) for column in facts["columns"]] == [

@@ -105,9 +105,11 @@ def alter(
     """Change the schema or the options of a table.
 
     Options that change something may be given several times. The changes are applied in the order of the list below,
-    all of them or none. Streams that write the table go on; a column that was added is NULL in their rows until their
-    pipeline file names it under `table.columns`, and under `select` of the source if it has one. With
-    `on_unknown_field: add` they fill it as soon as records have a field of its name.
+    all of them or none. Pipelines that write the table go on over a column that was added: it is NULL in their rows
+    until their file names it under `table.columns`, and under `select` of the source if it has one. With
+    `on_unknown_field: add`, and with `sync`, they fill it as soon as records have a field of its name. A pipeline whose
+    file names a column that was renamed, dropped or given another type stops before it writes more, until its file is
+    changed too; with `sync` it goes on.
     """
     inside = () if within is None else _way(within)
     changes: list[SchemaChange] = [
@@ -138,7 +140,7 @@ def alter(
             if isinstance(each, AddColumn) and not each.within:
                 complain(
                     f"{each.name} is NULL in the rows of pipelines whose file does not name it, unless it says "
-                    f"on_unknown_field: add. {_remedy(each)}"
+                    f"on_unknown_field: add or has sync. {_remedy(each)}"
                 )
 
 
