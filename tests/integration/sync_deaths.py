@@ -85,6 +85,31 @@ def test_a_table_that_was_restored_from_a_backup_stops_the_query(world: SyncWorl
         world.run()
 
 
+def test_a_table_that_is_rolled_back_during_a_batch_stops_the_query(
+    world: SyncWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch was committed upon the rollback, and the query went on without the batches that were gone."""
+    table = world.table("a", {"id": "int", "n": "int"})
+    for number in (1, 2):
+        world.send(table, table.upsert({"id": number, "n": number}))
+        world.run()
+    commit = TableCommit.commit
+
+    def behind_a_rollback(self: TableCommit, *arguments: Any) -> Any:
+        if self.table.name == "lake.a":
+            world.target("a").rollback(undo=("shop", 1))
+        return commit(self, *arguments)
+
+    world.send(table, table.upsert({"id": 3, "n": 3}))
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "commit", behind_a_rollback)
+        with pytest.raises(PipelineFailedError, match="rolled back to before commit 1 of user .shop."):
+            world.run()
+    with pytest.raises(PipelineFailedError, match="lake.a does not hold batch 1"):
+        world.run()
+    assert set(world.rows("a")) == {1}
+
+
 def test_a_lost_ledger_is_refused(world: SyncWorld) -> None:
     table = world.table("a", {"id": "int", "n": "int"})
     world.send(table, table.upsert({"id": 1, "n": 1}))

@@ -207,7 +207,7 @@ class ManyRounds:
                 written.append(index)
                 if not check.is_committed:
                     messages = result.messages.get(index, ())
-                    calls.append(partial(table.commit, batch.identity, messages, None, LapClock()))
+                    calls.append(partial(table.commit, batch.identity, messages, None, LapClock(), check))
         reports = done.tables[0].table.handle.env.for_tables(calls)
         clock.lap("commit")
         rows = self.many.rows(batch.identity, written, done.ledger_pin)

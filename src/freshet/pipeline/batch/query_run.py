@@ -277,7 +277,7 @@ class QueryRun:
                 result.messages.get(index, ()),
                 carried,
                 clock,
-                begun_on=check if self._writes_all_batches else None,
+                check if self._writes_all_batches else None,
             )
             for index, (table, check) in enumerate(zip(self._tables, written.checks, strict=True))
             if not check.is_committed and (index in result.messages or len(self._tables) == 1)

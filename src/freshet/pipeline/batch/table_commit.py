@@ -135,7 +135,6 @@ class TableCommit:
         messages: Sequence[CommitMessage],
         carried: str | None,
         clock: LapClock,
-        *,
         begun_on: CommitCheck | None = None,
     ) -> TableReport:
         """Commits what the tasks wrote; `carried` is what the history is to carry.
