@@ -322,4 +322,4 @@ def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
 def test_paragraphs_of_the_help_are_as_wide_as_the_terminal(freshet: Freshet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not broken where the lines of the source end."""
     monkeypatch.setenv("COLUMNS", "110")
-    assert " below, all of them or none. Streams" in freshet.good("alter", "--help").out
+    assert " below, all of them or none. Pipelines" in freshet.good("alter", "--help").out
