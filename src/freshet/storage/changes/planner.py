@@ -249,8 +249,10 @@ class ChangePlanner:
             {bucket: self._newly_marked(*each) for bucket, each in _changed(*pair)}
             for pair in ((before, after), (after, before))
         )
-        splits = []
         buckets = {bucket for marked in (gone, back) for bucket, names in marked.items() if names}
+        if not buckets:
+            return []
+        splits = []
         entries = filter(self._entry_test(), live_entries(self._store.manifests, snapshot, bucket_ids=buckets))
         for bucket, found in sorted(grouped_by_bucket(entries).items()):
             left = [entry for entry in found if entry.file.file_name not in others]

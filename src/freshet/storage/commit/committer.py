@@ -210,8 +210,8 @@ class Committer:
         the rows; what it raises ends the commit. With `begun_on`, what `has_committed` said when the work began,
         `RetryableError` where a rollback has taken commits of this user back since.
         """
-        if begun_on is not None and check is None:
-            check = _with_commits_of(self._store, self._commit_user, begun_on.last)
+        if begun_on is not None:
+            check = _with_commits_of(self._store, self._commit_user, begun_on.last, check)
         _check_messages(identifier, messages)
         properties = properties or {}
         snapshots: list[Snapshot] = []
@@ -467,9 +467,11 @@ def discard_messages(
                 store.vectors.delete(index_file)
 
 
-def _with_commits_of(store: TableStore, commit_user: str, last: CommitTrace | None) -> RoundCheck:
-    """Raises `RetryableError` upon a table that has not got the last commit of the user any more. This one would hide
-    that it is gone: it would be the last one then, and the next would follow it."""
+def _with_commits_of(
+    store: TableStore, commit_user: str, last: CommitTrace | None, other: RoundCheck | None
+) -> RoundCheck:
+    """Raises `RetryableError` upon a table that has lost the last commit of the user; else asks the other check. A
+    commit there would hide the loss: it would be the last one of the user, and the next would follow it."""
 
     def check(view: TableView) -> None:
         found = view.last_commits.users.get(commit_user)
@@ -479,6 +481,8 @@ def _with_commits_of(store: TableStore, commit_user: str, last: CommitTrace | No
                 "while its next commit was made; nothing was committed. Look again at what the table holds",
                 table=store.location,
             )
+        if other is not None:
+            other(view)
 
     return check
 
