@@ -29,6 +29,7 @@ from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.sources.direct_frame import PASSED_OVER, DirectSources
+from freshet.pipeline.spark import active_query
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from tests.kit.kafka_broker import SecondBroker, create_replicated, leaders_of
@@ -167,6 +168,26 @@ def test_batches_with_limits_and_a_second_run(
     taken.clear()
     found = both(spark, tmp_path, topic, taken)
     assert found == {key: f"{'a' if key % 3 else 'b'}{key}" for key in range(300)}
+
+
+def test_ranges_are_those_that_spark_says_call_by_call(
+    spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic(kafka_broker)
+    topic.send(*((key, f"a{key}") for key in range(300)))
+    compared: list[tuple[Any, Any]] = []
+    by_text, by_calls = active_query._ranges, active_query._ranges_by_calls
+
+    def both_ways(parts: Any) -> Any:
+        calls = by_calls(parts)
+        monkeypatch.setattr(active_query, "_ranges_by_calls", None)
+        compared.append((by_text(parts), calls))
+        monkeypatch.setattr(active_query, "_ranges_by_calls", by_calls)
+        return calls
+
+    monkeypatch.setattr(active_query, "_ranges", both_ways)
+    run(spark, tmp_path, topic, "python", maxOffsetsPerTrigger="70", minPartitions="5")
+    assert len(compared) >= 5 and all(text == calls and text for text, calls in compared)
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])

@@ -90,9 +90,10 @@ class ManyRounds:
             return BatchReport(self.commit_user, number, is_replay=True)
         last = None if held.last is None else held.last.identifier
         refuse_missing_batches(last, number, table=ledger.table.name, pipeline=self.commit_user, is_ledger=True)
-        starts = batch_starts(query, number)
+        ranges = self.job.ranges(query)
+        starts = batch_starts(query, number, ranges)
         self.many.begin(number, held, starts)
-        batch = _Batch(frame, identity, query, starts, self.job.ranges(query), held.last, clock)
+        batch = _Batch(frame, identity, query, starts, ranges, held.last, clock)
         if batch.ranges is not None and len(self.many.round(number, starts)) == 1:
             batch.look = self.job.first_look(batch.ranges)
         with ExitStack() as turns:

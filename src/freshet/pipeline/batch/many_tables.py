@@ -9,7 +9,7 @@ import orjson
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.batch_pin import BatchPin
-from freshet.pipeline.batch.direct_reads import planned_ranges
+from freshet.pipeline.batch.direct_reads import Ranges, planned_ranges
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.table_rounds import BackgroundReport
 from freshet.pipeline.decode.outcomes import SeenSchema
@@ -71,16 +71,16 @@ class ManyTables(Protocol):
         """Ends what runs in the background."""
 
 
-def batch_starts(query: ActiveQuery, micro_batch_id: int) -> Offsets:
+def batch_starts(query: ActiveQuery, micro_batch_id: int, ranges: Ranges | None) -> Offsets:
     """Where the records of a batch begin, as far as the plan of the batch says: at the end of the batch before, or at
-    the first offset of each range."""
+    the first offset of each range. `ranges` are those that the workers read, None where Spark does."""
     before = query.offsets(micro_batch_id - 1) if micro_batch_id else None
     starts: dict[str, dict[str, int]] = {}
     for each in before or ():
         for topic, offsets in orjson.loads(each or "{}").items():
             starts.setdefault(topic, {}).update(offsets)
-    for ranges in (planned_ranges(query) or {}).values():
-        for part in ranges:
+    for of in (planned_ranges(query) or {} if ranges is None else ranges).values():
+        for part in of:
             partition = starts.setdefault(part.topic, {})
             partition[str(part.partition)] = min(part.start, partition.get(str(part.partition), part.start))
     return starts

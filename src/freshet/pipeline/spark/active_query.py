@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
+from freshet.pipeline.spark.quick_replies import hasten_replies
 from freshet.pipeline.spark.single_stage import SingleStage
 
 _LOG: Final = logging.getLogger(__name__)
 _NOTHING: Final = frozenset({"LocalTableScanExec", "EmptyRelationExec"})
 """Leaves of a plan that read nothing."""
+_RANGE: Final = re.compile(r"KafkaBatchInputPartition\(KafkaOffsetRange\(([\w.-]+)-(\d+),(\d+),(\d+),", re.ASCII)
+"""How Spark writes a range: topic, partition, first offset, offset behind the last."""
+
+_Range = tuple[str, int, int, int]
 
 
 class ActiveQuery:
@@ -32,6 +38,7 @@ class ActiveQuery:
     @classmethod
     def find(cls, frame: DataFrame, query_id: str) -> ActiveQuery | None:
         """The query of this id; None where Spark runs none."""
+        hasten_replies(frame.sparkSession)
         classic: Any = frame
         queries = classic._jdf.sparkSession().sharedState().activeStreamingQueries().values()
         found = next((query for query in queries if query.id().toString() == query_id), None)
@@ -61,7 +68,7 @@ class ActiveQuery:
                 found.append(field.get(stream))
         return found
 
-    def kafka_ranges(self, most: float = math.inf) -> list[tuple[int, list[tuple[str, int, int, int]]]] | None:
+    def kafka_ranges(self, most: float = math.inf) -> list[tuple[int, list[_Range]]] | None:
         """What the plan of the batch reads: of each source with records, by its number, the ranges of its tasks as
         (topic, partition, first offset, offset behind the last). None where a source is not Kafka, or has more than
         `most` ranges."""
@@ -80,14 +87,8 @@ class ActiveQuery:
             number = next(index for index in range(sources.size()) if sources.apply(index).equals(stream))
             parts = leaf.inputPartitions()
             if parts.size() > most:
-                return None  # each range costs several calls
-            ranges = []
-            for part in (parts.apply(index).offsetRange() for index in range(parts.size())):
-                place = part.topicPartition()
-                ranges.append(
-                    (str(place.topic()), int(place.partition()), int(part.fromOffset()), int(part.untilOffset()))
-                )
-            found.append((number, ranges))
+                return None
+            found.append((number, _ranges(parts)))
         return found
 
     def checkpoint(self) -> str:
@@ -118,6 +119,23 @@ def collected_binary(frame: DataFrame) -> list[bytes]:
     """Runs a frame of its own and gives the only column of its rows."""
     classic: Any = frame
     return _binary(classic._jdf.queryExecution().executedPlan())
+
+
+def _ranges(parts: Any) -> list[_Range]:
+    """The ranges of the tasks of a scan, by one call: measured, a hundred of them 2 ms, and 90 call by call."""
+    texts = _RANGE.findall(str(parts.mkString("\n")))
+    if len(texts) != parts.size():
+        return _ranges_by_calls(parts)
+    return [(topic, int(partition), int(start), int(end)) for topic, partition, start, end in texts]
+
+
+def _ranges_by_calls(parts: Any) -> list[_Range]:
+    """The same where another build of Spark writes them otherwise."""
+    ranges = []
+    for part in (parts.apply(index).offsetRange() for index in range(parts.size())):
+        place = part.topicPartition()
+        ranges.append((str(place.topic()), int(place.partition()), int(part.fromOffset()), int(part.untilOffset())))
+    return ranges
 
 
 def _binary(plan: Any) -> list[bytes]:
