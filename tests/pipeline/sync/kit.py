@@ -144,4 +144,5 @@ def _run(plan: ManyPlan, batches: Sequence[pa.RecordBatch | KafkaBlock]) -> Resu
                 rows.setdefault(table, []).append(row)
     (tally,) = tallies or [Tally()]
     seen = {str(each.table): DescribedTable.of(each.described) for each in tally.seen}
-    return Result(rows, tally, seen)
+    ordered = {table: sorted(rows[table], key=lambda row: (row["_offset"], row["_sub"])) for table in sorted(rows)}
+    return Result(ordered, tally, seen)

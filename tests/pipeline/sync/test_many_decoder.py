@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freshet.pipeline.decode.decoder import RecordDecoder
+from freshet.pipeline.decode.decoder import BlockDecoder, RecordDecoder
 from freshet.pipeline.decode.new_fields import SAMPLE
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.repeating_errors import error_of
 from freshet.pipeline.exceptions import StoppedByRecordError
+from freshet.pipeline.sync import many_decoder
 from freshet.pipeline.sync.many_plan import HELD, NOTHING, ManyPlan
+from freshet.pipeline.sync.record_sorter import RecordSorter
 from freshet.pipeline.sync.renames import RenamedField, Renames, Step
 from freshet.pipeline.sync.table_decoding import TableDecoding, plan_table
 from tests.pipeline.records import Record, change, flat_with_schema, shown, with_schema
@@ -195,17 +197,94 @@ _CHOICES = st.sampled_from([*_ODD, plain(ORDERS, {"id": 3, "n": 1}), plain(USERS
 @given(st.lists(_CHOICES, max_size=40))
 def test_each_table_gets_what_its_own_decoder_gives(records: list[Record]) -> None:
     """The oracle is the decoder of one table, over its records alone."""
-    plan = many_plan(sync_config(), KNOWN)
-    found = run(plan, records)
-    assert found.tally.error is None and found.tally.read == found.record_count == len(records)
-    skipped = sum(record.value is None for record in records)
+    assert_as_alone(many_plan(sync_config(), KNOWN), [], records)
+
+
+def assert_as_alone(plan: ManyPlan, before: list[Record], records: list[Record]) -> None:
+    """`before` is a block of its own."""
+    found = run(plan, before, records)
+    whole = [*before, *records]
+    assert found.tally.error is None and found.tally.read == found.record_count == len(whole)
+    skipped = sum(record.value is None for record in whole)
     for name in (ORDERS, USERS):
         decoding = plan.tables[source_table(name)]
         assert isinstance(decoding, TableDecoding)
-        alone = run_alone(RecordDecoder(decoding.plan), [each for each in records if each.value and each.topic == name])
+        alone = run_alone(RecordDecoder(decoding.plan), [each for each in whole if _table_of(each) == name])
         assert found.texts(decoding.index) == [text for text in alone.shown if text]
         skipped += sum(alone.tally.skipped.values())
     assert sum(found.tally.skipped.values()) == skipped
+
+
+def _table_of(record: Record) -> str | None:
+    tree = json.loads(record.value) if isinstance(record.value, bytes) else record.value
+    if tree is None:
+        return None
+    source = tree.get("payload", tree)["source"]
+    return f"{source['db']}.{source['schema']}.{source['table']}"
+
+
+# --- topics that have had one table -----------------------------------------------------------------------------------
+
+_STRAYS = (
+    plain(ORDERS, {"id": 4, "n": "x"}), Record(change("c", None, {"id": 5, "n": 6}), KEY, USERS),
+    Record(change("d", {"id": 3}, None), KEY, USERS), Record(change("c", None, {"id": 8, "n": "y"}), KEY, USERS),
+    Record(change("c", None, {"id": 9, "name": "z"}, table="users"), KEY, ORDERS),
+    Record(change("u", {"id": 1, "name": "z"}, {"id": 9, "name": "z"}, table="users"), KEY, ORDERS),
+)  # fmt: skip
+
+
+@given(st.lists(st.one_of(_CHOICES, st.sampled_from(_STRAYS)), max_size=60))
+def test_records_are_taken_by_the_table_that_they_name(records: list[Record]) -> None:
+    """What the topics have had before is no more than a guess."""
+    many_decoder._shared.cache_clear()
+    assert_as_alone(many_plan(sync_config(), KNOWN), BEFORE, records)
+
+
+BEFORE = [plain(ORDERS, {"id": 3, "n": 1}), plain(USERS, {"id": 3, "name": "x"})]
+
+
+def test_records_are_sorted_until_their_topics_are_known(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    many_decoder._shared.cache_clear()
+    sort, counts = RecordSorter.sort, list[int]()
+
+    def counted(self: RecordSorter, block: Any, indexes: Any) -> Any:
+        counts.append(len(indexes))
+        return sort(self, block, indexes)
+
+    monkeypatch.setattr(RecordSorter, "sort", counted)
+    plan = many_plan(config, KNOWN)
+    run(plan, BEFORE)
+    assert counts == [2]  # the other form of the records finds them known
+    run(plan, BEFORE * 10)
+    assert counts == [2]
+    run(plan, [*BEFORE * 10, _STRAYS[1]])
+    assert counts == [2, 1, 11], "a topic that has had two tables is sorted from then on"
+    run(plan, [*BEFORE, plain(ORDERS, {"id": "x", "n": 1})])
+    assert counts[3:] == [2, 2], "one that has a value which does not fit is not"
+
+
+def test_topics_whose_records_are_wrapped_from_now_on_are_sorted(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    many_decoder._shared.cache_clear()
+    plan = many_plan(config, KNOWN)
+    run(plan, BEFORE)
+    wrapped = [typed(ORDERS, {"id": number, "n": 1}, "id", "n") for number in range(9)]
+    assert_counted(run(plan, wrapped), 9)
+    monkeypatch.setattr(BlockDecoder, "decode_presumed", None)
+    found = run(plan, [*wrapped, plain(ORDERS, {"id": 9, "n": 1})])
+    assert_counted(found, 10)
+
+
+def test_a_new_field_is_one_of_the_table_that_its_record_names(config: Any) -> None:
+    many_decoder._shared.cache_clear()
+    guessing = sync_config(schema="infer")
+    stray = Record(change("c", None, {"id": 9, "note": "z"}, table="users"), KEY, ORDERS)
+    found = run(many_plan(guessing, KNOWN), BEFORE, [plain(ORDERS, {"id": 1, "note": 7}), stray, *BEFORE * 20])
+    assert {name: each.columns for name, each in found.seen.items()} == {
+        ORDERS: {"note": "BIGINT"}, USERS: {"note": "STRING"},
+    }  # fmt: skip
+    found = run(many_plan(config, KNOWN), BEFORE, [plain(ORDERS, {"id": 1, "n": 2, "note": 7}), *BEFORE])
+    assert not found.seen and found.tally.notes, "without types nothing is guessed"
+    assert_counted(found, 5)
 
 
 # --- what is new ------------------------------------------------------------------------------------------------------

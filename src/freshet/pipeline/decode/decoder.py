@@ -13,7 +13,7 @@ Source: docs/reference/debezium.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +34,7 @@ from freshet.pipeline.decode.fast.structs import can_be_member
 from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey
 from freshet.pipeline.decode.new_fields import described_fields, new_names
-from freshet.pipeline.decode.outcome_batches import OutcomeWriter
+from freshet.pipeline.decode.outcome_batches import BlockWriter, OutcomeWriter
 from freshet.pipeline.decode.outcomes import SeenSchema, SeenTable, Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.record_block import RecordBlock, block_of, blocks_within
@@ -184,15 +184,9 @@ class BlockDecoder:
         images, careful = self._read(block, indexes, findings)
         context = self.writer.block(block, first)
         notes: list[Note] = []
-        for each in images:
-            # The only row of a record is checked here; of two rows, the careful path finds the one that is wrong.
-            is_alone = not each.subs.any()
-            batch, broken = context.rows(each, findings.dead if is_alone else None)
-            if not is_alone:
-                careful = np.union1d(careful, broken)
-            notes += _without(each.notes, broken)
-            if batch is not None:
-                yield batch
+        batches, broken = _written(context, images, findings, notes)
+        yield from batches
+        careful = np.union1d(careful, broken)
         for facts, found in self._one_by_one(block, careful, findings).items():
             each = images_of(self.plan, self._careful.inputs(facts), found)
             batch, broken = context.rows(each, findings.dead)
@@ -206,9 +200,33 @@ class BlockDecoder:
         for table, index in findings.tables.items():
             if table not in counts.tables:
                 counts.tables[table] = raw_records.where(block, index)
-        for note in notes:
-            if len(note.records):
-                counts.notes[note.text] += len(note.records)
+        _count(notes, counts)
+
+    # --- records of one table alone -----------------------------------------------------------------------------------
+
+    def can_presume(self) -> bool:
+        """Whether there are structs that refuse records of any table but one."""
+        return not self._is_always_careful and self._avro is None and self._fast.can_refuse_tables()
+
+    def decode_presumed(
+        self, block: RecordBlock, counts: Counts, table: SourceTable
+    ) -> tuple[list[pa.RecordBatch], RowIndexes]:
+        """The outcomes of the records that the fast path takes for changes of this table, and the indexes of all others
+        whose values are not NULL: they are not counted, and `decode` takes them where they are of the table."""
+        findings, notes = Findings(), list[Note]()
+        able, left = self._readable(block, block.present())
+        read = self._fast.reader(None, (table,)).read(block.values(able), able)
+        findings.skipped.update(read.skipped)
+        findings.dead.update(read.dead)
+        context = self.writer.block(block, counts.read)
+        batches, broken = _written(context, read.images, findings, notes)
+        left = np.unique(np.concatenate([left, read.careful, broken]))
+        if findings.dead:
+            batches.append(context.dead(findings.dead))
+        counts.read += block.num_rows - len(left)
+        counts.skipped.update(findings.skipped)
+        _count(notes, counts)
+        return batches, left
 
     # --- the fast path ------------------------------------------------------------------------------------------------
 
@@ -303,6 +321,29 @@ def blocks_of(records: RecordBlock, field_count: int, bytes_max: int = BLOCK_BYT
     """Slices of limited size, of records with so many fields."""
     records_max = max(1, min(BLOCK_RECORDS, BLOCK_VALUES // max(1, field_count)))
     return blocks_within(records, records_max, bytes_max)
+
+
+def _written(
+    context: BlockWriter, images: Sequence[Images], findings: Findings, notes: list[Note]
+) -> tuple[list[pa.RecordBatch], RowIndexes]:
+    """The batches of what the fast path has read, and the records of several rows of which one breaks a rule."""
+    batches, left = [], [np.zeros(0, np.int64)]
+    for each in images:
+        # The only row of a record is checked here; of two rows, the careful path finds the one that is wrong.
+        is_alone = not each.subs.any()
+        batch, broken = context.rows(each, findings.dead if is_alone else None)
+        if not is_alone:
+            left.append(broken)
+        notes += _without(each.notes, broken)
+        if batch is not None:
+            batches.append(batch)
+    return batches, np.concatenate(left)
+
+
+def _count(notes: Sequence[Note], counts: Counts) -> None:
+    for note in notes:
+        if len(note.records):
+            counts.notes[note.text] += len(note.records)
 
 
 def _without(notes: Any, broken: RowIndexes) -> list[Note]:

@@ -42,7 +42,10 @@ from freshet.storage.exceptions import NotFoundError
 RECORDS_MIN: Final = 20_000
 """Batches with fewer records are left to Spark, whose plan is made once: another one takes 0.1 s."""
 
-_LOOK_FETCH: Final = {"fetch.message.max.bytes": str(128 << 10), "queued.min.messages": "1"}
+_FETCH_BYTES: Final = "fetch.message.max.bytes"
+_SEVERAL_FETCH: Final = {_FETCH_BYTES: str(512 << 10)}
+_SEVERAL_MIN: Final = 8
+_LOOK_FETCH: Final = {_FETCH_BYTES: str(128 << 10), "queued.min.messages": "1"}
 
 PASSED_OVER: Final = "offsets that were not in Kafka any more (failOnDataLoss is false)"
 _TIMEOUT_MS: Final = 120_000
@@ -61,6 +64,13 @@ class DirectClient:
     takes_losses: bool
     is_kept: bool = True
     """Whether a process keeps its consumer for the next batch."""
+
+    def for_several(self, ranges: int) -> DirectClient:
+        """For so many ranges that are read at the same time. What is fetched behind their ends is dropped: measured,
+        125,000 records of fifty ranges take 0.65 s of processor time, and 0.85 s with the fetches of a single one."""
+        if ranges < _SEVERAL_MIN:
+            return self
+        return replace(self, settings=tuple(sorted({**_SEVERAL_FETCH, **dict(self.settings)}.items())))
 
     def for_a_look(self) -> DirectClient:
         """For a few records of each range, once: nothing is fetched ahead."""

@@ -16,7 +16,7 @@ Rows, dead letters and tallies cross as (task, table, Arrow's bytes). Those of n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -50,6 +50,8 @@ from freshet.storage.model.row_kind import RowKind
 NO_TABLE: Final = 0
 """The number of the ledger, under which what belongs to no table crosses."""
 
+_PRESUMED_SHARE: Final = 0.5
+"""Of the records that are taken for those of a table, at most so many may have to be sorted after all."""
 _SAYS_NOTHING: Final = "the record says nothing of the columns of its table, which is not there yet"
 _NAMELESS: Final = "the record does not say which table it is of"
 _OF_NO_TABLE: Final = (
@@ -118,6 +120,10 @@ class ManyDecoder:
         counts, indexes = stream.counts, block.present()
         is_whole = len(indexes) == block.num_rows
         tombstones = indexes[:0] if is_whole else np.setdiff1d(np.arange(block.num_rows), indexes)
+        presumed, indexes = shared.sorter.presumed(block, indexes)
+        for presumed_table, chosen in presumed.items():
+            left = yield from self._of_presumed(block, presumed_table, chosen, stream, shared)
+            indexes = np.union1d(indexes, left)
         found = shared.sorter.sort(block, indexes) if len(indexes) else SortedRecords({}, False)
         by_table, stream.may_be_wrapped = dict(found.by_table), found.may_be_wrapped
         dead: dict[int, tuple[str, str | None]] = {}
@@ -134,6 +140,34 @@ class ManyDecoder:
             yield from self._of_table(block, table, chosen, stream, shared)
         if dead and not stream.news.is_any:
             yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
+
+    def _of_presumed(
+        self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
+    ) -> Generator[tuple[int, int, pa.Buffer], None, RowIndexes]:
+        """Records that are taken for those of a table; gives the indexes of those that are to be sorted."""
+        decoding, counts = self.plan.tables.get(table), stream.counts
+        is_over = stream.news.is_any and not self.plan.guesses
+        if is_over or not isinstance(decoding, TableDecoding) or decoding.older:
+            return indexes
+        decoder = block_decoder(decoding.plan)
+        if not decoder.can_presume():
+            return indexes
+        part = block if len(indexes) == block.num_rows else block.take(indexes)
+        before = dict(counts.notes)
+        start, others = 0, [indexes[:0]]
+        for piece in blocks_of(part, len(decoding.plan.fields)):
+            batches, left = decoder.decode_presumed(piece, counts, table)
+            for outcomes in () if stream.news.is_any else batches:
+                yield from self._packed(decoding.index, outcomes)
+            others.append(left + start)
+            start += piece.num_rows
+        unread = np.concatenate(others)
+        if self.plan.follows_fields and counts.notes != before:
+            read = part.take(np.setdiff1d(np.arange(part.num_rows), unread)) if len(unread) else part
+            stream.news.look_at_notes(read, table, decoding, before, counts.notes)
+        if len(unread) > _PRESUMED_SHARE * len(indexes):
+            shared.sorter.forget(table)
+        return indexes[unread]
 
     def _sort_carefully(
         self,

@@ -165,7 +165,8 @@ def range_frame(
     """The packed outcomes of the records of some ranges."""
     groups = grouped(ranges, _TASKS_PER_CORE * spark_session.sparkContext.defaultParallelism)
     numbers = spark_session.range(0, len(groups), 1, max(1, len(groups)))
-    packing = RangePacking(client, tuple(ranges), groups, plan)
+    several = client.for_several(max(map(len, groups), default=0))
+    packing = RangePacking(several, tuple(ranges), groups, plan)
     return KeptColumns([F.col("id")]).map_in_arrow(numbers, packing, _SPARK_SCHEMA)
 
 

@@ -15,13 +15,13 @@ from freshet.pipeline.decode.careful import CarefulReader, UnknownFields
 from freshet.pipeline.decode.change import Change, Dead, Several, changes_of
 from freshet.pipeline.decode.fast.reader import FastReader
 from freshet.pipeline.decode.fast.schemas_seen import Group, SchemasSeen, schema_prefix
-from freshet.pipeline.decode.fast.structs import Slot, can_be_member
+from freshet.pipeline.decode.fast.structs import Slot, can_be_member, can_refuse_tables
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey, facts_key
 from freshet.pipeline.decode.json_value import kind_of
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.record_block import RecordBlock
-from freshet.pipeline.decode.source_table import ADDED_NAMES
+from freshet.pipeline.decode.source_table import ADDED_NAMES, SourceTable
 from freshet.pipeline.decode.tables_seen import TablesSeen
 
 _SAMPLE: Final = 64
@@ -47,21 +47,25 @@ class LearnedReaders:
         self._schemas = SchemasSeen()
         self._kinds: dict[Slot, frozenset[str]] = {}
         self._unknown: dict[str, None] = {}
-        self._readers: dict[FactsKey, FastReader] = {}
+        self._readers: dict[tuple[FactsKey, tuple[SourceTable] | None], FastReader] = {}
 
     def groups(self, block: RecordBlock, indexes: RowIndexes) -> list[Group]:
         """The records at these indexes, whose values are not NULL, by the schema in front of them."""
         return self._schemas.groups(block, indexes)
 
-    def reader(self, facts: FactsKey) -> FastReader:
-        """The reader of records under these facts."""
-        found = self._readers.get(facts)
+    def reader(self, facts: FactsKey, presumed: tuple[SourceTable] | None = None) -> FastReader:
+        """The reader of records under these facts; with `presumed`, it takes those of this table alone."""
+        found = self._readers.get((facts, presumed))
         if found is None:
             inputs = self._careful.inputs(facts)
-            only = self._tables.only_of(inputs, self._kinds)
+            only = presumed or self._tables.only_of(inputs, self._kinds)
             found = FastReader(self._plan, inputs, self._kinds, list(self._unknown), only=only)
-            self._readers[facts] = found
+            self._readers[facts, presumed] = found
         return found
+
+    def can_refuse_tables(self) -> bool:
+        """Whether readers of records without a schema can take those of one table alone."""
+        return can_refuse_tables(self._plan, self._careful.inputs(None), self._kinds)
 
     def renew(self) -> None:
         """The next readers are made from what is known now."""
