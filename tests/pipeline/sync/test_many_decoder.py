@@ -16,7 +16,7 @@ from freshet.pipeline.decode.new_fields import SAMPLE
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.repeating_errors import error_of
 from freshet.pipeline.exceptions import StoppedByRecordError
-from freshet.pipeline.sync import many_decoder
+from freshet.pipeline.sync import many_decoder, record_sorter
 from freshet.pipeline.sync.many_plan import HELD, NOTHING, ManyPlan
 from freshet.pipeline.sync.record_sorter import RecordSorter
 from freshet.pipeline.sync.renames import RenamedField, Renames, Step
@@ -237,14 +237,23 @@ _STRAYS = (
 def test_records_are_taken_by_the_table_that_they_name(records: list[Record]) -> None:
     """What the topics have had before is no more than a guess."""
     many_decoder._shared.cache_clear()
-    assert_as_alone(many_plan(sync_config(), KNOWN), BEFORE, records)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_sorter, "SORTED_MIN", 1)
+        assert_as_alone(many_plan(sync_config(), KNOWN), BEFORE, records)
+
+
+@pytest.fixture
+def presuming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each topic is known once a record of it was sorted, and none is at first."""
+    many_decoder._shared.cache_clear()
+    monkeypatch.setattr(record_sorter, "SORTED_MIN", 1)
 
 
 BEFORE = [plain(ORDERS, {"id": 3, "n": 1}), plain(USERS, {"id": 3, "name": "x"})]
 
 
+@pytest.mark.usefixtures("presuming")
 def test_records_are_sorted_until_their_topics_are_known(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    many_decoder._shared.cache_clear()
     sort, counts = RecordSorter.sort, list[int]()
 
     def counted(self: RecordSorter, block: Any, indexes: Any) -> Any:
@@ -263,8 +272,8 @@ def test_records_are_sorted_until_their_topics_are_known(config: Any, monkeypatc
     assert counts[3:] == [2, 2], "one that has a value which does not fit is not"
 
 
+@pytest.mark.usefixtures("presuming")
 def test_topics_whose_records_are_wrapped_from_now_on_are_sorted(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    many_decoder._shared.cache_clear()
     plan = many_plan(config, KNOWN)
     run(plan, BEFORE)
     wrapped = [typed(ORDERS, {"id": number, "n": 1}, "id", "n") for number in range(9)]
@@ -274,8 +283,16 @@ def test_topics_whose_records_are_wrapped_from_now_on_are_sorted(config: Any, mo
     assert_counted(found, 10)
 
 
-def test_a_new_field_is_one_of_the_table_that_its_record_names(config: Any) -> None:
+def test_a_topic_is_known_after_some_records(config: Any) -> None:
     many_decoder._shared.cache_clear()
+    records, plan = [plain(ORDERS, {"id": 3, "n": 1})] * 2500, many_plan(config, KNOWN)
+    for count in (5000, 10_000, 10_000):  # `run` decodes them twice
+        run(plan, records)
+        assert many_decoder._shared(plan.ledger).sorter._sorted[ORDERS] == count
+
+
+@pytest.mark.usefixtures("presuming")
+def test_a_new_field_is_one_of_the_table_that_its_record_names(config: Any) -> None:
     guessing = sync_config(schema="infer")
     stray = Record(change("c", None, {"id": 9, "note": "z"}, table="users"), KEY, ORDERS)
     found = run(many_plan(guessing, KNOWN), BEFORE, [plain(ORDERS, {"id": 1, "note": 7}), stray, *BEFORE * 20])

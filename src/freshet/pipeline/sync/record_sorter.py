@@ -15,6 +15,7 @@ envelopes of one table, those that follow are taken for the same (`presumed`), w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ else:
 
 ByTable = dict[SourceTable | None, RowIndexes]
 """Indexes in the block; under None those whose table only the careful path can tell."""
+
+
+SORTED_MIN: Final = 10_000
+"""Records of a topic that are sorted in any case: to make the structs that refuse other tables takes 10 ms, as long as
+5000 are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +185,8 @@ class RecordSorter:
         self._may_presume = format_name == "debezium-json"
         self._of_topics: dict[str, SourceTable | None] = {}
         """The one table of each topic; None where there were others."""
+        self._sorted: Counter[str] = Counter()
+        """Records of each topic that were sorted."""
 
     def sort(self, block: Any, indexes: RowIndexes) -> SortedRecords:
         """The records at these indexes, whose values are not NULL."""
@@ -200,11 +208,12 @@ class RecordSorter:
 
         They may be of another table all the same, or no change.
         """
-        if not any(self._of_topics.values()):
+        of_topics = {topic: of for topic, of in self._of_topics.items() if self._sorted[topic] >= SORTED_MIN}
+        if not any(of_topics.values()):
             return {}, indexes
         found: dict[SourceTable | None, list[RowIndexes]] = {}
         for topic, rows in _by_topic(block, indexes):
-            found.setdefault(self._of_topics.get(topic), []).append(rows)
+            found.setdefault(of_topics.get(topic), []).append(rows)
         joined = {table: np.sort(np.concatenate(rows)) for table, rows in found.items()}
         others = joined.pop(None, indexes[:0])
         return {table: rows for table, rows in joined.items() if table is not None}, others
@@ -216,7 +225,8 @@ class RecordSorter:
     def _learn(self, block: Any, by_table: ByTable) -> None:
         """Which topics have one table, of a block of envelopes."""
         for table, indexes in by_table.items():
-            for topic, _ in _by_topic(block, indexes):
+            for topic, rows in _by_topic(block, indexes):
+                self._sorted[topic] += len(rows)
                 if self._of_topics.setdefault(topic, table) != table:
                     self._of_topics[topic] = None
 
