@@ -15,9 +15,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import uuid4
 
 ACCESS_KEY, SECRET_KEY = "access", "secret-of-tests"
+_PROGRAM = Path(__file__).with_name("one_write_at_once.py")
 VARIABLES = {"FRESHET_TESTS_S3_ACCESS": ACCESS_KEY, "FRESHET_TESTS_S3_SECRET": SECRET_KEY}
 """That processes of tests and all that they start have: what is secret is not sent to them."""
 
@@ -57,7 +59,7 @@ class S3Place:
 def moto_server() -> Iterator[str]:
     """The endpoint of a server that ends with the block."""
     port = free_port()
-    program = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    program = [sys.executable, str(_PROGRAM), "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             endpoint = f"http://127.0.0.1:{port}"

@@ -249,6 +249,28 @@ def test_a_dropped_table_is_gone_and_the_next_of_its_name_is_another(catalog: Ca
     assert held(create(catalog)) == []
 
 
+@pytest.mark.parametrize("left", ["snapshot", "changelog", "tag", "branch", "consumer"])
+def test_what_an_interrupted_drop_has_left_does_not_show_in_a_new_table(
+    catalog: Catalog, kind: Kind, left: str
+) -> None:
+    table = create(catalog)
+    files, paths = table.store.env.file_io, table.store.paths
+    remains = {
+        "snapshot": paths.latest_hint,
+        "changelog": paths.changelog_latest_hint,
+        "tag": paths.tag("t"),
+        "branch": paths.branch("b").snapshot(1),
+        "consumer": paths.consumer("c"),
+    }
+    catalog.drop_table("shop.orders")
+    files.create_exclusive(remains[left], b"1")
+    if kind.options.get("metastore") != "memory":  # there a new table has a new folder
+        with pytest.raises(InvalidRequestError, match="of an earlier table.*drop_table"):
+            create(catalog)
+        catalog.drop_table("shop.orders")
+    assert held(create(catalog)) == []
+
+
 def test_changes_of_a_schema_follow_each_other(catalog: Catalog, opened: Callable[[], Catalog]) -> None:
     table = create(catalog)
     put(table, 1)

@@ -214,7 +214,9 @@ def test_a_drop_that_was_interrupted_is_dropped_again(catalog: Catalog, uri: str
             catalog.register_table("shop.orders")
         else:
             table.store.env.file_io.delete_prefix(table.store.paths.schema_folder)
-            with pytest.raises(InvalidRequestError, match="snapshots of an earlier table.*drop_table"):
+            with pytest.raises(
+                InvalidRequestError, match="snapshots, tags or branches of an earlier table.*drop_table"
+            ):
                 create(catalog)
         catalog.drop_table("shop.orders")
         assert not (warehouse / "shop.db" / "orders").exists()

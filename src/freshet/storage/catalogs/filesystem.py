@@ -14,7 +14,8 @@ from typing import Final
 from freshet.storage.catalogs.claims import FileClaims, TableClaims
 from freshet.storage.catalogs.coordination import CommitRules, check_coordinated
 from freshet.storage.catalogs.metastore import FoundTable, TableName
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError, UnsupportedFeatureError
+from freshet.storage.catalogs.remains import has_remains, remains_error
+from freshet.storage.exceptions import NotFoundError, UnsupportedFeatureError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import numbered_files
 from freshet.storage.model.schema import TableSchema
@@ -97,23 +98,19 @@ class FilesystemMetastore:
         return None if found is None else found.claims
 
     def find_remains(self, name: TableName) -> FoundTable | None:
-        """A folder with snapshots."""
+        """A folder with snapshots, tags or branches."""
         paths = self._paths(name)
-        return FoundTable(paths.location, self._claims(paths)) if self._has_remains(paths) else None
+        return FoundTable(paths.location, self._claims(paths)) if has_remains(self._env.file_io, paths) else None
 
     def create_table(self, name: TableName, schema: TableSchema) -> bool:
-        """Creates the first schema file, where no snapshots of an earlier table would show."""
+        """Creates the first schema file, where nothing of an earlier table would show."""
         paths = self._paths(name)
-        has_remains = self._has_remains(paths)  # before the schema: another creator's snapshot follows its schema
+        # looked at before the schema: another creator's snapshot follows its schema
+        is_dropped_in_part = has_remains(self._env.file_io, paths)
         if self._is_table(paths):
             return False
-        if has_remains:
-            raise InvalidRequestError(
-                f"table {name} cannot be created: {paths.location} holds snapshots of an earlier table, which was not "
-                "dropped to the end, and they would show in the new one; remove them with drop_table",
-                table=str(name),
-                path=paths.location,
-            )
+        if is_dropped_in_part:
+            raise remains_error(str(name), paths)
         claims = self._claims(paths)
         claims.check_writable()
         return claims.claim_schema(schema)
@@ -130,7 +127,7 @@ class FilesystemMetastore:
     def drop_table(self, name: TableName) -> bool:
         """The schema goes first: without it what is not removed yet is neither read nor written."""
         paths = self._paths(name)
-        if not self._is_table(paths) and not self._has_remains(paths):
+        if not self._is_table(paths) and not has_remains(self._env.file_io, paths):
             return False
         self._claims(paths).check_writable()
         self._env.file_io.delete_prefix(paths.schema_folder)
@@ -158,9 +155,6 @@ class FilesystemMetastore:
 
     def _schema_ids(self, paths: TablePaths) -> list[int]:
         return list(numbered_files(self._env.file_io, paths.schema_folder, SCHEMA_PREFIX))
-
-    def _has_remains(self, paths: TablePaths) -> bool:
-        return any(self._env.file_io.entries(paths.snapshot_folder))
 
     def _refuse_properties(self, properties: Mapping[str, str | None]) -> None:
         if properties:

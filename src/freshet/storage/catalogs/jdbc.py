@@ -29,10 +29,10 @@ from freshet.storage.catalogs.jdbc_options import JdbcOptions, parse_options
 from freshet.storage.catalogs.jdbc_rows import JdbcRows
 from freshet.storage.catalogs.jdbc_sql import TABLES
 from freshet.storage.catalogs.metastore import FoundTable, TableName
+from freshet.storage.catalogs.remains import has_remains, remains_error
 from freshet.storage.codec.schema_json import decode_schema
 from freshet.storage.exceptions import (
     AlreadyExistsError,
-    InvalidRequestError,
     NotFoundError,
     StorageError,
     UnsupportedFeatureError,
@@ -111,10 +111,10 @@ class JdbcMetastore:
         return self._found(name) if self._rows.has_table(name) and self._has_schema(name) else None
 
     def find_remains(self, name: TableName) -> FoundTable | None:
-        """A row and snapshots without a schema. Raises `NotFoundError` with what to do for what other interrupted calls
-        leave."""
+        """A row and snapshots, tags or branches without a schema. Raises `NotFoundError` with what to do for what other
+        interrupted calls leave."""
         has_row, paths = self._rows.has_table(name), self._paths(name)
-        if has_row and self._has_snapshots(paths):
+        if has_row and has_remains(self._env.file_io, paths):
             return self._found(name)
         if has_row:
             raise NotFoundError(
@@ -147,13 +147,8 @@ class JdbcMetastore:
                 if not self._has_schema(name):
                     self.find_remains(name)  # raises, or there are snapshots
                 return False
-            if not self._has_schema(name) and self._has_snapshots(paths):
-                raise InvalidRequestError(
-                    f"table {name} cannot be created: {paths.location} holds snapshots of an earlier table, which was "
-                    "not dropped to the end, and they would show in the new one; remove them with drop_table",
-                    table=str(name),
-                    path=paths.location,
-                )
+            if not self._has_schema(name) and has_remains(self._env.file_io, paths):
+                raise remains_error(str(name), paths)
             if not FileClaims(self._env.file_io, paths, self._options.rules).claim_schema(schema):
                 self._await_row(name)
                 return False
@@ -189,7 +184,7 @@ class JdbcMetastore:
         self._env.reach(CrashPoint.TABLE_ROW_REMOVED)
         if not had_row and self._has_schema(name):
             raise NotFoundError(self._unregistered(name), table=str(name), path=paths.location)
-        if not had_row and not self._has_snapshots(paths):
+        if not had_row and not has_remains(self._env.file_io, paths):
             return False
         self._remove_files(paths)
         return True
@@ -209,7 +204,7 @@ class JdbcMetastore:
                 self._rows.has_table(to)
                 or self._rows.has_view(to)
                 or self._has_schema(to)
-                or self._has_snapshots(target)
+                or has_remains(self._env.file_io, target)
             ):
                 raise AlreadyExistsError(
                     f"table {name} cannot be renamed to {to}: the catalog has a table or a view of this name, or files "
@@ -276,9 +271,6 @@ class JdbcMetastore:
 
     def _has_schema(self, name: TableName) -> bool:
         return bool(numbered_files(self._env.file_io, self._paths(name).schema_folder, SCHEMA_PREFIX))
-
-    def _has_snapshots(self, paths: TablePaths) -> bool:
-        return any(self._env.file_io.entries(paths.snapshot_folder))
 
     def _remove_files(self, paths: TablePaths) -> None:
         """The schema goes first: without it what is not removed yet is neither read nor written."""
