@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from freshet import RenameColumn
 from freshet.pipeline.batch.dead_letters import DEAD_LETTER_COLUMNS
 from freshet.pipeline.batch.table_setup import open_or_create, with_table
 from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
@@ -79,6 +80,18 @@ def test_the_table_must_be_the_same(folder: Path) -> None:
     open_or_create(configured(folder))
     (problem,) = found(folder, ("total: INT", "total: BIGINT"))
     assert problem.startswith("p.yaml:5: table: shop.orders exists and differs: column total is INT there")
+
+
+def test_a_column_that_was_renamed(folder: Path) -> None:
+    table = open_or_create(configured(folder))
+    assert found(folder, ("total: INT", "total: INT, more: INT"))[0].endswith(
+        "--add 'more INT'. Change the file, or alter the table"
+    )
+    table.alter(RenameColumn("total", "amount"))
+    (problem,) = found(folder)
+    assert (
+        "--add 'total INT'. If it was renamed, give it the new name in the file, which does not name amount" in problem
+    )
 
 
 def test_a_table_that_cannot_be_created(folder: Path) -> None:

@@ -42,8 +42,8 @@ class FailsBehindTheLook:
         self.waits_until_s = 0.0
         return Restart(1, 0.0)
 
-    def follow_columns(self, failure: PipelineFailedError) -> str | None:
-        return None
+    def follow_columns(self, failure: PipelineFailedError) -> bool:
+        return False
 
     def restart(self) -> None:
         self.waits_until_s, self.is_active = None, True

@@ -127,10 +127,12 @@ def _as_arguments(config: PipelineConfig) -> str:
 
 
 def _differences(found: TableSchema, wanted: TableSchema, config: PipelineConfig) -> Iterator[str]:
+    unnamed = ", ".join(name for name in found.column_names if name not in wanted.by_name)
+    renamed = f". If it was renamed, give it the new name in the file, which does not name {unnamed}" if unnamed else ""
     for name in wanted.column_names:
         if name not in found.by_name:
             command = f"freshet alter {_as_arguments(config)} --add '{name} {wanted.by_name[name].type}'"
-            yield f"it has no column {name}; add it with: {command}"
+            yield f"it has no column {name}; add it with: {command}{renamed}"
         elif str(found.by_name[name].type) != str(wanted.by_name[name].type):
             yield f"column {name} is {found.by_name[name].type} there and {wanted.by_name[name].type} in the file"
     for field in found.fields:

@@ -164,9 +164,8 @@ class Runner:
     def _take(self, each: RunningPipeline, failure: PipelineFailedError) -> None:
         """A pipeline has failed: start it again later, or leave it, or end all."""
         each.close()
-        event = each.follow_columns(failure)
-        if event is not None:
-            self._begin(each, each.restart, f"{event}; the batch is run once more")
+        if each.follow_columns(failure):
+            self._begin(each, each.restart, "the batch is run once more, with the columns that its table has now")
             return
         restart = each.wait_by(self._restarts) if is_retryable(failure) else None
         if restart is not None:

@@ -199,15 +199,15 @@ class RunningPipeline:
             failure = failure or failed_pipeline(self.config, lost)
         return failure
 
-    def follow_columns(self, failure: PipelineFailedError) -> str | None:
-        """What is new of the table, where the query ended because it has to be planned anew for that; None where it
-        ended for another reason, or has come to no batch since it was planned the last few times."""
+    def follow_columns(self, failure: PipelineFailedError) -> bool:
+        """Whether the query ended because it has to be planned anew for new columns, which the report of its batch
+        names; not where it has come to no batch since it was planned the last few times."""
         cause = failure.__cause__
         if not isinstance(cause, NewColumnsError) or self._plans_in_vain >= _PLANS_IN_VAIN_MAX:
-            return None
+            return False
         self._plans_in_vain += 1
         self._events.append(cause.event)
-        return cause.event
+        return True
 
     def request_stop(self) -> None:
         """Lets it begin no other batch."""
