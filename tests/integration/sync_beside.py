@@ -13,7 +13,7 @@ import pytest
 
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
-from freshet.storage.exceptions import CorruptDataError
+from freshet.storage.exceptions import CorruptDataError, RetryableError
 from tests.integration.other_driver import OtherDriver
 from tests.integration.source_world import SyncWorld
 from tests.kit.source_database import SourceTable
@@ -118,6 +118,39 @@ def test_a_table_that_is_resumed_twice_at_once_gets_nothing_twice(
         world.resume("lake.a")
         world.run()
     assert [world.rows(name)[0]["n"] for name in "ab"] == [11_111, 11_111]
+
+
+def test_a_table_that_is_rolled_back_while_it_is_resumed_is_read_anew(
+    world: SyncWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batches that are gone lie before those that `resume` reads."""
+    sums(world, "a", "b")
+    for n in (1, 10):
+        add(world, n)
+        world.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "follow_schema", damage)
+        add(world, 100)
+        world.run()
+    commit = TableCommit.commit
+
+    def rolled_back(self: TableCommit, *arguments: Any) -> Any:
+        if self.table.name == "lake.a":
+            world.target("a").rollback(to=1)
+        return commit(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCommit, "commit", rolled_back)
+        with pytest.raises(RetryableError, match="was rolled back to before commit 1 of user 'shop'"):
+            world.resume("lake.a")
+    assert world.rows("a")[0]["n"] == 1
+    with pytest.raises(InvalidRequestError, match="lake.a does not hold batch 1 .* freshet resync FILE --table lake.a"):
+        world.resume("lake.a")
+    assert world.ledger()["lake.a"]["state"] == "apart"
+    world.resume("lake.a", anew=True)
+    add(world, 1000)
+    world.run()
+    assert [world.rows(name)[0]["n"] for name in "ab"] == [1111, 1111]
 
 
 def test_two_runs_of_one_file_write_nothing_twice(

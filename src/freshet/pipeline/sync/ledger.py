@@ -22,9 +22,10 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, RENAMES_COLUMN
+from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, RENAMES_COLUMN, SyncPipelineConfig
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.storage.table import Table
+from freshet.storage.table_engine import CommitTrace
 
 ACTIVE, APART, RESUMED = "active", "apart", "resumed"
 WHOLE: Final = ""
@@ -71,6 +72,18 @@ def read_ledger(ledger: Table) -> dict[str, LedgerRow]:
     """All rows by name."""
     rows = ledger.scan().to_arrow().to_pylist()
     return {row[LEDGER_KEY]: LedgerRow(**{**row, "sources": row["sources"] or "[]"}) for row in rows}
+
+
+def missing_batch_text(row: LedgerRow, last: CommitTrace | None, config: SyncPipelineConfig) -> str | None:
+    """What to say of a table whose last commit of the pipeline is older than the batch that its row has; None where it
+    is not."""
+    if row.batch is None or (last is not None and last.identifier >= row.batch):
+        return None
+    return (
+        f"table {row.table_name} does not hold batch {row.batch} of pipeline {config.name!r}, which the ledger "
+        f"{config.ledger_name} says it was written in: it was restored from a backup or rolled back. Nothing was "
+        f"written. Restore it as it was, or read it anew: freshet resync FILE --table {row.table_name}"
+    )
 
 
 def ledger_rows(rows: Iterable[LedgerRow], *, with_renames: bool = False) -> pa.Table:

@@ -12,7 +12,7 @@ table apart from that batch on: nothing is lost, and `resume` is needed once mor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,13 +41,22 @@ from freshet.pipeline.sources.direct_frame import taken_directly
 from freshet.pipeline.sources.raw_frame import read_offsets
 from freshet.pipeline.spark.active_query import collected_binary
 from freshet.pipeline.spark.batch_settings import batch_settings
-from freshet.pipeline.sync.ledger import APART, RESUMED, WHOLE, LedgerRow, Offsets, read_ledger, write_rows
+from freshet.pipeline.sync.ledger import (
+    APART,
+    RESUMED,
+    WHOLE,
+    LedgerRow,
+    Offsets,
+    missing_batch_text,
+    read_ledger,
+    write_rows,
+)
 from freshet.pipeline.sync.many_job import ManyJob, range_frame, task_count
 from freshet.pipeline.sync.renames import Renames
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.storage.table import Table
-from freshet.storage.table_engine import CommitCheck
+from freshet.storage.table_engine import CommitCheck, CommitTrace
 
 _RESUMING: Final = " (resume)"
 
@@ -82,6 +91,9 @@ def held_back(config: SyncPipelineConfig, name: str, *, anew: bool) -> LedgerRow
             f"table {name} was dropped since batch {row.batch}, so the rows of the batches up to it are gone too: read "
             f"it anew with freshet resync FILE --table {name}"
         )
+    missing = None if anew or row.batch is None else missing_batch_text(row, _last_commit(config, name), config)
+    if missing is not None:
+        raise InvalidRequestError(missing)
     return row
 
 
@@ -96,6 +108,11 @@ def _is_same(config: SyncPipelineConfig, row: LedgerRow) -> bool:
     if not catalog.has_table(row.table_name):
         return False
     return row.created_ms in (None, catalog.table(row.table_name).engine.created_ms())
+
+
+def _last_commit(config: SyncPipelineConfig, name: str) -> CommitTrace | None:
+    """The last commit of the pipeline to a table that is there."""
+    return target_catalog(config).table(name).engine.committer(config.name).last_commit()
 
 
 def resume_table(spark: SparkSession, config: SyncPipelineConfig, name: str, *, anew: bool) -> Resumed:
@@ -143,7 +160,7 @@ def _starts(spark: SparkSession, config: SyncPipelineConfig, row: LedgerRow) -> 
     catalog = target_catalog(config)
     if row.since_batch is None or not catalog.has_table(row.table_name):
         return row.since
-    last = TableCommit(catalog.table(row.table_name), config.name).last_commit_of(config.name)
+    last = _last_commit(config, row.table_name)
     if last is None or last.identifier < row.since_batch:
         return row.since
     ends = ends_of_batch(open_checkpoint(spark, config.checkpoint), last.identifier, 0)
@@ -215,7 +232,7 @@ class _Resume:
             result = self._job(ranges, pins)
             found = last_truncates(result.truncated)
             if not result.seen and found == truncates:
-                self._commit(result, tables, batch, ranges)
+                self._commit(result, tables, checks, batch, ranges)
                 break
             for index, messages in result.messages.items():
                 tables[index].discard(messages)
@@ -245,7 +262,12 @@ class _Resume:
                 raise error.cause from None
 
     def _commit(
-        self, result: TaskResult, tables: tuple[TableCommit, ...], batch: BatchIdentity, ranges: tuple[OffsetRange, ...]
+        self,
+        result: TaskResult,
+        tables: tuple[TableCommit, ...],
+        checks: Sequence[CommitCheck],
+        batch: BatchIdentity,
+        ranges: tuple[OffsetRange, ...],
     ) -> None:
         if self._client is not None:
             refuse_unread(result, {0: ranges}, pipeline=self._config.name, micro_batch_id=batch.micro_batch_id)
@@ -257,4 +279,6 @@ class _Resume:
             )
         self._dead_letters.commit(batch, result.dead_letter_messages)
         if len(tables) > 1:
-            tables[1].commit(batch, result.messages.get(1, ()), None, LapClock())
+            # Batches that a rollback takes back meanwhile lie before the ranges: a commit would hide that they are
+            # gone.
+            tables[1].commit(batch, result.messages.get(1, ()), None, LapClock(), checks[1])

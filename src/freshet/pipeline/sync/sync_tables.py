@@ -28,7 +28,15 @@ from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.sync.followed_sources import FollowedSources
 from freshet.pipeline.sync.known_tables import KnownTables, Target
-from freshet.pipeline.sync.ledger import WHOLE, LedgerRow, Offsets, has_renames, ledger_rows, read_ledger
+from freshet.pipeline.sync.ledger import (
+    WHOLE,
+    LedgerRow,
+    Offsets,
+    has_renames,
+    ledger_rows,
+    missing_batch_text,
+    read_ledger,
+)
 from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.many_task import ManyTask
 from freshet.pipeline.sync.round_work import RoundWork
@@ -95,18 +103,9 @@ class SyncTables:
         """Refuses a table that lacks batches which the ledger says it has: it was restored from a backup."""
         target = self._current[number - 1]
         row = self._known.state.rows.get(target.name)
-        if row is None or row.batch is None:
-            return
-        has = -1 if check.last is None else check.last.identifier
-        if has < row.batch:
-            raise PipelineFailedError(
-                f"table {target.name} does not hold batch {row.batch} of pipeline {self._config.name!r}, which the "
-                f"ledger {self.ledger.table.name} says it was written in: it was restored from a backup or rolled "
-                f"back. Nothing was written. Restore it as it was, or read it anew: freshet resync FILE --table "
-                f"{target.name}",
-                pipeline=self._config.name,
-                kind=ErrorKind.INVALID_REQUEST,
-            )
+        text = None if row is None else missing_batch_text(row, check.last, self._config)
+        if text is not None:
+            raise PipelineFailedError(text, pipeline=self._config.name, kind=ErrorKind.INVALID_REQUEST)
 
     def plan(self) -> ManyPlan:
         """What the decoders of this round know."""
