@@ -67,10 +67,12 @@ class World:
             producer.produce(topic, value, key=key)
         assert producer.flush(60) == 0
 
-    def run(self, file: Path | None = None) -> list[Progress]:
+    def run(self, file: Path | None = None, *, accepted_loss: tuple[int, int] | None = None) -> list[Progress]:
         """One run to the end of what is there; gives its batches."""
         progress: list[Progress] = []
         configs = load_pipelines([file or self.file])
+        if accepted_loss is not None:
+            configs = [config.accepting_loss(*accepted_loss) for config in configs]
         Runner(self.spark, configs, on_progress=progress.append, say=self.said.append).run()
         return progress
 

@@ -105,9 +105,17 @@ def test_a_table_that_is_rolled_back_during_a_batch_stops_the_query(
         patch.setattr(TableCommit, "commit", behind_a_rollback)
         with pytest.raises(PipelineFailedError, match="rolled back to before commit 1 of user .shop."):
             world.run()
-    with pytest.raises(PipelineFailedError, match="lake.a does not hold batch 1"):
+    with pytest.raises(PipelineFailedError, match="lake.a does not hold batch 1 .* --accept-loss-of 1..1"):
         world.run()
     assert set(world.rows("a")) == {1}
+    for too_few in ((2, 2), (0, 0)):
+        with pytest.raises(PipelineFailedError, match="lake.a does not hold batch 1"):
+            world.run(accepted_loss=too_few)
+    (progress,) = world.run(accepted_loss=(1, 1))
+    assert progress.report.table_events == ("table lake.a goes on without its rows of batch 1, as it was told",)
+    world.send(table, table.upsert({"id": 4, "n": 4}))
+    world.run()  # as always from then on
+    assert set(world.rows("a")) == {1, 3, 4}
 
 
 def test_a_lost_ledger_is_refused(world: SyncWorld) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -437,6 +438,22 @@ def test_a_table_that_was_restored_stops_the_query(world: World) -> None:
     check = CommitCheck(is_committed=False, last=None, latest=None)
     with pytest.raises(PipelineFailedError, match="does not hold batch 0 .* freshet resync FILE --table lake.a"):
         again.judged(1, check)
+
+
+@pytest.mark.parametrize("state", ["active", APART])
+def test_a_loss_that_is_accepted_is_what_the_ledger_says_from_then_on(world: World, state: str) -> None:
+    tables = world.run()
+    tables.follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
+    for name, last in (("lake.a", 3), ("lake.b", 5)):
+        world.catalog.table(name).engine.committer("shop").commit(last, ())
+    written(world, tables, 5, "lake.a", "lake.b")
+    write_rows(world.ledger, "shop", [replace(world.state()["lake.a"], state=state)])
+    for accepted, held in (((5, 5), 5), ((0, 4), 5), ((4, 4), 5), ((4, 5), 3)):
+        again = SyncTables(world.config().accepting_loss(*accepted), world.ledger, world.dead_letters, 2)
+        world.begin(again, 6)
+        assert (world.state()["lake.a"].batch, world.state()["lake.b"].batch) == (held, 5)
+        assert world.state()["lake.a"].state == state
+    assert again.take_events() == ("table lake.a goes on without its rows of batches 4 to 5, as it was told",)
 
 
 def test_a_table_of_which_the_rules_say_something_else_now(world: World) -> None:

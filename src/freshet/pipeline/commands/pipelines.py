@@ -57,8 +57,8 @@ def run(
         str | None,
         typer.Option(
             metavar="N..M",
-            help="Go on although the table does not hold the batches N to M of the pipeline, which were rolled back "
-            "on purpose. One pipeline file.",
+            help="Go on although the table, or one of a sync: pipeline, does not hold the batches N to M, which were "
+            "rolled back on purpose. One pipeline file.",
         ),
     ] = None,
     adopt: Adopt = False,
@@ -88,10 +88,6 @@ def _accepting_loss(configs: Sequence[PipelineConfig], text: str) -> list[Pipeli
         raise InvalidRequestError(f"--accept-loss-of {text!r}: write the first and the last batch, such as 17..19")
     if len(configs) != 1:
         raise InvalidRequestError("--accept-loss-of is about the batches of one pipeline; run its file alone")
-    if isinstance(configs[0], SyncPipelineConfig):
-        raise InvalidRequestError(
-            "--accept-loss-of is for pipelines of one table; a table of a sync: pipeline is read anew by freshet resync"
-        )
     return [configs[0].accepting_loss(first, last)]
 
 

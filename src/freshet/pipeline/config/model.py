@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 from warnings import warn
 
 from pydantic import (
@@ -391,11 +391,11 @@ class PipelineConfig(_Model):
 
     @property
     def accepted_loss(self) -> tuple[int, int] | None:
-        """The first and the last batch that the table may lack, where whoever starts the pipeline says so."""
+        """The first and the last batch that a table may lack, where whoever starts the pipeline says so."""
         return self._accepted_loss
 
-    def accepting_loss(self, first: int, last: int) -> PipelineConfig:
-        """The same pipeline, which goes on where its table lacks these batches."""
+    def accepting_loss(self, first: int, last: int) -> Self:
+        """The same pipeline, which goes on where a table of it lacks these batches."""
         copy = self.model_copy()
         copy._accepted_loss = (first, last)
         return copy

@@ -22,7 +22,7 @@ from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
-from freshet.pipeline.sync.ledger import ACTIVE, APART, RESUMED, WHOLE, LedgerRow, Offsets
+from freshet.pipeline.sync.ledger import ACTIVE, APART, RESUMED, WHOLE, LedgerRow, Offsets, lost_batches
 from freshet.pipeline.sync.ledger_state import LedgerState
 from freshet.pipeline.sync.renamed_columns import RenamedColumns
 from freshet.pipeline.sync.routes import Route, route_of
@@ -80,6 +80,8 @@ class KnownTables:
         if not self.state.is_read(check):
             self.state.read()
             self._refuse_other_ledger(check.last)
+            if self.config.accepted_loss is not None:
+                self._accept(*self.config.accepted_loss)
             self._take_state(micro_batch_id, starts)
 
     def take_only(self, row: LedgerRow) -> None:
@@ -172,6 +174,23 @@ class KnownTables:
                     self.state.write(row)
                     self.events.append(f"table {name} is written again from batch {micro_batch_id} on")
                 self._take_up(row, micro_batch_id, starts)
+
+    def _accept(self, first: int, last: int) -> None:
+        """Has the ledger say of tables which lack batches, all of them between these two, what they hold."""
+        for name, row in list(self.state.rows.items()):
+            if name == WHOLE or row.batch is None or not first <= row.batch <= last or not self.catalog.has_table(name):
+                continue
+            try:
+                held = self.catalog.table(name).engine.committer(self.config.name).last_commit()
+            except PERMANENT:
+                continue  # what it lacks is not known: it is set apart, or is already
+            missing = lost_batches(row, held)
+            if missing is not None and first <= missing[0]:
+                self.state.write(replace(row, batch=None if held is None else held.identifier))
+                lost = f"batch {row.batch}" if missing[0] == row.batch else f"batches {missing[0]} to {row.batch}"
+                text = f"table {name} goes on without its rows of {lost}, as it was told"
+                _LOG.warning("%s: %s", self.config.name, text)
+                self.events.append(text)
 
     def _take_up(self, row: LedgerRow, micro_batch_id: int, starts: Offsets) -> None:
         routes = [route_of(self.config.sync, source) for source in row.source_tables]

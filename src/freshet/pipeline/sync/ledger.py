@@ -74,15 +74,24 @@ def read_ledger(ledger: Table) -> dict[str, LedgerRow]:
     return {row[LEDGER_KEY]: LedgerRow(**{**row, "sources": row["sources"] or "[]"}) for row in rows}
 
 
-def missing_batch_text(row: LedgerRow, last: CommitTrace | None, config: SyncPipelineConfig) -> str | None:
-    """What to say of a table whose last commit of the pipeline is older than the batch that its row has; None where it
-    is not."""
-    if row.batch is None or (last is not None and last.identifier >= row.batch):
+def lost_batches(row: LedgerRow, last: CommitTrace | None) -> tuple[int, int] | None:
+    """The first and the last batch that may have been lost of a table whose last commit of the pipeline is older than
+    the batch that its row has; None where it is not."""
+    held = -1 if last is None else last.identifier
+    return None if row.batch is None or held >= row.batch else (held + 1, row.batch)
+
+
+def lost_batches_text(row: LedgerRow, last: CommitTrace | None, config: SyncPipelineConfig) -> str | None:
+    """What to say of such a table."""
+    lost = lost_batches(row, last)
+    if lost is None:
         return None
     return (
         f"table {row.table_name} does not hold batch {row.batch} of pipeline {config.name!r}, which the ledger "
         f"{config.ledger_name} says it was written in: it was restored from a backup or rolled back. Nothing was "
-        f"written. Restore it as it was, or read it anew: freshet resync FILE --table {row.table_name}"
+        f"written. Restore it as it was, or read it anew: freshet resync FILE --table {row.table_name}. If its rows "
+        f"of the batches after {lost[0] - 1} are to be left out, run the pipeline once with --accept-loss-of "
+        f"{lost[0]}..{lost[1]}"
     )
 
 

@@ -47,7 +47,7 @@ from freshet.pipeline.sync.ledger import (
     WHOLE,
     LedgerRow,
     Offsets,
-    missing_batch_text,
+    lost_batches_text,
     read_ledger,
     write_rows,
 )
@@ -91,7 +91,7 @@ def held_back(config: SyncPipelineConfig, name: str, *, anew: bool) -> LedgerRow
             f"table {name} was dropped since batch {row.batch}, so the rows of the batches up to it are gone too: read "
             f"it anew with freshet resync FILE --table {name}"
         )
-    missing = None if anew or row.batch is None else missing_batch_text(row, _last_commit(config, name), config)
+    missing = None if anew or row.batch is None else lost_batches_text(row, _last_commit(config, name), config)
     if missing is not None:
         raise InvalidRequestError(missing)
     return row

@@ -34,7 +34,7 @@ from freshet.pipeline.sync.ledger import (
     Offsets,
     has_renames,
     ledger_rows,
-    missing_batch_text,
+    lost_batches_text,
     read_ledger,
 )
 from freshet.pipeline.sync.many_plan import ManyPlan
@@ -103,7 +103,7 @@ class SyncTables:
         """Refuses a table that lacks batches which the ledger says it has: it was restored from a backup."""
         target = self._current[number - 1]
         row = self._known.state.rows.get(target.name)
-        text = None if row is None else missing_batch_text(row, check.last, self._config)
+        text = None if row is None else lost_batches_text(row, check.last, self._config)
         if text is not None:
             raise PipelineFailedError(text, pipeline=self._config.name, kind=ErrorKind.INVALID_REQUEST)
 
