@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,11 @@ import typer
 from freshet.pipeline.commands.arguments import AsJson
 from freshet.pipeline.commands.output import plural, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.storage.exceptions import StorageError
 
 _File = Annotated[Path, typer.Argument(help="The pipeline file, one with sync.", show_default=False)]
 _Table = Annotated[str, typer.Option("--table", metavar="TABLE", help="Table as database.table.", show_default=False)]
@@ -39,8 +42,18 @@ def resync(
     config = _config(file)
     spark_part("resuming").held_back(config, table, anew=True)
     if not yes:
-        typer.confirm(f"Drop {table} in {config.warehouse} and read it anew?", abort=True)
+        typer.confirm(f"Drop {table}{_what_goes(config, table)} in {config.warehouse} and read it anew?", abort=True)
     _resume(file, table, anew=True, as_json=as_json)
+
+
+def _what_goes(config: SyncPipelineConfig, name: str) -> str:
+    """What reading it again does not bring back."""
+    catalog, texts = target_catalog(config), ""
+    with suppress(StorageError):  # it may be damaged, or gone
+        table = catalog.table(name)
+        for kind, names in (("tags", [tag.name for tag in table.tags.list()]), ("branches", table.branches.list())):
+            texts += f", its {kind} {', '.join(names)}" if names else ""
+    return texts
 
 
 def _resume(file: Path, table: str, *, anew: bool, as_json: bool) -> None:

@@ -1,0 +1,43 @@
+"""What `freshet resync` asks before it drops a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from freshet import Catalog
+from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY
+from freshet.pipeline.sync.ledger import WHOLE, LedgerRow, write_rows
+from tests.pipeline.commands.kit import Freshet
+
+
+def test_what_goes_with_the_table_is_said_before_it_is_dropped(freshet: Freshet, tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    table = catalog.create_table("lake.a", schema={"id": "INT"}, primary_keys=["id"], options={"bucket": "1"})
+    ledger = catalog.create_table(
+        "lake._freshet_ledger_shop", schema=LEDGER_COLUMNS, primary_keys=[LEDGER_KEY], options={"bucket": "1"}
+    )
+    write_rows(ledger, "shop", [LedgerRow(WHOLE, batch=3), LedgerRow("lake.a", batch=3)])
+    kafka = {"kafka.bootstrap.servers": "h:1", "subscribePattern": "shop.*"}
+    document = {
+        "name": "shop",
+        "sync": {
+            "source": {"kafka": kafka, "format": "debezium-json"},
+            "tables": [{"from": "shop.public.(.*)", "to": "lake.$1"}],
+        },
+        "warehouse": str(tmp_path),
+        "checkpoint": str(tmp_path / "c"),
+        "dead_letters": "lake.dead_letters",
+    }
+    file = tmp_path / "shop.yaml"
+    file.write_text(yaml.safe_dump(document))
+    place = f"in {tmp_path} and read it anew?"
+    assert f"Drop lake.a {place}" in freshet("resync", file, "--table", "lake.a").out
+    table.append([{"id": 1}])
+    table.tags.create("eom", 1)
+    table.tags.create("eoy", 1)
+    table.branches.create("audit", from_tag="eom")
+    said = freshet("resync", file, "--table", "lake.a").out
+    assert f"Drop lake.a, its tags eom, eoy, its branches audit {place}" in said
+    assert catalog.has_table("lake.a")
