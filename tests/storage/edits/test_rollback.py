@@ -173,6 +173,41 @@ def test_an_undo_that_is_called_twice_says_that_it_is_done(tmp_path: Path) -> No
         table.rollback(undo=("u", 7))
 
 
+def test_an_edit_is_undone_once(tmp_path: Path) -> None:
+    """Rollbacks are edits with numbers of their own: the second undo said that the commit had expired, and one after
+    another edit would have gone back to before that one."""
+    table = make(tmp_path, KINDS["keyed, no partitions"])
+    for number in range(3):
+        table.upsert([{"id": number, "dt": "d1", "n": number}])
+    table.rollback(undo=("freshet-edit", 2))
+    with pytest.raises(NotFoundError, match="commit 2 of 'freshet-edit' is undone already: snapshot 3, of commit 2"):
+        table.rollback(undo=("freshet-edit", 2))
+    table.upsert([{"id": 9, "dt": "d1", "n": 9}])
+    with pytest.raises(NotFoundError, match="is undone already.*was undone by snapshot 4.*to=3 brings back"):
+        table.rollback(undo=("freshet-edit", 2))
+    assert [row[0] for row in rows_of(table)] == [0, 1, 9]
+    table.rollback(undo=("freshet-edit", 3))
+    assert [row[0] for row in rows_of(table)] == [0, 1, 2]
+    table.rollback(undo=("freshet-edit", 2))
+    assert [row[0] for row in rows_of(table)] == [0, 1]
+
+
+def test_an_undo_that_is_called_twice_leaves_later_commits_alone(tmp_path: Path) -> None:
+    """The second one took the next commit of the pipeline for the one that was meant."""
+    table = make(tmp_path, KINDS["keyed, no partitions"])
+    for number in (1, 2):
+        with table.writer("u") as writer:
+            writer.write([{"id": number, "dt": "d1", "n": 1}])
+            writer.commit(number)
+    table.rollback(undo=("u", 2))
+    with table.writer("u") as writer:
+        writer.write([{"id": 3, "dt": "d1", "n": 1}])
+        writer.commit(3)
+    with pytest.raises(NotFoundError, match="undone already.*Commit 3 of this user came later and stays"):
+        table.rollback(undo=("u", 2))
+    assert [row[0] for row in rows_of(table)] == [1, 3]
+
+
 def test_undo_of_a_commit_that_has_expired_is_refused(tmp_path: Path) -> None:
     table = make(tmp_path, KINDS["keyed, no partitions"])
     with table.writer("u") as writer:

@@ -92,16 +92,22 @@ def before_commit(store: TableStore, commit_user: str, identifier: int) -> Snaps
     found: Snapshot | None = None
     undone: tuple[Snapshot, Snapshot] | None = None
     undone_above, undone_by = 0, None
+    is_there = False
     for snapshot in store.snapshots.newest_first(store.snapshots.latest()):
-        is_meant = snapshot.commit_user == commit_user and snapshot.commit_identifier >= identifier
+        is_of_user = snapshot.commit_user == commit_user
+        is_it = is_of_user and snapshot.commit_identifier == identifier
+        is_meant = is_of_user and snapshot.commit_identifier >= identifier
         if undone_by is not None and snapshot.id > undone_above:
-            if is_meant and undone is None:
+            is_first = undone is None or (is_it and undone[0].commit_identifier != identifier)
+            if is_meant and is_first:
                 undone = snapshot, undone_by
             continue
         if snapshot.is_rollback:
             undone_above, undone_by = int((snapshot.properties or {})[ROLLED_BACK_PROPERTY]), snapshot
         if is_meant:
-            found = snapshot
+            found, is_there = snapshot, is_there or is_it
+    if undone is not None and undone[0].commit_identifier == identifier and not is_there:
+        raise _undone_already(store, commit_user, identifier, undone, found)
     if found is None:
         raise _not_there(store, commit_user, identifier, undone)
     if found.id == 1:
@@ -130,18 +136,33 @@ def _not_there(
             f"and so have the snapshots of the commits of this user up to {known.identifier}",
         )
     if undone is not None:
-        gone, by = undone
-        return NotFoundError(
-            f"table {store.name}: commit {identifier} of {commit_user!r} is undone already: snapshot {gone.id}, of "
-            f"commit {gone.commit_identifier}, was undone by snapshot {by.id}. Nothing was changed; to={by.id - 1} "
-            "brings back what the table had before that",
-            table=store.name,
-        )
+        return _undone_already(store, commit_user, identifier, undone)
     users = sorted({snapshot.commit_user for snapshot in store.snapshots.all()})
     there = f"; the snapshots there are were committed by {', '.join(map(repr, users)) or 'nobody'}"
     reason = there if known is None else f": its last one is {known.identifier}"
     return NotFoundError(
         f"table {store.name}: no snapshot is of commit {identifier} of {commit_user!r}, or of a later one{reason}",
+        table=store.name,
+    )
+
+
+def _undone_already(
+    store: TableStore,
+    commit_user: str,
+    identifier: int,
+    undone: tuple[Snapshot, Snapshot],
+    later: Snapshot | None = None,
+) -> NotFoundError:
+    """`later` is the first of the commits of this user with a larger number, where there are any that are not undone:
+    an undo that is called twice leaves them alone."""
+    gone, by = undone
+    stays = ""
+    if later is not None and later.id != by.id:
+        stays = f". Commit {later.commit_identifier} of this user came later and stays: undo it by its number"
+    return NotFoundError(
+        f"table {store.name}: commit {identifier} of {commit_user!r} is undone already: snapshot {gone.id}, of "
+        f"commit {gone.commit_identifier}, was undone by snapshot {by.id}. Nothing was changed; to={by.id - 1} "
+        f"brings back what the table had before that{stays}",
         table=store.name,
     )
 
