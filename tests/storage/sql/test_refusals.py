@@ -114,6 +114,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
         ("INSERT INTO t (id, dt, n) VALUES (1, 'a', DEFAULT)", "'DEFAULT'"),
         ("INSERT INTO t (id, dt, n) VALUES (1, 'a', 2.5)", "'n'"),
         ("INSERT INTO t (id, dt, n) VALUES (1, 'a', 99999999999)", "'n'"),
+        ("INSERT INTO t (id, dt, n) VALUES (1, 'a', '2')", r"'n' of table s.t is INT, .*string.*CAST\(… AS INT\)"),
         ("INSERT INTO t REPLACE WHERE id = 1 SELECT 1, 'a', 1", "'id = 1'"),
         ("INSERT INTO t VALUES (1, 'a', 1) RETURNING *", "RETURNING"),
         ("INSERT OVERWRITE t PARTITION (dt = 'b') SELECT 1, 2 FROM nothere", "nothere"),

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.arrow_types import is_lossless_pair
+from freshet.storage.sql.column_types import type_text
 from freshet.storage.sql.literals import partition_values
 from freshet.storage.sql.names import SqlName, column_name, name_of, only_name
 from freshet.storage.sql.partitions import in_folders
@@ -140,7 +142,16 @@ def fitted_rows(
     for field in wanted:
         at = list(targets).index(field.name) if field.name in targets else None
         given = field.type if at is None else rows.schema.field(at).type
-        fields.append(pa.field(field.name, _taken(given, field.type)))
+        taken = _taken(given, field.type)
+        if not pa.types.is_nested(field.type) and not is_lossless_pair(taken, field.type):
+            wanted_text = type_text(table.schema.by_name[field.name].type)
+            raise InvalidRequestError(
+                f"SQL: column {field.name!r} of table {table.name} is {wanted_text}, the rows have {taken} there; cast "
+                f"it: CAST(… AS {wanted_text})",
+                table=table.name,
+                column=field.name,
+            )
+        fields.append(pa.field(field.name, taken))
     schema = pa.schema(fields)
     return RowStream(schema, lambda: _batches(rows, schema, list(targets), fixed))
 
