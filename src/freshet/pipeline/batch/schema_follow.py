@@ -21,8 +21,9 @@ def refuse_other_columns(decoded: TableSchema, table: TableSchema, name: str) ->
     differences = list(column_differences(decoded, table))
     if differences:
         raise InvalidRequestError(
-            f"table {name} was changed while the stream ran: {'; '.join(differences)}. Change the pipeline file to "
-            "match, then start it again; nothing of this batch was written"
+            f"table {name} was changed while the stream ran: {'; '.join(differences)}. Nothing of this "
+            "batch was written. Change the pipeline file where it names the column, then start it again; a column that "
+            "on_unknown_field: add has added is added again where records have the field, and left out with ignore"
         )
 
 
