@@ -32,13 +32,13 @@ def _pages() -> Iterator[Any]:
 def test_a_page_does_what_it_says(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     environment = {}
     if "spark" in page.needs:
-        request.getfixturevalue("spark")
+        request.getfixturevalue("spark")  # its JVM must not start in a folder that goes with this test
     if "kafka" in page.needs:
         environment["KAFKA_BOOTSTRAP_SERVERS"] = request.getfixturevalue("kafka_broker").bootstrap_servers
         monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", environment["KAFKA_BOOTSTRAP_SERVERS"])
+    monkeypatch.chdir(tmp_path)
     assert run_page(page, tmp_path, environment)
 
 
