@@ -384,7 +384,10 @@ def test_a_drop_that_was_interrupted(catalog: Catalog, tmp_path: Path, monkeypat
     assert not catalog.has_table("a.b")
     with pytest.raises(MissingFileError, match=r"restore schema-0.*if dropping it was interrupted, drop it again"):
         catalog.table("a.b")
-    with unchanged(tmp_path), pytest.raises(InvalidRequestError, match=r"snapshots of an earlier table.*drop_table"):
+    with (
+        unchanged(tmp_path),
+        pytest.raises(InvalidRequestError, match=r"snapshots, tags or branches of an earlier table.*drop_table"),
+    ):
         create(catalog, "other")
     catalog.drop_table("a.b")
     with pytest.raises(NotFoundError):
