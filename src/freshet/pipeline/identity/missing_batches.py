@@ -22,6 +22,11 @@ AcceptedLoss = tuple[int, int]
 """The first and the last batch that may be missing."""
 
 
+def batches_text(first: int, last: int) -> str:
+    """Batches as messages name them."""
+    return f"batch {first}" if first == last else f"batches {first} to {last}"
+
+
 def refuse_missing_batches(
     last: int | None,
     micro_batch_id: int,
@@ -47,7 +52,7 @@ def refuse_missing_batches(
             pipeline, first_missing, last_missing, table,
         )  # fmt: skip
         return
-    missing = f"batch {last_missing}" if first_missing == last_missing else f"batches {first_missing} to {last_missing}"
+    missing = batches_text(first_missing, last_missing)
     if is_ledger:
         raise PipelineFailedError(
             f"ledger {table} does not hold {missing} of pipeline {pipeline!r}, and the checkpoint goes on with batch "

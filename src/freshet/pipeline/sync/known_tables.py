@@ -22,6 +22,7 @@ from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
+from freshet.pipeline.identity.missing_batches import batches_text
 from freshet.pipeline.sync.ledger import ACTIVE, APART, RESUMED, WHOLE, LedgerRow, Offsets, lost_batches
 from freshet.pipeline.sync.ledger_state import LedgerState
 from freshet.pipeline.sync.renamed_columns import RenamedColumns
@@ -187,8 +188,7 @@ class KnownTables:
             missing = lost_batches(row, held)
             if missing is not None and first <= missing[0]:
                 self.state.write(replace(row, batch=None if held is None else held.identifier))
-                lost = f"batch {row.batch}" if missing[0] == row.batch else f"batches {missing[0]} to {row.batch}"
-                text = f"table {name} goes on without its rows of {lost}, as it was told"
+                text = f"table {name} goes on without its rows of {batches_text(*missing)}, as it was told"
                 _LOG.warning("%s: %s", self.config.name, text)
                 self.events.append(text)
 

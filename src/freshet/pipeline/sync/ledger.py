@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, RENAMES_COLUMN, SyncPipelineConfig
 from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.identity.missing_batches import batches_text
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitTrace
 
@@ -90,8 +91,7 @@ def lost_batches_text(row: LedgerRow, last: CommitTrace | None, config: SyncPipe
         f"table {row.table_name} does not hold batch {row.batch} of pipeline {config.name!r}, which the ledger "
         f"{config.ledger_name} says it was written in: it was restored from a backup or rolled back. Nothing was "
         f"written. Restore it as it was, or read it anew: freshet resync FILE --table {row.table_name}. If its rows "
-        f"of the batches after {lost[0] - 1} are to be left out, run the pipeline once with --accept-loss-of "
-        f"{lost[0]}..{lost[1]}"
+        f"of {batches_text(*lost)} are to be left out, run the pipeline once with --accept-loss-of {lost[0]}..{lost[1]}"
     )
 
 

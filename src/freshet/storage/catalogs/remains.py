@@ -1,7 +1,7 @@
 """What an interrupted drop has left of a table, and would show in a new one of its name.
 
 A folder is removed file by file, in no order, so snapshots may be gone while a tag or a branch is still there. Data
-files and manifests that no snapshot names show nowhere; `remove_orphan_files` ends them.
+files and manifests that no snapshot names show nowhere, and are removed as orphan files.
 """
 
 from __future__ import annotations
