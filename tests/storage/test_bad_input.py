@@ -597,3 +597,17 @@ def test_contents_see_a_change(tmp_path: Path) -> None:
     assert contents(tmp_path) != before
     with pytest.raises(AssertionError, match="a/b"), unchanged(tmp_path):
         (tmp_path / "a" / "b").write_bytes(b"y")
+
+
+@pytest.mark.parametrize(
+    "name", ["rowkind", "ROWKIND", "_row_kind", "_Row_Kind", "_SNAPSHOT_ID", "_snapshot_id", "_KEY_a"]
+)
+def test_columns_with_the_names_of_those_that_changes_have(name: str, tmp_path: Path) -> None:
+    """In Spark, which knows no case, the columns of a stream were ambiguous."""
+    catalog = Catalog(tmp_path)
+    with pytest.raises(InvalidRequestError, match=f"column name {name} is kept for system columns"):
+        catalog.create_table("db.t", schema={"id": "BIGINT", name: "STRING"})
+    table = catalog.create_table("db.t", schema={"id": "BIGINT", "kind": "STRING"})
+    for change in (AddColumn(name, "STRING"), RenameColumn("kind", name)):
+        with pytest.raises(InvalidRequestError, match=f"column name {name} is kept for system columns"):
+            table.alter(change)

@@ -36,37 +36,73 @@ def marker(checkpoint: Path) -> Path:
     return file
 
 
+def tables_of(checkpoint: Path | str, user: str = "user") -> CheckpointTables:
+    return CheckpointTables(str(checkpoint), user)
+
+
 def test_only_batches_that_were_committed_are_missed(tmp_path: Path) -> None:
     table = created(tmp_path)
     for checkpoint in (str(tmp_path), tmp_path.as_uri()):
-        first = CheckpointTables(checkpoint)
-        first.refuse_recreated(
-            table, 7
-        )  # a table that a query writes from some batch on, or a checkpoint of an earlier version
-        first.note(table)
-        CheckpointTables(checkpoint).refuse_recreated(table, 8)
-    CheckpointTables(str(tmp_path)).note(other := created(tmp_path, "db.other"))
+        first = tables_of(checkpoint)
+        first.refuse_other(table, 7, None)  # written from some batch on, or a checkpoint of an earlier version
+        first.note(table, 7)
+        tables_of(checkpoint).refuse_other(table, 8, 7)
+        marker(tmp_path).unlink()
+    tables_of(tmp_path).note(table, 7)
+    tables_of(tmp_path).note(other := created(tmp_path, "db.other"), 7)
     assert len(list(tmp_path.glob("freshet-table-*.json"))) == 2
     again = created(tmp_path)
     with pytest.raises(PipelineFailedError, match=r"db\.t was dropped and created again .*batch 8.*new checkpoint"):
-        CheckpointTables(str(tmp_path)).refuse_recreated(again, 8)
-    CheckpointTables(str(tmp_path)).refuse_recreated(other, 8)
-    replayed = CheckpointTables(str(tmp_path))
-    replayed.refuse_recreated(again, 0)  # Spark gives all rows again
-    replayed.note(again)
-    CheckpointTables(str(tmp_path)).refuse_recreated(again, 1)
+        tables_of(tmp_path).refuse_other(again, 8, None)
+    tables_of(tmp_path).refuse_other(other, 8, 7)
+    replayed = tables_of(tmp_path)
+    replayed.refuse_other(again, 0, None)  # Spark gives all rows again
+    replayed.note(again, 0)
+    tables_of(tmp_path).refuse_other(again, 1, 0)
 
 
 def test_folders_elsewhere_and_damaged_files(tmp_path: Path) -> None:
     table = created(tmp_path)
-    elsewhere = CheckpointTables("s3a://bucket/checkpoint")
-    elsewhere.refuse_recreated(table, 1)
-    elsewhere.note(table)
-    CheckpointTables(str(tmp_path)).note(table)
-    for text in ("{", "[]", "{}"):
+    elsewhere = tables_of("s3a://bucket/checkpoint")
+    elsewhere.refuse_other(table, 1, None)
+    elsewhere.note(table, 1)
+    tables_of(tmp_path).note(table, 0)
+    for text in ("{", "[]", "{}", '{"created_ms": 1, "users": 3}'):
         marker(tmp_path).write_text(text)
         with pytest.raises(PipelineFailedError, match="is damaged.*remove that file"):
-            CheckpointTables(str(tmp_path)).refuse_recreated(table, 1)
+            tables_of(tmp_path).refuse_other(table, 1, None)
+
+
+def test_a_table_that_lacks_batches_of_the_checkpoint(tmp_path: Path) -> None:
+    """Rolled back, or restored; batches that a function leaves out are not missed."""
+    table = created(tmp_path)
+    running = tables_of(tmp_path)
+    running.note(table, 3)
+    running.note(table, 7)
+    for checked in (running, tables_of(tmp_path)):
+        checked.refuse_other(table, 12, 7)  # 8 to 11 were left out
+        for committed, missing in ((5, "batches 6 to 7"), (6, "batch 7"), (None, "batches 0 to 7")):
+            with pytest.raises(PipelineFailedError, match=rf"does not hold {missing} of commit user 'user'.*remove"):
+                checked.refuse_other(table, 8, committed)
+    marker(tmp_path).unlink()
+    tables_of(tmp_path).refuse_other(table, 8, 5)
+
+
+def test_another_commit_user_is_refused_and_a_second_sink_is_not(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    tables_of(tmp_path).note(table, 7)
+    with pytest.raises(PipelineFailedError, match=r"as commit user 'user' up to batch 7.*batch 8 as 'b'.*would be wr"):
+        tables_of(tmp_path, "b").refuse_other(table, 8, None)
+    second = tables_of(tmp_path, "b")
+    second.refuse_other(table, 8, None, called={"user"})
+    second.note(table, 8)
+    assert json.loads(marker(tmp_path).read_text())["users"] == {"user": 7, "b": 8}
+    for user, committed in (("user", 7), ("b", 8)):
+        tables_of(tmp_path, user).refuse_other(table, 9, committed)
+    document = json.loads(marker(tmp_path).read_text())
+    del document["users"]  # as earlier versions wrote it
+    marker(tmp_path).write_text(json.dumps(document))
+    tables_of(tmp_path, "c").refuse_other(table, 9, None)
 
 
 def _run(spark: SparkSession, folder: Path, number: int, *, checkpoint: str = "c", user: str = "user") -> None:
@@ -93,7 +129,8 @@ def test_a_stream_into_a_table_that_was_created_again(spark: SparkSession, tmp_p
         _run(spark, tmp_path, 1)
     created(tmp_path)  # nothing was committed: nothing is missing
     _run(spark, tmp_path, 2)
-    _run(spark, tmp_path, 3, user="another")
+    with pytest.raises(StreamingQueryException, match="as commit user 'user' up to batch"):
+        _run(spark, tmp_path, 3, user="another")
     table = Catalog(tmp_path / "warehouse").table("db.t")
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
     assert len(table.snapshots()) == 1

@@ -83,11 +83,11 @@ def test_the_owner_the_topics_and_the_tables_are_kept_there(spark: SparkSession,
     with pytest.raises(ConfigurationError, match=f"topic a was deleted and created again.*remove file:.*{TOPICS_FILE}"):
         claim_topics(folder, {"a": "3"})
 
-    CheckpointTables(folder).note(table)
+    CheckpointTables(folder, "user").note(table, 0)
     (marker,) = (tmp_path / "c").glob("freshet-table-*.json")
     folder.replace(marker.name, json.dumps({"created_ms": 0}))
     with pytest.raises(PipelineFailedError, match="dropped and created again"):
-        CheckpointTables(folder).refuse_recreated(table, 1)
+        CheckpointTables(folder, "user").refuse_other(table, 1, 0)
 
 
 def test_what_spark_has_written_is_read_there(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from freshet.pipeline.config.stream_options import stream_options
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sources.batch_source import register
 from freshet.storage.catalog import Catalog
+from freshet.storage.schema.change import AddColumn
 from freshet.storage.table import Table
 from freshet.storage.table_engine import StreamLimit
 
@@ -120,6 +121,13 @@ def test_from_a_snapshot_with_ids_filter_and_columns(spark: SparkSession, orders
     latest = orders.latest_snapshot()
     assert latest is not None
     assert orders.consumers() == {"audit": latest.id + 1}
+
+
+def test_a_frame_that_is_older_than_a_change_of_the_table(spark: SparkSession, orders: Table, tmp_path: Path) -> None:
+    frame = _frame(spark, orders)
+    orders.alter(AddColumn("more", "STRING"))
+    with pytest.raises(PySparkException, match="load the frame again, since the table was changed"):
+        _run(frame, tmp_path / "checkpoint")
 
 
 def test_one_table_follows_another(spark: SparkSession, orders: Table, tmp_path: Path) -> None:

@@ -47,7 +47,9 @@ from freshet.pipeline.batch.table_commit import TableCommit, take_turns
 from freshet.pipeline.batch.task_result import TaskResult
 from freshet.pipeline.batch.truncates import Truncates, last_truncates, refuse_unordered, truncate_texts
 from freshet.pipeline.config.model import MaxDeadLetters
+from freshet.pipeline.identity.batch_calls import one_call, users_of
 from freshet.pipeline.identity.batch_identity import BatchIdentity
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
 from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
 from freshet.pipeline.identity.missing_batches import AcceptedLoss, refuse_missing_batches
 from freshet.pipeline.identity.open_checkpoint import open_checkpoint
@@ -69,11 +71,16 @@ class _ActiveRun:
     query: ActiveQuery
     digests: ReadDigests
     written: CheckpointTables
+    folder: CheckpointFolder
 
     @classmethod
-    def of(cls, spark: SparkSession, query: ActiveQuery) -> _ActiveRun:
+    def of(cls, spark: SparkSession, query: ActiveQuery, commit_user: str) -> _ActiveRun:
         checkpoint = open_checkpoint(spark, query.checkpoint())
-        return cls(query, ReadDigests(spark, query, checkpoint), CheckpointTables(checkpoint))
+        return cls(query, ReadDigests(spark, query, checkpoint), CheckpointTables(checkpoint, commit_user), checkpoint)
+
+    def is_stateful(self) -> bool:
+        """Whether Spark keeps state for the query: it has a folder for each stateful operator then."""
+        return bool(self.folder.numbers("state"))
 
 
 class _Written(NamedTuple):
@@ -167,16 +174,22 @@ class QueryRun:
         `query_id` is Spark's id of the streaming query.
         """
         clock = LapClock()
-        for table in self._tables:
-            table.follow_schema(is_planned=self._job.is_planned)
-        with ExitStack() as turns:
-            limits = take_turns(self._tables, turns)
-            clock.lap("turn")
-            report = self._write(frame, micro_batch_id, query_id, limits, clock)
         run = self._active_run(frame, query_id)
-        if run is not None and not self._writes_all_batches:
+        is_of_function = run is not None and not self._writes_all_batches and self._many is None
+        with ExitStack() as calls:
+            if run is not None and is_of_function:
+                _refuse_complete(run.query, self.table_name)
+                for each in self._tables:
+                    calls.enter_context(one_call(run.query.run_id, micro_batch_id, each.table, self._commit_user))
             for table in self._tables:
-                run.written.note(table.table)
+                table.follow_schema(is_planned=self._job.is_planned)
+            limits = take_turns(self._tables, calls)
+            clock.lap("turn")
+            report = self._write(frame, micro_batch_id, query_id, run, limits, clock)
+            if run is not None and is_of_function:
+                for index, table in enumerate(self._tables):
+                    if len(self._tables) == 1 or index in report.result.messages:
+                        run.written.note(table.table, micro_batch_id)
         written = report.result.messages
         compacted = [
             (table.table.name, table.after_batch(frame.sparkSession, written.get(index, ())))
@@ -190,10 +203,10 @@ class QueryRun:
         frame: DataFrame,
         micro_batch_id: int,
         query_id: str | None,
+        run: _ActiveRun | None,
         limits: Sequence[CompactionLimit | None],
         clock: LapClock,
     ) -> BatchReport:
-        run = self._active_run(frame, query_id)
         batch = BatchIdentity(micro_batch_id, query_id, None if run is None else run.digests.digest(micro_batch_id))
         clock.lap("digest")
         if self._rounds is not None:
@@ -204,9 +217,12 @@ class QueryRun:
             return self._rounds.write(frame, batch, run.query, clock)
         checks = [table.has_committed(batch) for table in self._tables]
         if all(check.is_committed for check in checks):  # 1
+            if run is not None and not self._job.is_planned and run.is_stateful():
+                # Spark ends a query whose stateful operators have not all run, and has not kept their state yet.
+                frame.write.format("noop").mode("overwrite").save()
             return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
         last = newest_commit(check.last for check in checks)
-        self._refuse_out_of_place(run, micro_batch_id, last)
+        self._refuse_out_of_place(run, micro_batch_id, last, checks)
         clock.lap("look")
         query = None if run is None else run.query
         ranges = self._job.ranges(query)
@@ -215,7 +231,9 @@ class QueryRun:
         carried = self._check.check(written.result, micro_batch_id, last, ranges, self._tables, emptied)  # 3
         return self._commit(batch, written, carried, clock)
 
-    def _refuse_out_of_place(self, run: _ActiveRun | None, micro_batch_id: int, last: CommitTrace | None) -> None:
+    def _refuse_out_of_place(
+        self, run: _ActiveRun | None, micro_batch_id: int, last: CommitTrace | None, checks: Sequence[CommitCheck]
+    ) -> None:
         """Raises where batches before this one are missing, a table is not the one they went to, or files are gone."""
         if self._writes_all_batches:
             number = None if last is None else last.identifier
@@ -227,8 +245,10 @@ class QueryRun:
                 accepted=self._accepted_loss,
             )
         if run is not None:
-            for table in () if self._writes_all_batches else self._tables:
-                run.written.refuse_recreated(table.table, micro_batch_id)
+            for table, check in () if self._writes_all_batches else zip(self._tables, checks, strict=True):
+                committed = None if check.last is None else check.last.identifier
+                called = users_of(run.query.run_id, micro_batch_id, table.table)
+                run.written.refuse_other(table.table, micro_batch_id, committed, called)
             run.digests.refuse_missing_files()
 
     def _run_job(
@@ -300,7 +320,19 @@ class QueryRun:
             return None
         context = frame.sparkSession.sparkContext
         identity = (query_id, context.getLocalProperty(_RUN_PROPERTY))
-        if self._run is None or self._run[0] != identity:
+        run = None if self._run is None else self._run[1]
+        is_over = run is not None and not run.query.is_active()  # users may set a job group of their own
+        if self._run is None or self._run[0] != identity or is_over:
             query = ActiveQuery.find(frame, query_id)
-            self._run = (identity, None if query is None else _ActiveRun.of(frame.sparkSession, query))
+            found = None if query is None else _ActiveRun.of(frame.sparkSession, query, self._commit_user)
+            self._run = (identity, found)
         return self._run[1]
+
+
+def _refuse_complete(query: ActiveQuery, table: str) -> None:
+    if query.output_mode() == "Complete":
+        raise InvalidRequestError(
+            f"table {table}: outputMode('complete') gives all groups anew in each batch: a table without a key would "
+            "keep every version of each, one with a key the groups that have left, and an aggregation would add up "
+            "totals; nothing was written. Use outputMode('update') and a table whose primary key is that of the groups"
+        )

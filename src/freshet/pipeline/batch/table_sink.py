@@ -15,6 +15,7 @@ distinguished from a replay.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from pyspark.sql import DataFrame
 
@@ -24,7 +25,7 @@ from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.one_table import one_table_run
 from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
-from freshet.pipeline.errors.failure import kind_of
+from freshet.pipeline.errors.failure import is_interruption, kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
 from freshet.pipeline.spark.arrow_map import ArrowFunction
 from freshet.pipeline.spark.worker_python import WORKER_FAILURE, other_python_hint
@@ -32,6 +33,10 @@ from freshet.storage.catalog import Catalog, check_no_secrets
 from freshet.storage.options import option_texts
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
+
+_STOPPED: Final = "py4j.protocol.Py4JJavaError: An error occurred while calling tasks: java.lang.InterruptedException: "
+"""What Spark looks for in the error of a function (`StreamExecution.isInterruptionException`), so that a query which
+was stopped in the middle of a batch ends without an error."""
 
 
 class TableSink:
@@ -79,6 +84,8 @@ class TableSink:
             # Spark matches what is raised here, traceback included, against a regular expression whose stack depth
             # grows with the text: a long one (a query plan, a Java trace) ends the query's thread instead.
             text = brief_reason(error)
+            if is_interruption(error):
+                text = f"{_STOPPED}{text}"
             if WORKER_FAILURE.search(text):
                 text += other_python_hint(frame.sparkSession)
             # The kind is in the text too: Spark's query gives its caller nothing else of the error.

@@ -38,7 +38,7 @@ from freshet.pipeline.config.table_source_rules import table_source
 from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.catalog import is_word
 from freshet.storage.exceptions import InvalidRequestError, StorageError
-from freshet.storage.model.schema import SYSTEM_COLUMNS
+from freshet.storage.model.schema import is_system_name
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import DYNAMIC_BUCKET, IMMUTABLE_KEYS, CoreOptions, MergeEngine, check_option_keys
 
@@ -242,7 +242,7 @@ def _table(config: PipelineConfig) -> Iterator[Problem]:
     table = config.table
     for name, text in table.columns.items():
         yield from _type(text, ("table", "columns", name))
-        if name in SYSTEM_COLUMNS or name.startswith("_KEY_"):
+        if is_system_name(name):
             yield Problem(
                 ("table", "columns", name), f"the column name {name} is reserved by the table format; rename it"
             )

@@ -27,7 +27,7 @@ from freshet.pipeline.decode.mysql_types import sql_type_of_mysql
 from freshet.pipeline.decode.plan import RegistrySettings
 from freshet.pipeline.decode.reading import read_record
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
-from freshet.storage.model.schema import SYSTEM_COLUMNS
+from freshet.storage.model.schema import is_system_name
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.table import possible_loss
 
@@ -100,7 +100,7 @@ class DescribedTable:
 def is_column_name(name: str) -> bool:
     """False for what the table format keeps to itself, and for what cannot be written in a plan or a schema."""
     is_text = bool(name.strip()) and "`" not in name and encodable(name) == name
-    return is_text and name not in SYSTEM_COLUMNS and not name.startswith("_KEY_")
+    return is_text and not is_system_name(name)
 
 
 def wider_type(left: str, right: str) -> str | None:

@@ -24,6 +24,8 @@ from freshet.pipeline.exceptions import PipelineError, worker_exception
 _FOREIGN: Final = ("pyspark.", "py4j.")
 _RAISED: Final = re.compile(r"(?P<name>[\w.]+)(?:: (?:\[Errno (?P<errno>\d+)\]|(?P<kind>\w+Error): )?|$)", re.MULTILINE)
 
+_STOPPED: Final = re.compile(r"InterruptedException|ClosedByInterruptException|cancelled part of cancelled job group")
+
 
 def is_foreign(error: BaseException) -> bool:
     """True for errors of Spark and its bridge: they carry query plans and Java traces."""
@@ -49,6 +51,11 @@ def exit_code_of(error: BaseException) -> int:
 def is_retryable(error: BaseException) -> bool:
     """True where starting again may get over it."""
     return exit_code_of(error) == EXIT_RETRY
+
+
+def is_interruption(error: BaseException) -> bool:
+    """True where Spark has stopped what it ran: the query was stopped, or its jobs were cancelled."""
+    return is_foreign(error) and _STOPPED.search(whole_text(error)) is not None
 
 
 def kind_of_foreign(text: str) -> ErrorKind:

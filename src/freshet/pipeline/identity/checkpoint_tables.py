@@ -1,11 +1,14 @@
-"""Which tables a `foreachBatch` query has written: a small file for each in its checkpoint.
+"""Which tables a `foreachBatch` query has written, as whom and how far: a small file for each in its checkpoint.
 
-    freshet-table-<hash of the location>.json = {"table": location, "created_ms": creation time of the table}
+    freshet-table-<hash of the location>.json =
+        {"table": location, "created_ms": creation time of the table, "users": {commit user: its last batch}}
 
 The checkpoint goes on where it stopped. A table that was dropped and created again lacks what the batches before have
-read, so it is refused. The file is written once the first batch of a run is committed: what a query has not committed
-to the table comes again, and the table may be created again meanwhile. A table without a file is taken: a
-`foreachBatch` function may write another table from some batch on, or leave batches out.
+read, one that was rolled back or restored lacks some of it, and under another commit user the table does not know the
+batch that is given again: all three are refused. The file is written once a batch is committed: what a query has not
+committed to the table comes again, and the table may be created again meanwhile. A table without a file is taken, and
+so is a file without users (of earlier versions): a `foreachBatch` function may write another table from some batch on,
+or leave batches out.
 
 A checkpoint that only Spark can reach is given open (`checkpoint_folder`). Pipelines have an owner of their checkpoint
 instead (`checkpoint_owner`).
@@ -15,57 +18,123 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
+from threading import Lock
+from typing import Any, Final
 
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import CheckpointPlace, as_folder, shown_place
+from freshet.pipeline.identity.missing_batches import batches_text
 from freshet.storage.table import Table
+
+_WRITING: Final = Lock()
+"""Sinks of one query share the file of a table."""
 
 
 class CheckpointTables:
-    """The tables of one run of a query."""
+    """The tables of one run of a query, as the sink of one commit user writes them."""
 
-    def __init__(self, checkpoint: CheckpointPlace) -> None:
+    def __init__(self, checkpoint: CheckpointPlace, commit_user: str) -> None:
         self._checkpoint = shown_place(checkpoint)
         self._folder = as_folder(checkpoint)
-        self._noted: set[str] = set()
-        """Locations."""
+        self._commit_user = commit_user
+        self._last: dict[str, int | None] = {}
+        """The last batch that this run knows to be committed, by location; None of a table without a file."""
 
-    def refuse_recreated(self, table: Table, micro_batch_id: int) -> None:
-        """Raises `PipelineFailedError` where the table is not the one that batches before this one were written to."""
-        if self._folder is None or micro_batch_id == 0 or table.location in self._noted:
+    def refuse_other(
+        self, table: Table, micro_batch_id: int, committed: int | None, called: Collection[str] = ()
+    ) -> None:
+        """Raises `PipelineFailedError` where the table is not as the batches before this one have left it.
+
+        `committed` is the last batch that the table holds of this user; `called` are the users who have written this
+        batch already in this run.
+        """
+        if self._folder is None:
             return
-        name = _file_of(table)
-        file = self._folder.place(name)
-        text = self._folder.read(name)
-        if text is None:
+        if table.location not in self._last:
+            self._last[table.location] = self._noted(table, micro_batch_id, called)
+        noted = self._last[table.location]
+        if noted is None or (committed is not None and committed >= noted):
             return
+        missing = batches_text(0 if committed is None else committed + 1, noted)
+        raise self._refused(
+            f"table {table.name} does not hold {missing} of commit user {self._commit_user!r}, which checkpoint "
+            f"{self._checkpoint} has noted, and the query goes on with batch {micro_batch_id}: the table was restored "
+            "from a backup or rolled back, and what those batches read would be missing; nothing was written. Restore "
+            "the checkpoint of the same time, or start with a new checkpoint and another commit user, which reads "
+            f"everything again; to go on without those rows, remove {self._folder.place(_file_of(table))}",
+            micro_batch_id,
+        )
+
+    def note(self, table: Table, micro_batch_id: int) -> None:
+        """The table holds this batch. Raises `OSError` where the checkpoint cannot be written."""
+        if self._folder is None:
+            return
+        created_ms = table.engine.created_ms()
+        with _WRITING:
+            known = self._document(table) or {}
+            users = known.get("users") or {} if known.get("created_ms") == created_ms else {}
+            document = {
+                "table": table.location,
+                "created_ms": created_ms,
+                "users": {**users, self._commit_user: micro_batch_id},
+            }
+            self._folder.replace(_file_of(table), json.dumps(document))
+        self._last[table.location] = micro_batch_id
+
+    def _noted(self, table: Table, micro_batch_id: int, called: Collection[str]) -> int | None:
+        """The last batch that the file has of this user, None where it knows none; refuses what it says of others."""
+        assert self._folder is not None
+        file = self._folder.place(_file_of(table))
         try:
-            created_ms = json.loads(text)["created_ms"]
+            known = self._document(table)
+            if known is None:
+                return None
+            created_ms, users = known["created_ms"], dict(known.get("users") or {})
         except (ValueError, LookupError, TypeError) as error:
-            raise PipelineFailedError(
+            raise self._refused(
                 f"checkpoint {self._checkpoint}: {file} is damaged: {error}. Where table {table.name} was not dropped "
                 "and created again since the last run, remove that file",
-                micro_batch_id=micro_batch_id,
-                kind=ErrorKind.INVALID_REQUEST,
+                micro_batch_id,
             ) from error
         if created_ms != table.engine.created_ms():
-            raise PipelineFailedError(
+            if micro_batch_id == 0:
+                return None  # Spark gives all rows again
+            raise self._refused(
                 f"table {table.name} was dropped and created again since checkpoint {self._checkpoint} was written, "
                 f"which goes on with batch {micro_batch_id}: the rows of the batches before would be missing; nothing "
                 "was written. To read everything again, start with a new checkpoint and another commit user; to go on "
                 f"without those rows, remove {file}",
-                micro_batch_id=micro_batch_id,
-                kind=ErrorKind.INVALID_REQUEST,
+                micro_batch_id,
             )
+        others = {user: last for user, last in users.items() if user not in called}
+        if users and self._commit_user not in users and others:
+            user, last = max(others.items(), key=lambda each: each[1])
+            raise self._refused(
+                f"table {table.name}: checkpoint {self._checkpoint} was written as commit user {user!r} up to batch "
+                f"{last}, and goes on with batch {micro_batch_id} as {self._commit_user!r}: a batch that is committed "
+                f"under the other name would be written twice; nothing was written. Go on with commit_user={user!r}. "
+                f"If this is one more sink of the query, call it after that of {user!r}; if {user!r} has ended and its "
+                f"last batch was complete, remove {file}",
+                micro_batch_id,
+            )
+        return users.get(self._commit_user)
 
-    def note(self, table: Table) -> None:
-        """The table holds a batch of the query. Raises `OSError` where the checkpoint cannot be written."""
-        if self._folder is None or table.location in self._noted:
-            return
-        document = {"table": table.location, "created_ms": table.engine.created_ms()}
-        self._folder.replace(_file_of(table), json.dumps(document))
-        self._noted.add(table.location)
+    def _document(self, table: Table) -> dict[str, Any] | None:
+        """What the file of the table says; None where there is none. Raises `ValueError` where it is damaged."""
+        assert self._folder is not None
+        text = self._folder.read(_file_of(table))
+        if text is None:
+            return None
+        document = json.loads(text)
+        if not isinstance(document, dict):
+            raise ValueError(f"it is no object: {text[:100]}")
+        return document
+
+    @staticmethod
+    def _refused(text: str, micro_batch_id: int) -> PipelineFailedError:
+        return PipelineFailedError(text, micro_batch_id=micro_batch_id, kind=ErrorKind.INVALID_REQUEST)
 
 
 def _file_of(table: Table) -> str:

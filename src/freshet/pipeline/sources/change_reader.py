@@ -66,6 +66,7 @@ def check_changes_schema(own: spark.StructType, given: spark.StructType) -> None
     """Raises `InvalidRequestError` where a schema that a user gave is not that of the changes."""
     if [(field.name, field.dataType) for field in given] != [(field.name, field.dataType) for field in own]:
         raise InvalidRequestError(
-            f"these changes have the columns {own.simpleString()}, not {given.simpleString()}: leave .schema(...) out "
-            "and choose columns with the option 'columns'"
+            f"these changes have the columns {own.simpleString()}, not {given.simpleString()}: load the frame "
+            "again, since the table was changed after it was loaded; where .schema(...) was given, leave it out, and "
+            "choose columns with the option 'columns'"
         )

@@ -146,6 +146,7 @@ def check_stream_schema(stream: PlannedStream, given: spark.StructType) -> None:
     own = stream_struct(stream)
     if [(f.name, f.dataType) for f in given] != [(f.name, f.dataType) for f in own]:
         raise InvalidRequestError(
-            f"this stream has the columns {own.simpleString()}, not {given.simpleString()}: leave .schema(...) out "
-            "and choose columns with the option 'columns'"
+            f"this stream has the columns {own.simpleString()}, not {given.simpleString()}: load the frame "
+            "again, since the table was changed after it was loaded; where .schema(...) was given, leave it out, and "
+            "choose columns with the option 'columns'"
         )

@@ -34,6 +34,7 @@ class ActiveQuery:
 
     def __init__(self, query: Any) -> None:
         self._query = query
+        self._run_id = str(query.runId().toString())
 
     @classmethod
     def find(cls, frame: DataFrame, query_id: str) -> ActiveQuery | None:
@@ -43,6 +44,19 @@ class ActiveQuery:
         queries = classic._jdf.sparkSession().sharedState().activeStreamingQueries().values()
         found = next((query for query in queries if query.id().toString() == query_id), None)
         return None if found is None else cls(found)
+
+    @property
+    def run_id(self) -> str:
+        """Spark's id of this run, another one after each start."""
+        return self._run_id
+
+    def is_active(self) -> bool:
+        """Whether the run goes on."""
+        return bool(self._query.isActive())
+
+    def output_mode(self) -> str:
+        """`Append`, `Update` or `Complete`."""
+        return str(self._query.outputMode().toString())
 
     def offsets(self, micro_batch_id: int) -> tuple[str | None, ...] | None:
         """The JSON of each source's offset at the end of a batch; None where Spark has written none down."""

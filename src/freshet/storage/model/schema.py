@@ -32,6 +32,13 @@ KEY_COLUMN_ID_START: Final = 1073741823
 SYSTEM_COLUMNS: Final = frozenset(
     {SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, "_LEVEL", "rowkind", "_ROW_ID", "_ROW_KIND"}
 )
+_APPENDED: Final = frozenset({"rowkind", "_row_kind", "_snapshot_id"})
+"""What changes and the audit log have beside the columns, in lower case: Spark finds columns in any case."""
+
+
+def is_system_name(name: str) -> bool:
+    """Whether a column of this name cannot be created."""
+    return name in SYSTEM_COLUMNS or name.startswith(KEY_COLUMN_PREFIX) or name.lower() in _APPENDED
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from freshet.storage.codec.stats import parse_stats_mode
 from freshet.storage.codec.time_format import time_format
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
-from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
+from freshet.storage.model.schema import KEY_COLUMN_PREFIX, TableSchema, is_system_name
 from freshet.storage.options.choices import DYNAMIC_BUCKET, UNAWARE_BUCKET, ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.declared.refused import MOVED_OUT
@@ -91,7 +91,7 @@ def check_columns(schema: TableSchema, before: TableSchema | None = None) -> Non
     for name in schema.column_names:
         if not isinstance(name, str) or not name.strip():
             raise InvalidRequestError(f"a column name must be text and not blank, not {name!r}")
-        if name in SYSTEM_COLUMNS or name.startswith(KEY_COLUMN_PREFIX):
+        if is_system_name(name) and (before is None or name not in before.by_name):
             raise InvalidRequestError(
                 f"column name {name} is kept for system columns (those and names that start with {KEY_COLUMN_PREFIX}); "
                 "rename the column",
