@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from tests.kit import slow_time
 from tests.kit.marked_files import MARKED
 from tests.soak import counts
 
@@ -101,16 +102,19 @@ def exit_code(codes: Sequence[int]) -> int:
     return failures[0] if failures else min(codes)
 
 
-def run(part: Part, arguments: Sequence[str], output: BinaryIO | None, folder: Path | None) -> subprocess.Popen[bytes]:
+def run(
+    part: Part, arguments: Sequence[str], output: BinaryIO | None, folder: Path | None, ends: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     """Starts one part. Those whose output comes later have a lower priority than the first, which takes longest."""
     errors, first = (None, []) if output is None else (subprocess.STDOUT, ["nice", "-n", "5"])
-    env = {**environment(os.environ, folder), MARKED: " ".join(part.words)}
+    env = {**environment(os.environ, folder), MARKED: " ".join(part.words), **ends}
     return subprocess.Popen([*first, *command(part, arguments)], stdout=output, stderr=errors, env=env)
 
 
 def main(arguments: Sequence[str]) -> int:
     started = time.monotonic()
     os.environ.setdefault(counts.SEED, str(counts.new_seed()))  # one for all parts
+    ends = slow_time.ends(os.environ.get(slow_time.MINUTES), PROCESSES, len(PARTS))
     folder = temporary_folder(os.environ)
     with contextlib.ExitStack() as files:
         outputs = [None, *(files.enter_context(tempfile.TemporaryFile()) for _ in PARTS[1:])]
@@ -119,7 +123,8 @@ def main(arguments: Sequence[str]) -> int:
         try:
             while len(seconds) < len(PARTS):
                 if len(running) < len(PARTS) and len(running) - len(seconds) < PROCESSES:
-                    running.append(run(PARTS[len(running)], arguments, outputs[len(running)], folder))
+                    number = len(running)
+                    running.append(run(PARTS[number], arguments, outputs[number], folder, ends[number]))
                     continue
                 for number, child in enumerate(running):
                     if number not in seconds and child.poll() is not None:

@@ -17,7 +17,13 @@ from tests.kit.pypaimon_judge import PypaimonJudge
 from tests.kit.s3_server import VARIABLES, S3Place, moto_server, new_bucket
 from tests.kit.versitygw import VersityGateway, versity_gateway
 
-pytest_plugins = ["tests.kit.checked_claims", "tests.kit.components", "tests.kit.slow_share", "tests.kit.soak_runs"]
+pytest_plugins = [
+    "tests.kit.checked_claims",
+    "tests.kit.components",
+    "tests.kit.slow_share",
+    "tests.kit.slow_time",
+    "tests.kit.soak_runs",
+]
 
 # A JVM of the tests lives for seconds or minutes: its second compiler takes more CPU there than it gives back.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")

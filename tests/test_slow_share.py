@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.kit import slow_share
+from tests.kit import slow_share, slow_time
 from tests.soak import counts
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +72,55 @@ def test_few_cases_are_quick_and_the_others_slow(tmp_path: Path) -> None:
     quick, slow = chosen(1, "not slow"), chosen(1, "slow")
     assert len(quick) == 4 and "test_quick" in quick and len(slow) == 17 and not quick & slow
     assert chosen(1, "not slow") == quick != chosen(2, "not slow")
+
+
+TIMED = """
+import time
+import pytest
+
+@pytest.fixture(scope="module", params=range(3))
+def kept(request):
+    yield request.param
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(4))
+def test_slow(number, kept): time.sleep(0.02)
+
+def test_quick(kept): pass
+"""
+
+
+@pytest.mark.parametrize(("until", "code", "run", "left"), [("9e9", 0, 24, 0), ("0", 1, 0, 24), ("13", 0, 12, 12)])
+def test_slow_tests_run_until_their_time_is_over(tmp_path: Path, until: str, code: int, run: int, left: int) -> None:
+    for name in ("test_a.py", "test_b.py"):
+        (tmp_path / name).write_text(TIMED)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: slow\n")
+    (tmp_path / "conftest.py").write_text(
+        "import time\n"
+        "from tests.kit import slow_time\n"
+        "class Clock:\n"
+        "    asked = 0\n"
+        "    def time(self):\n"
+        "        Clock.asked += 1\n"
+        "        return Clock.asked\n"
+        "slow_time.time = Clock()\n"
+    )
+    program = [sys.executable, "-m", "pytest", "-p", "tests.kit.slow_share", "-p", "tests.kit.slow_time", "-q"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), counts.SEED: "1", slow_time.UNTIL: until}
+    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout
+    assert f"slow tests: {run} run, {left} left out" in done.stdout
+    assert f"{run + 6} passed" in done.stdout
+
+
+def test_processes_that_come_later_have_the_rest_of_the_time() -> None:
+    before = time.time()
+    given = [float(each[slow_time.UNTIL]) - before for each in slow_time.ends("10", 3, 5)]
+    assert [round(each / 60) for each in given] == [5, 5, 5, 10, 10]
+    assert slow_time.ends(None, 3, 5) == [{}] * 5
+    for minutes in ("0", "-1", "ten"):
+        with pytest.raises(ValueError, match=r"FRESHET_SLOW_MINUTES|could not convert"):
+            slow_time.ends(minutes, 3, 5)
 
 
 @pytest.mark.parametrize("share", ["0", "1.5", "half"])

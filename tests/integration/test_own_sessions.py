@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.__main__ import NOTHING_COLLECTED
-from tests.kit import slow_share
+from tests.kit import slow_share, slow_time
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -50,6 +50,7 @@ def run(suite: Suite, chosen: str, *, share: float) -> int:
     files = [str(Path(__file__).with_name(name)) for name in suite.files]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", chosen]
     environment = {**os.environ, slow_share.SHARE: str(share)}
+    environment.pop(slow_time.UNTIL, None)  # that of this test, which has begun
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1150, check=False)
     assert done.returncode in (0, NOTHING_COLLECTED), done.stdout + done.stderr[-2000:]
     return done.returncode

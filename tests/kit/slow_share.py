@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     yield
     if share() == 1:
         return
-    kept = [item for item in items if not _is_slow(item) or is_chosen(item.nodeid)]
+    kept = [item for item in items if not is_slow(item) or is_chosen(item.nodeid)]
     names = {item.nodeid for item in kept}
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
     items[:] = kept
@@ -74,7 +74,7 @@ def _mark_the_rest_as_slow(items: list[pytest.Item]) -> None:
                 item.add_marker("slow")
 
 
-def _is_slow(item: pytest.Item) -> bool:
+def is_slow(item: pytest.Item) -> bool:
     """Files whose names do not begin with `test_` are those that a slow test runs."""
     if item.get_closest_marker("takes_its_share") is not None:
         return False
