@@ -59,6 +59,7 @@ _PACKED: Final = re.compile(
     r"(-(?P<offset>\d+)-(?P<length>\d+))?\.(?P<format>cc-[a-z]+)"
 )
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+_NO_NAMES: Final = frozenset({"", ".", ".."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ class TablePaths:
         return f"{self.bucket_folder(partition_path, bucket)}/{file_name}"
 
     def _outside(self, external_path: str) -> str:
-        scheme, path = scheme_of(self.location), _written_location(external_path)
+        scheme, path = scheme_of(self.location), written_location(external_path)
         if scheme_of(path) != scheme:
             raise InvalidRequestError(
                 f"{external_path} is a file of {self.location} that lies in another store; only files of {scheme}: are "
@@ -248,7 +249,7 @@ def canonical_location(location: str) -> str:
     return path.rstrip("/") or path[:1]
 
 
-def _written_location(location: str) -> str:
+def written_location(location: str) -> str:
     """The same of a location as Paimon writes it into manifests: nothing in it is encoded, `%3A` is of the name of a
     folder (`dt=10%3A00`), and so are `#` and `?`."""
     if urlsplit(location).scheme != FILE_SCHEME:
@@ -258,6 +259,14 @@ def _written_location(location: str) -> str:
     if host not in ("", "localhost"):
         raise InvalidRequestError(f"only local paths can be opened, not {location}, which is on {host}")
     return f"/{rest}"
+
+
+def checked_file_name(name: object) -> str:
+    """The name, where a file of its folder can have it; `ValueError` otherwise. Every name that metadata gives passes
+    here: with another one a table could have files elsewhere read, replaced and deleted."""
+    if not isinstance(name, str) or name in _NO_NAMES or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} is not a file name")
+    return name
 
 
 def escape_path_name(text: str) -> str:

@@ -43,7 +43,9 @@ REFERENCE = [
 
 longs = st.integers(-(2**63), 2**63 - 1)
 stats = st.builds(SimpleStats, st.binary(max_size=9), st.binary(max_size=9), st.tuples(st.none() | longs))
-file_names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=9)
+file_names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=9).filter(
+    lambda name: name not in (".", "..")
+)
 names = st.lists(st.text(max_size=5), max_size=3).map(tuple)
 files = st.builds(
     DataFileMeta,
@@ -58,7 +60,7 @@ files = st.builds(
     max_sequence_number=longs,
     schema_id=longs,
     level=st.integers(0, 9),
-    extra_files=names,
+    extra_files=st.lists(file_names, max_size=3).map(tuple),
     creation_time_ms=st.none() | st.integers(-10_000_000_000_000, 10_000_000_000_000),
     delete_row_count=st.none() | longs,
     embedded_index=st.none() | st.binary(max_size=9),

@@ -17,8 +17,8 @@ from freshet.storage.codec.avro_file import (
     required,
     write_records,
 )
-from freshet.storage.codec.manifest_avro import checked_name
 from freshet.storage.model.manifest import DeletionVectorRange, EntryKind, IndexEntry, IndexFileMeta
+from freshet.storage.paths import checked_file_name
 
 INDEX_MANIFEST_VERSION: Final = 1
 
@@ -110,13 +110,13 @@ def _entry(record: Field) -> IndexEntry:
         bucket=record["_BUCKET"],
         file=IndexFileMeta(
             index_type=record["_INDEX_TYPE"],
-            file_name=checked_name(record["_FILE_NAME"]),
+            file_name=checked_file_name(record["_FILE_NAME"]),
             file_size_bytes=record["_FILE_SIZE"],
             row_count=record["_ROW_COUNT"],
             deletion_vectors=None
             if ranges is None
             else tuple(
-                DeletionVectorRange(item["f0"], item["f1"], item["f2"], item.get("_CARDINALITY"))
+                DeletionVectorRange(checked_file_name(item["f0"]), item["f1"], item["f2"], item.get("_CARDINALITY"))
                 for item in ranges
                 if item is not None
             ),

@@ -29,6 +29,7 @@ from freshet.storage.codec.avro_file import (
 )
 from freshet.storage.model.data_file import DataFileMeta, FileSource, SimpleStats
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.paths import checked_file_name
 
 MANIFEST_VERSION: Final = 2
 
@@ -187,7 +188,7 @@ def _file(record: Field) -> DataFileMeta:
     optional = record.get
     source = optional("_FILE_SOURCE")
     return DataFileMeta(
-        checked_name(record["_FILE_NAME"]),
+        checked_file_name(record["_FILE_NAME"]),
         record["_FILE_SIZE"],
         record["_ROW_COUNT"],
         record["_MIN_KEY"],
@@ -198,7 +199,7 @@ def _file(record: Field) -> DataFileMeta:
         record["_MAX_SEQUENCE_NUMBER"],
         record["_SCHEMA_ID"],
         record["_LEVEL"],
-        tuple(record["_EXTRA_FILES"]),
+        tuple(map(checked_file_name, record["_EXTRA_FILES"])),
         _millis(optional("_CREATION_TIME")),
         optional("_DELETE_ROW_COUNT"),
         optional("_EMBEDDED_FILE_INDEX"),
@@ -208,12 +209,6 @@ def _file(record: Field) -> DataFileMeta:
         optional("_FIRST_ROW_ID"),
         _tuple(optional("_WRITE_COLS")),
     )
-
-
-def checked_name(name: str) -> str:
-    if "/" in name or "\0" in name or not name:
-        raise ValueError(f"{name!r} is not a file name")
-    return name
 
 
 def _millis(moment: datetime.datetime | int | None) -> int | None:
@@ -248,7 +243,7 @@ def _manifest_record(manifest: ManifestFileMeta) -> Field:
 
 def _manifest(record: Field) -> ManifestFileMeta:
     return ManifestFileMeta(
-        file_name=checked_name(record["_FILE_NAME"]),
+        file_name=checked_file_name(record["_FILE_NAME"]),
         file_size_bytes=record["_FILE_SIZE"],
         num_added_files=record["_NUM_ADDED_FILES"],
         num_deleted_files=record["_NUM_DELETED_FILES"],

@@ -15,7 +15,8 @@ Source: FORMAT.md §3.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ import orjson
 
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
 from freshet.storage.model.snapshot import SNAPSHOT_VERSION, CommitKind, Snapshot
+from freshet.storage.paths import checked_file_name
 
 _NULLABLE: Final = (
     ("baseManifestListSize", "base_manifest_list_size"),
@@ -37,7 +39,14 @@ _NULLABLE: Final = (
     ("operation", "operation"),
     ("uuid", "uuid"),
 )
-_STRINGS: Final = frozenset({"changelog_manifest_list", "index_manifest", "statistics", "operation", "uuid"})
+_CONVERSIONS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "changelog_manifest_list": checked_file_name,
+    "index_manifest": checked_file_name,
+    "statistics": checked_file_name,
+    "operation": str,
+    "uuid": str,
+}
+"""Of what is no number."""
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -104,16 +113,14 @@ def _snapshot(content: Mapping[str, Any], version: int) -> Snapshot:
     nullable: dict[str, Any] = {}
     for key, attribute in _NULLABLE:
         value = content.get(key)
-        if value is not None:
-            nullable[attribute] = str(value) if attribute in _STRINGS else _long(key, value)
-        else:
-            nullable[attribute] = None
+        convert = _CONVERSIONS.get(attribute, partial(_long, key))
+        nullable[attribute] = None if value is None else convert(value)
     properties = content.get("properties")
     return Snapshot(
         id=_long("id", content["id"]),
         schema_id=_number(content, "schemaId"),
-        base_manifest_list=_name(content, "baseManifestList"),
-        delta_manifest_list=_name(content, "deltaManifestList"),
+        base_manifest_list=checked_file_name(content["baseManifestList"]),
+        delta_manifest_list=checked_file_name(content["deltaManifestList"]),
         commit_user=str(content.get("commitUser") or ""),
         commit_identifier=_number(content, "commitIdentifier"),
         commit_kind=CommitKind(content.get("commitKind") or CommitKind.APPEND),
@@ -136,10 +143,3 @@ def _long(key: str, value: Any) -> int:
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"{key} is {number}")
     return number
-
-
-def _name(content: Mapping[str, Any], key: str) -> str:
-    value = content[key]
-    if not isinstance(value, str) or not value or "/" in value or "\0" in value:
-        raise ValueError(f"{key} is {value!r}")
-    return value

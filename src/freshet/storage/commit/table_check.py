@@ -112,7 +112,9 @@ class _Checker:
     def __init__(self, store: TableStore) -> None:
         self._store = store
         env = store.env.without_cache()  # what is kept locally says nothing of the store
-        self._manifests = ManifestStore(env, store.paths, store.options, store.partition_types, cache_entries=0)
+        self._manifests = ManifestStore(
+            env, store.paths, store.options, store.partition_types, outside=store.manifests.outside, cache_entries=0
+        )
         self._check = TableCheck()
         self._found = self._check.damage
         self._branched_at: int | None = None

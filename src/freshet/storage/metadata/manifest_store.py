@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from freshet.storage.codec.avro_file import file_property
 from freshet.storage.codec.binary_row import decode_row
@@ -37,6 +37,7 @@ from freshet.storage.exceptions import (
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import write_all
 from freshet.storage.io.sized_cache import SharedBound, SizedCache
+from freshet.storage.metadata.external_files import ExternalFiles
 from freshet.storage.model.data_file import EMPTY_STATS
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.manifest import (
@@ -71,6 +72,8 @@ _BYTES_PER_ENTRY: Final = 64
 _CODECS: Final = {"zstd": "zstandard", "none": "null", "null": "null", "snappy": "snappy", "deflate": "deflate"}
 
 
+Entries = TypeVar("Entries", bound=Sequence[ManifestEntry] | Sequence[IndexEntry])
+
 FileQueue = list[tuple[str, bytes]]
 """Names and bytes of files that are still to be created."""
 
@@ -85,10 +88,13 @@ class ManifestStore:
         options: CoreOptions,
         partition_types: Sequence[DataType] = (),
         *,
+        outside: ExternalFiles | None = None,
         cache_entries: int | None = None,
     ) -> None:
+        """`outside` looks at the paths that entries give; without it those of a caller's own making are read."""
         self._env = env
         self._paths = paths
+        self.outside = outside
         self._codec = _CODECS.get(options.manifest_compression, "zstandard")
         self._target_size_bytes = options.manifest_target_file_size_bytes
         self._drops_stats = options.manifest_delete_file_drop_stats
@@ -171,7 +177,7 @@ class ManifestStore:
         if cached is not None:
             return cached
         with self._reading(name, None if isinstance(manifest, str) else manifest.file_size_bytes) as data:
-            entries = tuple(read_manifest(data, self._paths.manifest(name)))
+            entries = self._checked(tuple(read_manifest(data, self._paths.manifest(name))), name)
         if not isinstance(manifest, str) and len(entries) != manifest.num_added_files + manifest.num_deleted_files:
             raise CorruptDataError(
                 f"the manifest has {len(entries)} entries where its list records "
@@ -192,7 +198,8 @@ class ManifestStore:
         if is_cached or count <= READ_WHOLE_MAX or len(values) > VALUES_MAX or any(not any(item) for item in values):
             return self.read_manifest(manifest)
         with self._reading(manifest.file_name, manifest.file_size_bytes) as data:
-            return read_manifest_with(data, self._paths.manifest(manifest.file_name), values)
+            path = self._paths.manifest(manifest.file_name)
+            return self._checked(read_manifest_with(data, path, values), manifest.file_name)
 
     def may_hold(self, manifest: ManifestFileMeta, partitions: Collection[bytes]) -> bool:
         """False when the bounds of the manifest say that it has no entry of any of the partitions."""
@@ -244,7 +251,7 @@ class ManifestStore:
         cached = self._index
         if cached is None or cached[0] != name:
             with self._reading(name, None) as data:
-                entries = tuple(read_index_manifest(data, self._paths.manifest(name)))
+                entries = self._checked(tuple(read_index_manifest(data, self._paths.manifest(name))), name)
             cached = self._index = (name, entries)
         return cached[1]
 
@@ -377,6 +384,11 @@ class ManifestStore:
                 byte_offset=min(len(data), size_bytes),
             )
         return data
+
+    def _checked(self, entries: Entries, name: str) -> Entries:
+        if self.outside is not None:
+            self.outside.check(entries, self._paths.manifest(name))
+        return entries
 
     def _missing(self, path: str) -> NotFoundError:
         # A drop takes the schemas of the table first, those of its branches with the rest.

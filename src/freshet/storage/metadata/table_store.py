@@ -34,6 +34,7 @@ from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
 from freshet.storage.metadata.emitted_rows import check_emitted
+from freshet.storage.metadata.external_files import ExternalFiles
 from freshet.storage.metadata.hash_index_store import HashIndexStore
 from freshet.storage.metadata.live_file_index import LiveFileIndex
 from freshet.storage.metadata.manifest_store import ManifestStore
@@ -330,7 +331,8 @@ def open_table_store(
     paths = TablePaths(location, core.data_file_path_directory, branch)
     claims = claims or folder_claims(env, location)
     snapshots = SnapshotStore(env, paths)
-    manifests = ManifestStore(env, paths, core, schema.types_of(schema.partition_keys))
+    outside = ExternalFiles(env, paths, effective, schemas)
+    manifests = ManifestStore(env, paths, core, schema.types_of(schema.partition_keys), outside=outside)
     return TableStore(
         env=env,
         name=name,

@@ -21,6 +21,8 @@ from freshet.storage.options.refusal import Refusal
 from freshet.storage.options.values import (
     parse_bool,
     parse_duration_ms,
+    parse_file_prefix,
+    parse_folder,
     parse_int,
     parse_levels,
     parse_long,
@@ -78,6 +80,8 @@ RAW_NAMES: Final = Kind("names", lambda text: tuple(text.split(",")))
 LEVELS: Final = Kind("map", lambda text: tuple(parse_levels(text).items()))
 WORD: Final = Kind("text", str.lower)
 TEXT: Final = Kind("text", str)
+FILE_PREFIX: Final = Kind("text", parse_file_prefix)
+FOLDER: Final = Kind("text", parse_folder)
 
 
 @dataclass(frozen=True)

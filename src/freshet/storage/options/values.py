@@ -110,6 +110,21 @@ def parse_map(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
+def parse_file_prefix(text: str) -> str:
+    """How names of files begin: within their folder, whoever wrote the option."""
+    if "/" in text or not text.isprintable() or not text.strip():
+        raise ValueError("it becomes part of a file's name")
+    return text
+
+
+def parse_folder(text: str) -> str:
+    """Folders below another one; a slash behind them is cut."""
+    folder = text.removesuffix("/")
+    if not all(part.strip(". ") and part.isprintable() for part in folder.split("/")):
+        raise ValueError("expected folders below the table's, such as data or data/files")
+    return folder
+
+
 def parse_levels(text: str) -> dict[str, str]:
     """Pairs `level:value` separated by commas."""
     pairs = parse_map(text)

@@ -30,6 +30,7 @@ from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.declared.refused import MOVED_OUT
 from freshet.storage.options.refusal import Access
 from freshet.storage.options.supported import check_access
+from freshet.storage.options.values import parse_file_prefix
 from freshet.storage.schema.engine_validation import check_engine
 from freshet.storage.schema.file_formats import check_file_formats
 from freshet.storage.schema.file_indexes import check_file_indexes, check_index_parameters
@@ -150,7 +151,7 @@ def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Coll
     _check_combinations(schema, options)
     check_log_options(schema, options)
     check_engine(schema, options, typed)
-    _check_file_names(options)
+    _check_partition_name(options)
     check_file_formats(schema, options)
     check_file_indexes(schema, options.given, typed)
     check_tag_options(options, typed)
@@ -373,24 +374,14 @@ def _check_snapshot_ordering(schema: TableSchema, options: CoreOptions) -> None:
         )
 
 
-def _check_file_names(options: CoreOptions) -> None:
-    names = {
-        "data-file.prefix": options.data_file_prefix,
-        "changelog-file.prefix": options.changelog_file_prefix,
-        "partition.default-name": options.partition_default_name,
-    }
-    for key, text in names.items():
-        if "/" in text or not text.isprintable() or not text.strip():
-            raise InvalidRequestError(
-                f"option {key} = {text!r} cannot be used: it becomes part of a file's name", option=key
-            )
-    directory = options.data_file_path_directory
-    if directory is not None and not all(part.strip(". ") and part.isprintable() for part in directory.split("/")):
-        raise InvalidRequestError(
-            f"option data-file.path-directory = {directory!r} cannot be used: expected folders below the table's, "
-            "such as data or data/files",
-            option="data-file.path-directory",
-        )
+def _check_partition_name(options: CoreOptions) -> None:
+    """Tables made elsewhere are read with others: in folders of partitions they are escaped."""
+    try:
+        parse_file_prefix(options.partition_default_name)
+    except ValueError as error:
+        key = "partition.default-name"
+        text = f"option {key} = {options.partition_default_name!r} cannot be used: {error}"
+        raise InvalidRequestError(text, option=key) from error
 
 
 def _column(schema: TableSchema, name: str, where: str, option: str | None = None) -> DataField:

@@ -8,7 +8,9 @@ from freshet.storage.options.choices import DYNAMIC_BUCKET
 from freshet.storage.options.file_formats import ALL_CODECS, FILE_FORMATS
 from freshet.storage.options.option import (
     DURATION,
+    FILE_PREFIX,
     FLAG,
+    FOLDER,
     INT,
     LEVELS,
     LONG,
@@ -115,11 +117,11 @@ class FileOptions:
     file_block_size_bytes = Option("file.block-size", SIZE, None, above=0)
     """Bytes of the rows of a row group (a stripe of ORC), as they are in memory; 16 MB unless set. Smaller ones let
     filters skip more and compress less; a writer holds one of each open file, and a reader a few."""
-    data_file_prefix = Option("data-file.prefix", TEXT, "data-")
+    data_file_prefix = Option("data-file.prefix", FILE_PREFIX, "data-")
     """How names of data files begin."""
-    data_file_path_directory = Option("data-file.path-directory", TEXT, None, immutable=True)
+    data_file_path_directory = Option("data-file.path-directory", FOLDER, None, immutable=True)
     """Folder below the table's in which partitions and buckets lie. Never changes once the table has a snapshot."""
-    changelog_file_prefix = Option("changelog-file.prefix", TEXT, "changelog-")
+    changelog_file_prefix = Option("changelog-file.prefix", FILE_PREFIX, "changelog-")
     """How names of changelog files begin."""
     changelog_file_format_given = Option(
         "changelog-file.format",
