@@ -30,6 +30,7 @@ PACKAGES = ("storage", "logstore", "pipeline", "jobs")
 FRONT_DOOR = "__init__.py"
 # Whether the front door is ours, and modules that are loaded when they are used: every package may import these.
 BASE = ("_distribution.py", "_garbage.py", "_lazy.py", "_version.py")
+IMPORTING_CALLS = ("LazyModule", "import_module", "optional_library")
 
 MAY_IMPORT = {
     "storage": {"storage"},
@@ -121,6 +122,8 @@ OWNERS = {
         "storage/edits/merge_text.py",
         "storage/sql/",
     ],
+    # opened in one place, locked; a relation for a connection of the caller's own in the other
+    "duckdb": ["storage/scan/locked_duckdb.py", "storage/scan/frame_outputs.py"],
     "sqlalchemy": ["storage/catalogs/jdbc_database.py"],
     "psycopg": ["storage/catalogs/jdbc_database.py"],
     "sqlite3": ["storage/catalogs/jdbc_database.py"],
@@ -165,7 +168,7 @@ BORDER_MAX = 15
 
 # Extras of pyproject.toml that a package may import from; storage must do without.
 MAY_NEED = {
-    "storage": ["jdbc", "s3", "rocksdb"],
+    "storage": ["jdbc", "s3", "rocksdb", "sql"],
     "logstore": ["kafka", "avro"],
     "pipeline": ["spark", "kafka", "avro"],
     "jobs": ["spark", "kafka"],
@@ -242,8 +245,8 @@ def _each_import(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in _nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, _below_freshet(alias.name)) for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("LazyModule", "import_module"):
-            if isinstance(node.args[0], ast.Constant):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTING_CALLS:
+            if node.args and isinstance(node.args[0], ast.Constant):
                 yield node.lineno, _below_freshet(node.args[0].value)
         elif isinstance(node, ast.ImportFrom):
             base = _below_freshet("." * node.level + (node.module or ""))
@@ -546,6 +549,8 @@ BAD = [
     (foreign_owners, "storage/x.py", "from pyspark.sql import DataFrame"),
     (foreign_owners, "pipeline/x.py", "from confluent_kafka import Consumer"),
     (foreign_owners, "pipeline/running/runner.py", "import yaml"),
+    (foreign_owners, "storage/edits/x.py", "optional_library('duckdb', 'x').connect()"),
+    (foreign_owners, "pipeline/x.py", "import duckdb"),
     (
         known_formats,
         "storage/files/data_file_reader.py",

@@ -8,6 +8,7 @@ or with an error.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +18,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.scan.frame_outputs import optional_library
+from freshet.storage.model.display import shortened
+from freshet.storage.scan.locked_duckdb import LockedDuckDb, one_line
 
 _DIALECT: Final = "spark"
 
@@ -86,16 +88,14 @@ def evaluate(rows: pa.Table, expressions: Mapping[str, Expression]) -> dict[str,
     """
     if not expressions:
         return {}
-    duckdb = optional_library("duckdb", "expr()")
     selected = ", ".join(_selected(name, each, rows.schema.field(name).type) for name, each in expressions.items())
-    with duckdb.connect() as connection:
-        connection.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
-        connection.register("freshet_rows", rows)
+    with closing(LockedDuckDb("expr()")) as duckdb:
+        duckdb.connection.register("freshet_rows", rows)
         try:
-            found: Any = connection.sql(f"SELECT {selected} FROM freshet_rows").to_arrow_table()
-        except duckdb.Error as error:
+            found: Any = duckdb.connection.sql(f"SELECT {selected} FROM freshet_rows").to_arrow_table()
+        except (duckdb.errors, pa.ArrowException) as error:
             texts = ", ".join(f"{name} = {each!r}" for name, each in expressions.items())
-            raise InvalidRequestError(f"cannot compute {texts}: {error}") from error
+            raise InvalidRequestError(f"cannot compute {shortened(texts, 200)}: {one_line(error)}") from error
     if found.num_rows != rows.num_rows:
         raise InvalidRequestError(
             f"{', '.join(map(repr, expressions.values()))} gives {found.num_rows} values for {rows.num_rows} rows"

@@ -39,7 +39,7 @@ class FileMergePlan:
         self._source = source
         self._on = list(on)
         self._clauses = list(clauses)
-        self._join = MergeJoin(source, on)
+        self._join = MergeJoin(source, on, store.env)
         self._matched = np.zeros(source.num_rows, np.bool_)
         self._needs_all = any(each.side is Side.BY_SOURCE for each in clauses)
         self.filter = None if self._needs_all else ScanFilter.bind(store.schema, _bounds(store, source, on))

@@ -17,7 +17,8 @@ from sqlglot import exp
 
 from freshet.storage.edits.expression import Expression, translated
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.scan.frame_outputs import optional_library
+from freshet.storage.io.env import Env
+from freshet.storage.scan.locked_duckdb import LockedDuckDb, one_line
 
 Numbers = npt.NDArray[np.int64]
 
@@ -46,19 +47,18 @@ class Pairs:
 class MergeJoin:
     """A source, to be joined with the rows of a table part by part; `close` it whatever happens."""
 
-    def __init__(self, source: pa.Table, on: Sequence[str]) -> None:
+    def __init__(self, source: pa.Table, on: Sequence[str], env: Env) -> None:
         self._on = list(on)
-        self._connection = optional_library("duckdb", "merge()").connect()
-        self._connection.execute("SET TimeZone = 'UTC'; SET preserve_insertion_order = true")
-        self._connection.register("freshet_source", _numbered(source.select(self._on)))
+        self._duckdb = LockedDuckDb("merge()", env)
+        self._duckdb.connection.register("freshet_source", _numbered(source.select(self._on)))
 
     def close(self) -> None:
         """Ends the connection."""
-        self._connection.close()
+        self._duckdb.close()
 
     def pairs(self, target: pa.Table) -> tuple[Numbers, Numbers]:
         """Positions of rows that match, of the source and of these rows of the table, in the order of the table."""
-        self._connection.register("freshet_target", _numbered(target.select(self._on)))
+        self._duckdb.connection.register("freshet_target", _numbered(target.select(self._on)))
         same = " AND ".join(f"source.{_quoted(name)} = target.{_quoted(name)}" for name in self._on)
         found = self._query(
             f"SELECT source.{_quoted(_ROW)} AS s, target.{_quoted(_ROW)} AS t "
@@ -100,16 +100,15 @@ class MergeJoin:
             names = [_named(side, name, rows.column_names) for name in used.get(side, ())]
             if names:
                 columns[side] = rows.select(list(dict.fromkeys(names))).to_struct_array()
-        self._connection.register("freshet_pairs", pa.table(columns))
+        self._duckdb.connection.register("freshet_pairs", pa.table(columns))
         return self._query(f"SELECT {selected} FROM freshet_pairs")
 
     def _query(self, text: str) -> pa.Table:
-        errors = optional_library("duckdb", "merge()").Error
         try:
-            found: Any = self._connection.sql(text).to_arrow_table()
-        except errors as error:
+            found: Any = self._duckdb.connection.sql(text).to_arrow_table()
+        except (self._duckdb.errors, pa.ArrowException) as error:
             raise InvalidRequestError(
-                f"merge: {error}; name columns as source.column and target.column, those that are there"
+                f"merge: {one_line(error)}; name columns as source.column and target.column, those that are there"
             ) from error
         table: pa.Table = found
         return table

@@ -57,7 +57,7 @@ class MergePlan:
                 yield from self._by_key(store, snapshot, self.source.slice(start, PART_ROWS))
             return
         matched = np.zeros(self.source.num_rows, np.bool_)
-        with closing(MergeJoin(self.source, self.on)) as join:
+        with closing(MergeJoin(self.source, self.on, store.env)) as join:
             for rows in in_parts(TableScan(store, snapshot=snapshot).to_batches()) if snapshot is not None else ():
                 yield from self._written(store, join, self.source, rows, matched)
             yield from self._inserted(store, join, snapshot, self.source.filter(pa.array(~matched)))
@@ -74,7 +74,7 @@ class MergePlan:
             has_key &= part.column(name).is_valid().to_numpy()
         target = rows_of_keys(store, snapshot, part.filter(pa.array(has_key)).select(names))
         matched = np.zeros(part.num_rows, np.bool_)
-        with closing(MergeJoin(part, self.on)) as join:
+        with closing(MergeJoin(part, self.on, store.env)) as join:
             yield from self._written(store, join, part, target, matched)
             yield from self._inserted(store, join, snapshot, part.filter(pa.array(~matched)))
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.scan.frame_outputs import optional_library
+from freshet.storage.scan.locked_duckdb import LockedDuckDb, one_line
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.sql.row_stream import RowStream
 from freshet.storage.sql.session import UTC_ZONE, Query, TableRead
@@ -125,26 +125,19 @@ def _stream(read: TableRead) -> RowStream:
 @contextmanager
 def _opened(query: Query) -> Iterator[Any]:
     """A connection with the tables of a query; errors of DuckDB become ours."""
-    duckdb = optional_library("duckdb", "a query without spark=")
+    duckdb = LockedDuckDb("a query without spark=", query.env)
     streams = {read.label: _stream(read) for read in query.reads}
-    folder = "" if query.env is None else query.env.scratch_folder()
-    connection = duckdb.connect(config={"enable_external_access": "false", "temp_directory": folder})
     try:
-        connection.execute(
-            "SET TimeZone = 'UTC'; SET python_enable_replacements = false; SET lock_configuration = true"
-        )
         for label, stream in streams.items():
-            connection.register(label, stream)
-        yield connection
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
+            duckdb.connection.register(label, stream)
+        yield duckdb.connection
+    except (duckdb.errors, pa.ArrowException, OSError) as error:
         failed = next((failure for stream in streams.values() for failure in stream.failures), None)
         if failed is not None:
             raise failed from error
-        raise InvalidRequestError(f"SQL: DuckDB cannot compute it: {_one_line(error)}") from error
+        raise InvalidRequestError(f"SQL: DuckDB cannot compute it: {one_line(error)}") from error
     finally:
-        connection.close()
-        if query.env is not None:
-            query.env.release_scratch(folder)
+        duckdb.close()
 
 
 def _with_sparks_names(tree: exp.Query) -> exp.Query:
@@ -159,7 +152,3 @@ def _with_sparks_names(tree: exp.Query) -> exp.Query:
             alias.set("columns", [exp.to_identifier(column)])
             table.set("alias", alias)
     return tree
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:600]

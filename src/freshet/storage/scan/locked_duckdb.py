@@ -1,0 +1,51 @@
+"""The one place that opens DuckDB for expressions and queries that people give.
+
+A connection computes over the Arrow data that is registered with it, in UTC and in the order of the rows, and reaches
+nothing else: no file, no network, no extension, no variable of Python. Text that it runs cannot change that.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from freshet.storage.io.env import Env
+from freshet.storage.scan.frame_outputs import optional_library
+
+_CONFIG: Final = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_extension_repositories": "forbidden",
+    "allow_persistent_secrets": "false",
+}
+_SETTINGS: Final = (
+    "SET TimeZone = 'UTC'; SET preserve_insertion_order = true; SET python_enable_replacements = false; "
+    "SET lock_configuration = true"
+)
+
+
+class LockedDuckDb:
+    """A connection for what `asked_by` names; `close` it whatever happens.
+
+    With `env` it spills what does not fit into memory to a scratch folder of it, else it spills nothing.
+    """
+
+    def __init__(self, asked_by: str, env: Env | None = None) -> None:
+        duckdb = optional_library("duckdb", asked_by)
+        self.errors: type[Exception] = duckdb.Error
+        self._env = env
+        self._folder = "" if env is None else env.scratch_folder()
+        self.connection: Any = duckdb.connect(config={**_CONFIG, "temp_directory": self._folder})
+        self.connection.execute(_SETTINGS)
+
+    def close(self) -> None:
+        """Ends the connection and removes what it has spilled."""
+        self.connection.close()
+        if self._env is not None:
+            self._env.release_scratch(self._folder)
+
+
+def one_line(error: Exception) -> str:
+    """What DuckDB says, on one line; of long texts the beginning."""
+    return " ".join(str(error).split())[:600]
