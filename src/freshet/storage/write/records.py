@@ -276,20 +276,20 @@ def _filled(column: pa.ChunkedArray[Any], field: DataField) -> pa.Array[Any] | p
     """The column with a value in place of each NULL."""
     goal = arrow_type(field.type)
     if column.null_count == len(column):
-        return pa.repeat(pa.scalar(_blank(field.type), goal), len(column))
-    blank = pa.array([_blank(field.type)], goal).cast(column.type)
+        return pa.repeat(pa.scalar(blank_of(field.type), goal), len(column))
+    blank = pa.array([blank_of(field.type)], goal).cast(column.type)
     positions = np.arange(len(column), dtype=np.int64)
     positions[column.is_null().to_numpy()] = len(column)
     return pa.chunked_array([*column.chunks, blank], column.type).take(pa.array(positions))
 
 
-def _blank(data_type: DataType) -> Any:
+def blank_of(data_type: DataType) -> Any:
     """A value that every column of the type can hold."""
     match data_type:
         case ArrayType() | MapType():
             return []
         case RowType(fields=fields):
-            return {field.name: None if field.type.nullable else _blank(field.type) for field in fields}
+            return {field.name: None if field.type.nullable else blank_of(field.type) for field in fields}
     if data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
         return ""
     if data_type.root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
