@@ -6,8 +6,8 @@ A merge folds the rows that it sees. It sees those of one flush, or of some runs
 |---|---|---|---|
 | `…remove-record-on-delete` | -D | none: in the merge they would be the base of the next row | rows before it |
 | partial-update, the same | -U | none | any |
-| sequence groups, `…remove-record-on-sequence-group` | -D, -U | those of functions that it is an event for | none |
-| sequence groups with functions that retract | -U, -D | the same | none |
+| sequence groups, `…remove-record-on-sequence-group` | -D | none | rows before it |
+| sequence groups with functions that retract | -U, -D | of these functions, where they are called | none |
 | sequence groups without them | -U, -D | none | any |
 | aggregation | -U, -D | all | none; any where all functions fold retracts |
 
@@ -53,6 +53,8 @@ class RetractRule:
 
     removes: bool
     """-D removes the row, with all that lies before it."""
+    removing_groups: tuple[SequenceGroup, ...]
+    """It does so if it is in order in one of these groups."""
     alone: tuple[RowKind, ...]
     """Kinds that are merged with no other row unless all older rows of the key are."""
     blanks: tuple[Blank, ...]
@@ -60,7 +62,7 @@ class RetractRule:
     @property
     def needs_older_rows(self) -> bool:
         """Whether it matters with which rows a retract is merged first."""
-        return self.removes or bool(self.alone)
+        return self.removes or bool(self.removing_groups or self.alone)
 
 
 def retract_rule(schema: TableSchema, options: CoreOptions) -> RetractRule | None:
@@ -75,7 +77,7 @@ def retract_rule(schema: TableSchema, options: CoreOptions) -> RetractRule | Non
             rule = _of_groups(schema, options, engine)
         case MergeEngine.PARTIAL_UPDATE if engine.remove_record_on_delete:
             blank = Blank(RETRACTS, _counting_nothing(schema, options, engine, schema.column_names))
-            rule = RetractRule(removes=True, alone=(), blanks=(blank,))
+            rule = RetractRule(removes=True, removing_groups=(), alone=(), blanks=(blank,))
         case _:
             return None
     return rule if rule.needs_older_rows or rule.blanks else None
@@ -104,14 +106,15 @@ def _of_aggregation(schema: TableSchema, options: CoreOptions, engine: EngineOpt
     )
     kinds = () if folds else RETRACTS
     if not engine.remove_record_on_delete:
-        return RetractRule(removes=False, alone=kinds, blanks=())
+        return RetractRule(removes=False, removing_groups=(), alone=kinds, blanks=())
     blank = Blank((RowKind.DELETE,), _counting_nothing(schema, options, engine, schema.column_names))
-    return RetractRule(removes=True, alone=kinds[:1], blanks=(blank,))
+    return RetractRule(removes=True, removing_groups=(), alone=kinds[:1], blanks=(blank,))
 
 
 def _of_groups(schema: TableSchema, options: CoreOptions, engine: EngineOptions) -> RetractRule:
     functions = {name for name, function in engine.functions.items() if _retracts(function)}
-    removing = tuple(name for group in engine.groups if group.removes_record for name in group.ordering)
+    removing_groups = tuple(group for group in engine.groups if group.removes_record)
+    removing = tuple(_ordering(removing_groups))
     in_groups = [(group, tuple(name for name in group.protected if name in functions)) for group in engine.groups]
     has_functions = any(names for _, names in in_groups)
     never = [name for name in schema.column_names if all(name not in names for _, names in in_groups)]
@@ -120,13 +123,15 @@ def _of_groups(schema: TableSchema, options: CoreOptions, engine: EngineOptions)
         yield Blank(RETRACTS, _counting_nothing(schema, options, engine, never))
         for group, names in in_groups:
             counting_nothing = _counting_nothing(schema, options, engine, names)
-            if counting_nothing:
-                yield Blank(RETRACTS, counting_nothing, nulls=group.ordering)
-            if counting_nothing and removing:
+            yield Blank(RETRACTS, counting_nothing, nulls=group.ordering)
+            if removing:
                 yield Blank((RowKind.DELETE,), counting_nothing, values=removing)
 
     return RetractRule(
-        removes=False, alone=RETRACTS if has_functions or removing else (), blanks=tuple(each for each in blanks())
+        removes=False,
+        removing_groups=() if has_functions else removing_groups,
+        alone=RETRACTS if has_functions else (),
+        blanks=tuple(each for each in blanks() if each.columns),
     )
 
 

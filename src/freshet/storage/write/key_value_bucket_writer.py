@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -58,7 +59,6 @@ from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.compaction_limit import CompactionTime
 from freshet.storage.write.increment import Logged
 from freshet.storage.write.records import Kinds
-from freshet.storage.write.retract_layers import retract_layers
 from freshet.storage.write.write_buffer import WriteBuffer
 
 _SYSTEM_FIELDS: Final = (
@@ -91,7 +91,7 @@ class KeyValueBucketWriter(BucketWriter):
             rewriter.order, rewriter.function, rewriter.new_spill_path, keeps_raw_rows=self._emits_input
         )
         self._function = rewriter.function
-        self._layers = retract_layers(tools.store)
+        self._layers = rewriter.layers
         self._buffered_count = 0
         self._has_retracts = False
         self._tree = BucketTree(tools, rewriter, self.bucket_id, self._increment, state)
@@ -138,27 +138,29 @@ class KeyValueBucketWriter(BucketWriter):
         if self._buffer.is_empty:
             return
         level_0 = (self._store, self._partition, self._bucket, 0)
-        writers: list[KeyValueFileWriter] = []
+        writers: dict[int, KeyValueFileWriter] = {}
+        layer_count = self._layers.count if self._layers is not None and self._has_retracts else 1
         changelog = ChangelogFileWriter(*level_0) if self._emits_input else None
         self._next_sequence += self._tools.contention.room(self._buffered_count)
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes
         timings = self._tools.timings
         held = HeldRows(self._store.schema, HELD_BYTES_MAX if self._compacts_what_it_flushes else 0)
-        with undone_on_failure(lambda: _abort(writers), None if changelog is None else changelog.abort):
-            for layer, rows, changes in timings.timed("sort and merge", self._taken(executor)):
+        with undone_on_failure(lambda: _abort(writers.values()), None if changelog is None else changelog.abort):
+            for depth, rows, changes in timings.timed("sort and merge", self._taken(executor)):
                 with timings.step("files"):
                     if changelog is not None and changes is not None:
                         changelog.write(_numbered(changes, self._next_sequence))
                     self._keep_logged(rows, changes)
-                    while layer >= len(writers):
-                        writers.append(KeyValueFileWriter(*level_0, FileSource.APPEND, executor=executor))
-                    numbered = _numbered(rows, self._next_sequence + layer * self._buffered_count)
-                    writers[layer].write(numbered)
+                    if depth not in writers:
+                        writers[depth] = KeyValueFileWriter(*level_0, FileSource.APPEND, executor=executor)
+                    above = (layer_count - 1 - depth) * self._buffered_count
+                    numbered = _numbered(rows, self._next_sequence + above)
+                    writers[depth].write(numbered)
                     held.add(numbered)
             with timings.step("files"):
                 changelog_files = [] if changelog is None else changelog.close()
-                files = [file for writer in writers for file in writer.close()]
-        self._next_sequence += len(writers) * self._buffered_count
+                files = [file for depth in sorted(writers, reverse=True) for file in writers[depth].close()]
+        self._next_sequence += layer_count * self._buffered_count
         self._buffered_count, self._has_retracts = 0, False
         self._increment.add_new_files(files, changelog_files)
         just_written = held.take(files[0].file_name) if len(files) == 1 else None
@@ -220,7 +222,7 @@ class KeyValueBucketWriter(BucketWriter):
     def _taken(
         self, executor: Executor | None
     ) -> Iterator[tuple[int, pa.Table | pa.RecordBatch, pa.Table | None]]:
-        """The merged rows of the buffer, each with the number of its file, and the changelog of the input where there
+        """The merged rows of the buffer, each with the depth of its file, and the changelog of the input where there
         is to be one."""
         layers = self._layers if self._has_retracts else None
         if layers is None and not self._emits_input:
@@ -229,8 +231,10 @@ class KeyValueBucketWriter(BucketWriter):
             return
         for segments in self._buffer.take_segments(executor):
             changes = input_rows(segments) if self._emits_input else None
-            for number, own in [(0, segments)] if layers is None else layers.of(segments):
-                yield number, self._function.merge(own, executor=executor).rows, changes
+            if layers is not None:
+                segments = replace(segments, rows=layers.blanked(segments.rows))
+            for depth, own in [(0, segments)] if layers is None else layers.of(segments):
+                yield depth, self._function.merge(own, executor=executor).rows, changes
                 changes = None
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
