@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
@@ -91,27 +91,39 @@ def can_be_merged_raw(shape: Shape) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """A commit of rows, or a full compaction (`rows` is None); afterwards a reader sees `expected`."""
+    """A commit of rows, or a full compaction (`rows` is None); afterwards a reader sees `expected` in a table of ours.
+
+    `by_paimon` in one that Paimon writes, and `shared` in one where it wrote this step if `is_paimons`."""
 
     rows: list[Values] | None
     expected: list[Values]
+    by_paimon: list[Values] = field(default_factory=list)
+    shared: list[Values] = field(default_factory=list)
+    is_paimons: bool = False
 
 
 def history(shape: Shape, source: Random, *, keys: int = 4, steps: int = 6, rows: int = 8) -> Iterator[Step]:
     """Steps of a history: commits with at least one row, and after the first one sometimes a full compaction."""
-    oracle = shape.oracle()
+    chance = Random(source.random())
+    ours, theirs, shared = shape.oracle(), replace(shape.oracle(), by_paimon=True), shape.oracle()
+    oracles = (ours, theirs, shared)
     for _ in range(steps):
-        if oracle.accepted and source.random() < 0.25:
-            oracle.compact()
-            yield Step(None, list(oracle.rows().values()))
-            continue
-        drawn = [shape.row(source, keys) for _ in range(source.randint(1, rows))]
-        taken = oracle.mergeable(drawn)
-        if not taken:
-            continue
-        oracle.write(taken)
-        oracle.commit()
-        yield Step(taken, list(oracle.rows().values()))
+        shared.by_paimon = chance.random() < 0.5
+        taken: list[Values] | None = None
+        if ours.accepted and source.random() < 0.25:
+            for oracle in oracles:
+                oracle.compact()
+        else:
+            taken = [shape.row(source, keys) for _ in range(source.randint(1, rows))]
+            for oracle in oracles:
+                taken = oracle.mergeable(taken)
+            if not taken:
+                continue
+            for oracle in oracles:
+                oracle.write(taken)
+                oracle.commit()
+        seen = [list(oracle.rows().values()) for oracle in oracles]
+        yield Step(taken, *seen, shared.by_paimon)
 
 
 @dataclass
@@ -122,11 +134,18 @@ class Story:
     seed: Any
     steps: list[Step] = field(default_factory=list)
 
-    def check(self, found: Any, columns: Sequence[str] | None = None, *, by: str = "the table") -> None:
-        """Fails unless the rows found are those expected after the last step."""
+    def check(
+        self,
+        found: Any,
+        columns: Sequence[str] | None = None,
+        *,
+        by: str = "the table",
+        expected: Sequence[Values] | None = None,
+    ) -> None:
+        """Fails unless the rows found are those expected after the last step, or these."""
         types = {name: self.shape.types[name] for name in columns or self.shape.types}
         sets = {name: decode for name, decode in self.shape.decoders.items() if name in types}
-        wanted = texts(arrow_rows(self.steps[-1].expected, types), sets)
+        wanted = texts(arrow_rows(self.steps[-1].expected if expected is None else expected, types), sets)
         seen = texts(found.select(list(types)), sets)
         if seen == wanted:
             return

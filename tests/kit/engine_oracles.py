@@ -5,7 +5,8 @@ some functions give something else when they are applied in stages. So the oracl
 of at most one record per key, and merges where a table merges, row by row:
 
     write      rows wait in the buffer
-    commit     the buffer becomes a run: one record per key (nothing for a key whose records merge to nothing)
+    commit     the buffer becomes a run: one record per key (nothing for a key whose records merge to nothing); by Freshet
+               several, where what follows a retract is kept apart from it (`engine_layers`)
                tables that need lookup merge it into level 1 at once, where no record passes unmerged
     compact    all runs become one, retracts are dropped
     rows       all runs merged, retracts dropped (first-row: what is compacted)
@@ -23,10 +24,11 @@ Source: MERGING.md §0, §1.1, §2.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.kit.aggregate_oracles import CannotMerge
+from tests.kit.engine_layers import LAYERS_MAX, blanked, layers
 from tests.kit.engine_merges import KIND_COLUMN, KINDS, Engine, Record, Values
 from tests.kit.oracle import RETRACTS, UPDATE_BEFORE, exact_key
 
@@ -49,6 +51,8 @@ class EngineOracle:
     buffer: dict[Any, list[Record]] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     accepted: int = 0
+    by_paimon: bool = False
+    """Who writes."""
 
     @property
     def engine(self) -> Engine:
@@ -70,12 +74,22 @@ class EngineOracle:
 
     def commit(self) -> None:
         """Flushes; tables that need lookup compact."""
-        flushed = {key: self._merge(records) for key, records in self.buffer.items()}
+        self.runs += self._flushed()
         self.buffer = {}
-        if run := {key: record for key, record in flushed.items() if record is not None}:
-            self.runs.append(Run(0, run))
-            if self.engine.needs_lookup:
-                self._lookup_compact()
+        if self.engine.needs_lookup and self.runs and self.runs[-1].level == 0:
+            self._lookup_compact()
+
+    def _flushed(self) -> list[Run]:
+        """What becomes of the buffer, the oldest run first; the newest has the last records of every key."""
+        found: list[dict[Any, Record]] = [{} for _ in range(LAYERS_MAX)]
+        for key, records in self.buffer.items():
+            own = sorted(records, key=self.engine.rank)
+            parts = [own] if self.by_paimon else layers(self.engine, [blanked(self.engine, each) for each in own])
+            for depth, part in enumerate(reversed(parts)):
+                merged = self._merge(part)
+                if merged is not None:
+                    found[depth][key] = merged
+        return [Run(0, records) for records in reversed(found) if records]
 
     def compact(self) -> None:
         """A full compaction."""
@@ -97,7 +111,7 @@ class EngineOracle:
         return [row for key, row in zip(keys, rows, strict=True) if key not in refused]
 
     def _is_mergeable(self, key: Any, rows: Sequence[Values]) -> bool:
-        trial = EngineOracle(self.columns, self.primary_keys, self.options, accepted=self.accepted)
+        trial = replace(self, buffer={}, runs=[])
         trial.runs = [Run(run.level, {key: run.records[key]}) for run in self.runs if key in run.records]
         try:
             trial.write(rows)

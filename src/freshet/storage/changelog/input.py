@@ -16,10 +16,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from freshet.storage.merge.gather import take_rows
-from freshet.storage.merge.merge_function import Merged, stored_columns
+from freshet.storage.merge.key_order import KeySegments
+from freshet.storage.merge.merge_function import stored_columns
 
 
-def input_rows(merged: Merged) -> pa.Table:
-    """All rows that went into a merge of buffered rows, in order."""
-    segments = merged.segments
+def input_rows(segments: KeySegments) -> pa.Table:
+    """All rows of a buffer, in order."""
     return take_rows(segments.rows, segments.order, stored_columns(segments.rows))

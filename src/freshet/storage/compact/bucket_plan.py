@@ -2,7 +2,7 @@
 
 | | due (after a flush, or `compact` without full) | full |
 |---|---|---|
-| primary key | `picker.pick`, with lookup or on demand also level 0 | `picker.pick_full` |
+| primary key | `picker.pick`, with lookup or on demand also level 0; retracts `folding.kept_apart` | `picker.pick_full` |
 | append, buckets | `append_compaction.pick_window` | `append_compaction.pick_full_bucket` |
 | append, no buckets | `append_compaction.pick_bins` of `compaction.min.file-num` files | `pick_bins` of two files |
 
@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from freshet.storage.compact.append_compaction import AppendRules, pick_bins, pick_full_bucket, pick_window
+from freshet.storage.compact.folding import joined_runs, kept_apart
 from freshet.storage.compact.picker import (
     CompactionUnit,
     PickRules,
@@ -26,6 +27,7 @@ from freshet.storage.compact.picker import (
 from freshet.storage.merge.sorted_runs import Levels
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.retracts import RetractRule
 
 _HOUR_MS: Final = 3_600_000
 
@@ -44,15 +46,21 @@ def plan_due(
     now_ms: int,
     last_full_ms: int | None,
     is_due: Callable[[], bool] = lambda: True,
+    retracts: RetractRule | None = None,
 ) -> CompactionUnit | None:
     """What the picking rule asks for; `takes_level_0`, if it `is_due`: level 0 when nothing else.
 
-    `now_ms` is local time, as in the creation times of files.
+    `now_ms` is local time, as in the creation times of files. `retracts` is the rule of the table for them.
     """
     rules = pick_rules(options, now_ms)
+    # What needs lookup merges keys of level 0 with the whole row that is stored.
+    rule = None if options.needs_lookup else retracts
+    runs = levels if rule is None else joined_runs(levels)
     if takes_level_0 or options.compaction_force_up_level_0:
-        return pick_force_up_level_0(levels, rules, now_ms=now_ms, last_full_ms=last_full_ms, is_due=is_due)
-    return pick(levels, rules, now_ms=now_ms, last_full_ms=last_full_ms)
+        unit = pick_force_up_level_0(runs, rules, now_ms=now_ms, last_full_ms=last_full_ms, is_due=is_due)
+    else:
+        unit = pick(runs, rules, now_ms=now_ms, last_full_ms=last_full_ms)
+    return kept_apart(unit, levels, rule, runs_max=options.stop_trigger)
 
 
 def plan_append(

@@ -14,7 +14,9 @@ A conflict of one bucket drops such a commit whole (`commit.change_fit`). Paimon
 
 from __future__ import annotations
 
+from freshet.storage.compact.folding import kept_apart
 from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.merge.sorted_runs import Levels
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
@@ -53,12 +55,14 @@ def buckets_below(store: TableStore, snapshot: Snapshot, level: int) -> set[Buck
     }
 
 
-def below_highest(unit: CompactionUnit | None, max_level: int) -> CompactionUnit | None:
+def below_highest(store: TableStore, levels: Levels, unit: CompactionUnit | None) -> CompactionUnit | None:
     """The part of a unit that is compacted without emitting changes: what is below the highest level, to the level
     below it; None where nothing is to be done there."""
-    if unit is None or unit.output_level < max_level:
+    if unit is None or unit.output_level < levels.max_level:
         return unit
-    files = tuple(file for file in unit.files if file.level < max_level)
-    if not files or (len(files) == 1 and files[0].level == max_level - 1):
+    files = tuple(file for file in unit.files if file.level < levels.max_level)
+    if not files or (len(files) == 1 and files[0].level == levels.max_level - 1):
         return None
-    return CompactionUnit(max_level - 1, files)
+    below = CompactionUnit(levels.max_level - 1, files)
+    apart = kept_apart(below, levels, store.retract_rule, runs_max=store.options.stop_trigger)
+    return apart if apart is not None and apart.output_level < levels.max_level else None

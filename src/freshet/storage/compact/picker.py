@@ -59,12 +59,14 @@ class CompactionUnit:
     """Files to compact together: a compaction unit.
 
     `is_full`: every run is in it. `rewrite_each`: rewrite file by file, without looking for files that could stay.
+    `retract_level`: of keys that have rows after a -D, what is merged up to that goes there (`folding`).
     """
 
     output_level: int
     files: tuple[DataFileMeta, ...]
     is_full: bool = False
     rewrite_each: bool = False
+    retract_level: int | None = None
 
     @property
     def input_bytes(self) -> int:

@@ -9,6 +9,9 @@
 Sequence numbers, statistics and delete counts of outputs come from the rows kept; moved files keep theirs. Rows stream
 (`section_merge`).
 
+Where a retract may not be merged with what follows it (`folding`), a unit has two outputs: the rows at the output level,
+and at the level behind it, of keys with rows after a -D, what is merged up to that.
+
 A file of level 0 that could only change its level is rewritten in tables that need lookup, because keys of it may exist
 above; not if nothing lies above the output level, nor where the newest row is all that counts (deduplicate without
 sequence fields).
@@ -60,6 +63,7 @@ from freshet.storage.lookup.unmarked_rows import NotedRows, UnmarkedRows
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.read_ahead import made_ahead
+from freshet.storage.merge.retract_layers import RetractLayers
 from freshet.storage.merge.sorted_runs import Levels, SortedRun, files_of, interval_partition
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
@@ -106,6 +110,8 @@ class _Target:
     """Rows of files just written, by name of the file."""
     expiry: RecordExpiry | None
     """Which rows are left out because they are old, as of when the unit began."""
+    retract_level: int | None = None
+    """Where a -D and what lies before it goes, if rows of its key follow."""
 
     @property
     def drops_deletes(self) -> bool:
@@ -132,6 +138,8 @@ class Rewriter:
     comparator: KeyComparator
     merge_bytes: int
     new_spill_path: Callable[[], str]
+    layers: RetractLayers | None = None
+    """How rows of a key are kept apart, in tables where a retract may not be merged with any other row."""
     lookup_metrics: LookupMetrics = field(default_factory=LookupMetrics)
 
     def compact(
@@ -164,7 +172,7 @@ class Rewriter:
             rewrites_moves=lambda file: self._rewrites_move(file, unit.output_level, levels.max_level),
             has_expired=lambda file: expiry is not None and expiry.has_expired(file),
         )
-        target = _Target(partition, bucket, levels, unit.output_level, vectors, held, expiry)
+        target = _Target(partition, bucket, levels, unit.output_level, vectors, held, expiry, unit.retract_level)
         self.store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
         before, after = list(plan.moves), list(plan.moved)
         lookups: list[DataFileMeta] = []
@@ -266,27 +274,34 @@ class Rewriter:
         on_changes: OnChanges | None = None,
     ) -> _Rewritten:
         """Merges the sections into new files, or, without `has_rows`, into changelog files only."""
-        level_of_bucket = (target.partition, target.bucket, target.level)
+        bucket = (target.partition, target.bucket)
+        level_of_bucket = (*bucket, target.level)
         kept = self._new_store(target, sections) if has_rows and self._is_looked_up(target) else None
         writer = KeyValueFileWriter(
             self.store, *level_of_bucket, FileSource.COMPACT, new_companion=kept, executor=executor
         )
         changelog = None if rule.producer is None else ChangelogFileWriter(self.store, *level_of_bucket)
-        merge = SectionMerge(self.store.schema, self.order, self.merge_bytes, self.new_spill_path)
+        apart, retracts = None, None
+        if target.retract_level is not None:
+            apart = self.layers
+            retracts = KeyValueFileWriter(self.store, *bucket, target.retract_level, FileSource.COMPACT)
+        merge = SectionMerge(self.store.schema, self.order, self.merge_bytes, self.new_spill_path, apart)
         # A file that moves keeps its rows, old ones too.
         read = partial(self._read, target, target.expiry if has_rows else None)
-        with undone_on_failure(writer.abort, None if changelog is None else changelog.abort):
+        undo = [each.abort for each in (writer, changelog, retracts) if each is not None]
+        with undone_on_failure(*undo):
             for section in sections:
                 pieces = merge.pieces(section, rule, read, drop_delete=target.drops_deletes)
-                for rows, changes in made_ahead(pieces, executor):
+                for rows, changes, depth in made_ahead(pieces, executor):
                     if has_rows:
-                        writer.write(rows)
+                        (retracts if retracts is not None and depth else writer).write(rows)
                     if changelog is not None and changes is not None:
                         changelog.write(changes)
                         if on_changes is not None:
                             on_changes(changes)
             if changelog is None or not has_rows:
-                return _Rewritten(writer.close(), [] if changelog is None else changelog.close())
+                files = [*writer.close(), *(retracts.close() if retracts is not None else ())]
+                return _Rewritten(files, [] if changelog is None else changelog.close())
             return _Rewritten(*self.store.env.together([writer.close, changelog.close]))
 
     def _new_store(self, target: _Target, sections: Sequence[Section]) -> NewCompanion:

@@ -22,7 +22,8 @@ from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.lookup.higher_levels import HigherLevels
 from freshet.storage.merge.key_order import RowOrder
 from freshet.storage.merge.merge_function import MergeFunction, no_previous_row
-from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section
+from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section, segment_rounds
+from freshet.storage.merge.retract_layers import RetractLayers
 from freshet.storage.merge.row_levels import LEVEL_FIELD, with_levels
 from freshet.storage.merge.sorted_runs import SortedRun, older_first
 from freshet.storage.model.arrow_types import arrow_schema
@@ -40,8 +41,14 @@ FILL_ROWS_MIN: Final = 2 * 1024
 MEMORY_PER_FILE_BYTE: Final = 3
 """Rows in memory take about this much more than in their compressed file."""
 
-MergedPiece = tuple[pa.Table | pa.RecordBatch, pa.Table | None]
-"""Merged rows, and their changelog if there is one to write."""
+
+class MergedPiece(NamedTuple):
+    """Merged rows, their changelog if there is one to write, and how many cuts are behind them (`retract_layers`)."""
+
+    rows: pa.Table | pa.RecordBatch
+    changes: pa.Table | None = None
+    depth: int = 0
+
 
 ReadFile = Callable[[DataFileMeta, int], Iterator[pa.RecordBatch]]
 """The rows of a file, with their system columns, so many at a time."""
@@ -68,6 +75,8 @@ class SectionMerge:
     order: RowOrder
     merge_bytes: int
     new_spill_path: Callable[[], str]
+    layers: RetractLayers | None = None
+    """Keeps rows of a key apart; for plain rules."""
 
     def pieces(self, section: Section, rule: MergeRule, read: ReadFile, *, drop_delete: bool) -> Iterator[MergedPiece]:
         """The merged rows of the section in key order."""
@@ -85,11 +94,13 @@ class SectionMerge:
                 spilled.append(SpillFile(self.new_spill_path(), schema, batches))
                 batches = spilled[-1].read()
             readers.append(batches)
-        if rule.is_plain:
+        if self.layers is not None and not all(file.is_delete_free for run in runs for file in run.files):
+            yield from self._kept_apart(readers, rule, self.layers, fill_rows)
+        elif rule.is_plain:
             for batch in merge_section(
                 readers, self.order, rule.function, drop_delete=drop_delete, fill_rows=fill_rows
             ):
-                yield batch, None
+                yield MergedPiece(batch)
         else:
             yield from self._merged_with_changes(readers, rule, drop_delete, fill_rows)
         for file in spilled:
@@ -112,8 +123,15 @@ class SectionMerge:
             changes = None if producer is None else producer.changes(merged)
             rows = merged.rows
             del merged
-            yield rows, changes
+            yield MergedPiece(rows, changes)
             del rows, changes
+
+    def _kept_apart(
+        self, readers: Sequence[Iterator[pa.RecordBatch]], rule: MergeRule, layers: RetractLayers, fill_rows: int
+    ) -> Iterator[MergedPiece]:
+        for segments in segment_rounds(readers, self.order, fill_rows=fill_rows, keys_repeat=False):
+            for depth, own in layers.of(segments):
+                yield MergedPiece(rule.function.merge(own).rows, depth=depth)
 
     def _runs_to_spill(self, runs: Sequence[SortedRun]) -> list[SortedRun]:
         columns = len(self.schema.fields) + len(SYSTEM_FIELDS)

@@ -267,7 +267,7 @@ class BackgroundCompaction:
         if is_emptied or emits_jointly_by_lookup(self._store):
             return pick_upper(levels, pick_rules(options, now_ms))
         due = due_unit(self._store, levels)
-        return below_highest(due, levels.max_level) if emits_jointly_in_full(self._store) else due
+        return below_highest(self._store, levels, due) if emits_jointly_in_full(self._store) else due
 
 
 @contextmanager

@@ -165,4 +165,5 @@ def due_unit(store: TableStore, levels: Levels) -> CompactionUnit | None:
         takes_level_0=store.options.needs_lookup,
         now_ms=store.env.creation_time_ms(),
         last_full_ms=last_full_ms(levels),
+        retracts=store.retract_rule,
     )

@@ -103,11 +103,21 @@ def merge_rounds(
     is the old one. Let go of each round before the next: it holds all its rows.
     """
     keep = without_retracts if drop_delete else None
-    for cuts in _rounds(runs, order, fill_rows, keys_repeat):
-        waiting = [completed(_sorted(cuts, order))]
-        del cuts
+    for segments in segment_rounds(runs, order, fill_rows=fill_rows, keys_repeat=keys_repeat):
+        waiting = [completed(segments)]
+        del segments
         # Popped, so that nothing here holds the rows of a round while the caller uses its result.
         yield function.merge(waiting.pop(), keep=keep, previous_row=previous_row)
+
+
+def segment_rounds(
+    runs: Sequence[Iterable[pa.RecordBatch]], order: RowOrder, *, fill_rows: int, keys_repeat: bool
+) -> Iterator[KeySegments]:
+    """The keys of sorted runs with all their rows, unmerged, round by round."""
+    for cuts in _rounds(runs, order, fill_rows, keys_repeat):
+        waiting = [_sorted(cuts, order)]
+        del cuts
+        yield waiting.pop()
 
 
 def _rounds(
@@ -168,6 +178,19 @@ def merge_table_in_parts(
 
     So the result needs the memory of a part, not of all rows once more.
     """
+    waiting = [rows]
+    del rows
+    for own in segments_in_parts(waiting.pop(), order, part_bytes, executor):
+        if is_merged:
+            yield _merge_segments(own, function, executor)
+        else:
+            yield take_rows(own.rows, own.order, None, executor)
+
+
+def segments_in_parts(
+    rows: pa.Table, order: RowOrder, part_bytes: int, executor: Executor | None = None
+) -> Iterator[KeySegments]:
+    """The keys of rows in any order, key range after key range, each with rows of its own."""
     segments = sort_segments(rows, order)
     part_rows = max(1, part_bytes * rows.num_rows // max(1, rows.nbytes))
     positions, starts = segments.order, segments.starts
@@ -183,11 +206,7 @@ def merge_table_in_parts(
         low = int(starts[first])
         high = int(starts[end]) if end < len(starts) else len(positions)
         part, order_in_part = take_from_batches(pieces, positions[low:high], executor)
-        if is_merged:
-            own = KeySegments(part, order_in_part, starts[first:end] - low)
-            yield _merge_segments(own, function, executor)
-        else:
-            yield take_rows(part, order_in_part, None, executor)
+        yield KeySegments(part, order_in_part, starts[first:end] - low)
 
 
 def sort_table(rows: pa.Table, order: RowOrder, *, executor: Executor | None = None) -> pa.Table:

@@ -47,6 +47,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.refusal import Access
+from freshet.storage.options.retracts import RetractRule, retract_rule
 from freshet.storage.options.supported import check_access
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, canonical_location
 from freshet.storage.schema.change import SchemaChange
@@ -159,6 +160,11 @@ class TableStore:
     def reassigns_keys(self) -> bool:
         """True where what an overwrite or a rollback puts in the place of a row may be in another bucket."""
         return self.options.has_dynamic_buckets and self.schema.has_primary_key
+
+    @cached_property
+    def retract_rule(self) -> RetractRule | None:
+        """What rows of kind -U and -D hold, and with which rows they may be merged; None without such a rule."""
+        return retract_rule(self.schema, self.options)
 
     @cached_property
     def key_types(self) -> tuple[DataType, ...]:

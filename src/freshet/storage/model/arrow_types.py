@@ -374,3 +374,17 @@ def decimal_texts(array: pa.Array[Any]) -> pa.Array[Any]:
     sign = pc.if_else(pc.less(unscaled, pa.scalar(Decimal(0), unscaled.type)), "-", "")
     whole, fraction = pc.utf8_slice_codeunits(digits, 0, -scale), pc.utf8_slice_codeunits(digits, -scale, None)
     return pc.binary_join_element_wise(sign, whole, ".", fraction, "")
+
+
+def empty_value(data_type: DataType) -> Any:
+    """A value that every column of the type can hold."""
+    match data_type:
+        case ArrayType() | MapType():
+            return []
+        case RowType(fields=fields):
+            return {field.name: None if field.type.nullable else empty_value(field.type) for field in fields}
+    if data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
+        return ""
+    if data_type.root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
+        return b""
+    return False if data_type.root is TypeRoot.BOOLEAN else 0

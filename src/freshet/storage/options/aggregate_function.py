@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -99,6 +99,10 @@ class Capability:
     """True for types it takes."""
     takes_retracts: bool = False
     """-U and -D undo a value; other functions refuse them, unless `ignore-retract` is set."""
+    folds_retracts: bool = False
+    """A retract takes away the same, also when it is merged with newer rows before the row that it is about."""
+    counts_blank: bool = False
+    """An empty value (0, empty text, false) is a value like others, also before the first one."""
     adds_up: bool = False
     """A value given twice counts twice, so that an update must retract the row before it."""
     takes_null: bool = False
@@ -332,24 +336,26 @@ def _is_bytes(data_type: DataType) -> bool:
     return data_type.root is TypeRoot.VARBINARY
 
 
-_NUMERIC: Final = Capability("numbers", _is_number, takes_retracts=True, adds_up=True, keeps_lone_value=True)
-_EXTREME: Final = Capability("values that have an order", _is_scalar, keeps_lone_value=True)
+_SUM: Final = Capability(
+    "numbers", _is_number, takes_retracts=True, folds_retracts=True, adds_up=True, keeps_lone_value=True
+)
+_EXTREME: Final = Capability("values that have an order", _is_scalar, counts_blank=True, keeps_lone_value=True)
 _LOGICAL: Final = Capability("BOOLEAN", _is_boolean, keeps_lone_value=True)
-_BYTES: Final = Capability("VARBINARY or BYTES", _is_bytes)
+_BYTES: Final = Capability("VARBINARY or BYTES", _is_bytes, counts_blank=True)
 
 CAPABILITIES: Final[Mapping[AggregateFunction, Capability]] = {
-    _F.SUM: _NUMERIC,
-    _F.PRODUCT: _NUMERIC,
+    _F.SUM: _SUM,
+    _F.PRODUCT: replace(_SUM, folds_retracts=False, counts_blank=True),
     _F.MAX: _EXTREME,
     _F.MIN: _EXTREME,
-    _F.LAST_VALUE: Capability("", _any, takes_retracts=True, takes_null=True),
+    _F.LAST_VALUE: Capability("", _any, takes_retracts=True, folds_retracts=True, takes_null=True),
     _F.LAST_NON_NULL_VALUE: Capability("", _any, takes_retracts=True),
-    _F.FIRST_VALUE: Capability("", _any, takes_null=True),
-    _F.FIRST_NON_NULL_VALUE: Capability("", _any),
+    _F.FIRST_VALUE: Capability("", _any, counts_blank=True, takes_null=True),
+    _F.FIRST_NON_NULL_VALUE: Capability("", _any, counts_blank=True),
     _F.LISTAGG: Capability(
         "STRING without a length", _is_unbounded_string, options=frozenset({"list-agg-delimiter", "distinct"})
     ),
-    _F.BOOL_AND: _LOGICAL,
+    _F.BOOL_AND: replace(_LOGICAL, counts_blank=True),
     _F.BOOL_OR: _LOGICAL,
     _F.COLLECT: Capability("ARRAY", _is_array, takes_retracts=True, adds_up=True, options=frozenset({"distinct"})),
     _F.MERGE_MAP: Capability("MAP", _is_map, takes_retracts=True, adds_up=True),

@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 import pyarrow as pa
 
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_due, plan_full
+from freshet.storage.compact.folding import kept_apart
 from freshet.storage.compact.joint_changes import below_highest, emits_jointly, emits_jointly_in_full
 from freshet.storage.compact.picker import CompactionUnit, pick_level_0_alone
 from freshet.storage.compact.record_expiry import expired_files
@@ -85,11 +86,16 @@ class BucketTree:
         return plan_full(self.levels, self._store.options, marked=marked | expired)
 
     def exactly(self, inputs: frozenset[FileId], output_level: int) -> CompactionUnit | None:
-        """These files; None when one of them is gone."""
+        """These files; None when one of them is gone, or more of them would be needed by now."""
         files = tuple(file for file in self.levels.files if file.file_id in inputs)
         if len(files) != len(inputs):
             return None
-        return CompactionUnit(output_level, files, is_full=len(files) == len(self.levels.files))
+        unit = CompactionUnit(output_level, files, is_full=len(files) == len(self.levels.files))
+        if self._store.options.needs_lookup:
+            return unit
+        rule, runs_max = self._store.retract_rule, self._store.options.stop_trigger
+        apart = kept_apart(unit, self.levels, rule, runs_max=runs_max)
+        return apart if apart is not None and len(apart.files) == len(files) else None
 
     def whole_level(self, level: int) -> CompactionUnit:
         """The files of a level, to stay there."""
@@ -108,8 +114,9 @@ class BucketTree:
             now_ms=self._store.env.creation_time_ms(),
             last_full_ms=max(times, default=None),
             is_due=memory.patience_of(options.lookup_compact_max_interval).is_over if is_gentle else lambda: True,
+            retracts=self._store.retract_rule,
         )
-        return below_highest(unit, self.levels.max_level) if emits_jointly_in_full(self._store) else unit
+        return below_highest(self._store, self.levels, unit) if emits_jointly_in_full(self._store) else unit
 
     def due_in(self, time: CompactionTime, *, takes_level_0: bool) -> CompactionUnit | None:
         """What the rule asks for where it is done in time, else what is required."""

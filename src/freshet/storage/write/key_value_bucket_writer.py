@@ -3,8 +3,9 @@
     write        buffers rows, numbered from 0 in input order
     release      the buffer becomes a sorted run on scratch disk, or, where it may not spill or the disk share is used
                  up, a level-0 file
-    flush        the buffer, merged, becomes level-0 files; only now its numbers become sequence numbers, after the
-                 largest of the bucket's files
+    flush        the buffer, merged, becomes level-0 files, several where a retract must not be merged with what follows
+                 it (`retract_layers`); only now its numbers become sequence numbers, after the largest of the bucket's
+                 files
     compact_due  one round of compaction by the picking rule, and more while there are more runs than the stop trigger;
                  none for write-only tables, nor where another program has written files of a newer schema meanwhile:
                  rewriting them with the schema of this writer would lose their new columns. Where larger rounds run
@@ -27,8 +28,9 @@ Source: MERGING.md §1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -50,6 +52,7 @@ from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.options.retracts import RETRACTS
 from freshet.storage.write.bucket_state import BucketState
 from freshet.storage.write.bucket_tree import BucketTree
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
@@ -87,7 +90,10 @@ class KeyValueBucketWriter(BucketWriter):
         self._buffer = WriteBuffer(
             rewriter.order, rewriter.function, rewriter.new_spill_path, keeps_raw_rows=self._emits_input
         )
+        self._function = rewriter.function
+        self._layers = rewriter.layers
         self._buffered_count = 0
+        self._has_retracts = False
         self._tree = BucketTree(tools, rewriter, self.bucket_id, self._increment, state)
         self._next_sequence = self._live_end = state.next_sequence
 
@@ -108,6 +114,7 @@ class KeyValueBucketWriter(BucketWriter):
         numbers = np.arange(self._buffered_count, self._buffered_count + count, dtype=np.int64)
         self._buffered_count += count
         codes = np.zeros(count, np.int8) if kinds is None else kinds
+        self._has_retracts |= kinds is not None and bool(np.isin(kinds, RETRACTS).any())
         system = [pa.chunked_array([pa.array(numbers)]), pa.chunked_array([pa.array(codes)])]
         schema = pa.schema([*_SYSTEM_FIELDS, *rows.schema])
         self._buffer.add(pa.Table.from_arrays([*system, *rows.columns], schema=schema))
@@ -131,26 +138,30 @@ class KeyValueBucketWriter(BucketWriter):
         if self._buffer.is_empty:
             return
         level_0 = (self._store, self._partition, self._bucket, 0)
-        writer = KeyValueFileWriter(*level_0, FileSource.APPEND, executor=executor)
+        writers: dict[int, KeyValueFileWriter] = {}
+        layer_count = self._layers.count if self._layers is not None and self._has_retracts else 1
         changelog = ChangelogFileWriter(*level_0) if self._emits_input else None
         self._next_sequence += self._tools.contention.room(self._buffered_count)
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes
         timings = self._tools.timings
         held = HeldRows(self._store.schema, HELD_BYTES_MAX if self._compacts_what_it_flushes else 0)
-        with undone_on_failure(writer.abort, None if changelog is None else changelog.abort):
-            for rows, changes in timings.timed("sort and merge", self._taken(executor)):
+        with undone_on_failure(lambda: _abort(writers.values()), None if changelog is None else changelog.abort):
+            for depth, rows, changes in timings.timed("sort and merge", self._taken(executor)):
                 with timings.step("files"):
                     if changelog is not None and changes is not None:
                         changelog.write(_numbered(changes, self._next_sequence))
                     self._keep_logged(rows, changes)
-                    numbered = _numbered(rows, self._next_sequence)
-                    writer.write(numbered)
+                    if depth not in writers:
+                        writers[depth] = KeyValueFileWriter(*level_0, FileSource.APPEND, executor=executor)
+                    above = (layer_count - 1 - depth) * self._buffered_count
+                    numbered = _numbered(rows, self._next_sequence + above)
+                    writers[depth].write(numbered)
                     held.add(numbered)
             with timings.step("files"):
                 changelog_files = [] if changelog is None else changelog.close()
-                files = writer.close()
-        self._next_sequence += self._buffered_count
-        self._buffered_count = 0
+                files = [file for depth in sorted(writers, reverse=True) for file in writers[depth].close()]
+        self._next_sequence += layer_count * self._buffered_count
+        self._buffered_count, self._has_retracts = 0, False
         self._increment.add_new_files(files, changelog_files)
         just_written = held.take(files[0].file_name) if len(files) == 1 else None
         self._tree.add(files, None if just_written is None else {files[0].file_name: just_written})
@@ -208,14 +219,23 @@ class KeyValueBucketWriter(BucketWriter):
             case Logged.CHANGELOG if changes is not None:
                 self._increment.append.emitted.add(changes)
 
-    def _taken(self, executor: Executor | None) -> Iterator[tuple[pa.Table | pa.RecordBatch, pa.Table | None]]:
-        """The merged rows of the buffer, and the changelog of the input where there is to be one."""
-        if not self._emits_input:
+    def _taken(
+        self, executor: Executor | None
+    ) -> Iterator[tuple[int, pa.Table | pa.RecordBatch, pa.Table | None]]:
+        """The merged rows of the buffer, each with the depth of its file, and the changelog of the input where there
+        is to be one."""
+        layers = self._layers if self._has_retracts else None
+        if layers is None and not self._emits_input:
             for rows in self._buffer.take_merged(executor):
-                yield rows, None
+                yield 0, rows, None
             return
-        for merged in self._buffer.take_rounds(executor):
-            yield merged.rows, input_rows(merged)
+        for segments in self._buffer.take_segments(executor):
+            changes = input_rows(segments) if self._emits_input else None
+            if layers is not None:
+                segments = replace(segments, rows=layers.blanked(segments.rows))
+            for depth, own in [(0, segments)] if layers is None else layers.of(segments):
+                yield depth, self._function.merge(own, executor=executor).rows, changes
+                changes = None
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
         self._check_schema_ids(self._tree.levels.files)
@@ -293,8 +313,13 @@ class KeyValueBucketWriter(BucketWriter):
     def abort(self) -> None:
         self._buffer.clear()
         self._tree.drop_held()
-        self._buffered_count = 0
+        self._buffered_count, self._has_retracts = 0, False
         self._delete(self._increment.give_up())
+
+
+def _abort(writers: Iterable[KeyValueFileWriter]) -> None:
+    for writer in writers:
+        writer.abort()
 
 
 def _give_back(size_bytes: int) -> None:

@@ -29,8 +29,8 @@ import pyarrow.types as pt
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.merged_table import value_text
-from freshet.storage.model.arrow_types import arrow_type, conform
-from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, TypeRoot
+from freshet.storage.model.arrow_types import arrow_type, conform, empty_value
+from freshet.storage.model.data_type import DataField
 from freshet.storage.model.display import shortened
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import TableSchema
@@ -276,25 +276,11 @@ def _filled(column: pa.ChunkedArray[Any], field: DataField) -> pa.Array[Any] | p
     """The column with a value in place of each NULL."""
     goal = arrow_type(field.type)
     if column.null_count == len(column):
-        return pa.repeat(pa.scalar(_blank(field.type), goal), len(column))
-    blank = pa.array([_blank(field.type)], goal).cast(column.type)
+        return pa.repeat(pa.scalar(empty_value(field.type), goal), len(column))
+    blank = pa.array([empty_value(field.type)], goal).cast(column.type)
     positions = np.arange(len(column), dtype=np.int64)
     positions[column.is_null().to_numpy()] = len(column)
     return pa.chunked_array([*column.chunks, blank], column.type).take(pa.array(positions))
-
-
-def _blank(data_type: DataType) -> Any:
-    """A value that every column of the type can hold."""
-    match data_type:
-        case ArrayType() | MapType():
-            return []
-        case RowType(fields=fields):
-            return {field.name: None if field.type.nullable else _blank(field.type) for field in fields}
-    if data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
-        return ""
-    if data_type.root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
-        return b""
-    return False if data_type.root is TypeRoot.BOOLEAN else 0
 
 
 def _default_scalar(field: DataField) -> pa.Scalar[Any]:

@@ -12,7 +12,7 @@ What a spilled run holds depends on the engine:
 | any other | raw rows in order, several of a key | merged twice is not merged once: lone rows pass, sums round |
 
 so that the level-0 file is the same whether rows were spilled or not. Where the raw rows are wanted besides the merged
-ones (`keeps_raw_rows`, for changelogs of the input), every engine spills them, and `take_rounds` gives both. Rows that
+ones (`keeps_raw_rows`, for changelogs of the input), every engine spills them, and `take_segments` gives them. Rows that
 tie stay in the order of arrival. The raw rows of one key are merged at once: a hot key needs the memory of all its rows
 since the last flush.
 
@@ -30,14 +30,14 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.storage.io.spill_file import SpillFile
-from freshet.storage.merge.key_order import RowOrder, sort_segments
-from freshet.storage.merge.merge_function import Merged, MergeFunction, no_previous_row
+from freshet.storage.merge.key_order import KeySegments, RowOrder, sort_segments
+from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merge_reader import (
-    as_they_are,
-    merge_rounds,
     merge_section,
     merge_table,
     merge_table_in_parts,
+    segment_rounds,
+    segments_in_parts,
     sort_table,
 )
 from freshet.storage.merge.row_levels import with_level, with_levels
@@ -129,27 +129,25 @@ class WriteBuffer:
         for run in runs:
             run.remove()
 
-    def take_rounds(self, executor: Executor | None = None) -> Iterator[Merged]:
-        """The same, each piece with all rows that it was merged from; for buffers that keep raw rows."""
+    def take_segments(self, executor: Executor | None = None) -> Iterator[KeySegments]:
+        """All rows in key order, unmerged, all rows of a key together; for buffers that keep raw rows. The buffer is
+        empty afterwards."""
         runs, self._runs = self._runs, []
         if not runs:
             if self._chunks:
-                rows = self._leveled(self._taken_memory())
-                yield self._function.merge(sort_segments(rows, self._order), executor=executor)
+                yield from self._memory_segments(executor)
             return
         sources = self._sources(runs, executor)
-        yield from merge_rounds(
-            sources,
-            self._order,
-            self._function,
-            drop_delete=False,
-            completed=as_they_are,
-            previous_row=no_previous_row,
-            fill_rows=_fill_rows(runs, len(sources)),
-            keys_repeat=True,
-        )
+        yield from segment_rounds(sources, self._order, fill_rows=_fill_rows(runs, len(sources)), keys_repeat=True)
         for run in runs:
             run.remove()
+
+    def _memory_segments(self, executor: Executor | None) -> Iterator[KeySegments]:
+        waiting = [self._leveled(self._taken_memory())]
+        if waiting[0].nbytes > AT_ONCE_BYTES:
+            yield from segments_in_parts(waiting.pop(), self._order, PART_BYTES, executor)
+        else:
+            yield sort_segments(waiting.pop(), self._order)
 
     def _sources(self, runs: Sequence[SpillFile], executor: Executor | None) -> list[Iterable[pa.RecordBatch]]:
         sources: list[Iterable[pa.RecordBatch]] = [run.read() for run in runs]

@@ -13,6 +13,7 @@ from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merged_table import MergeMetrics
+from freshet.storage.merge.retract_layers import RetractLayers
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import MergeEngine
@@ -96,15 +97,17 @@ def table_rewriter(
     store: TableStore, scratch: Scratch, metrics: MergeMetrics, lookup_metrics: LookupMetrics
 ) -> Rewriter:
     """The compaction of a primary-key table."""
-    time_column(store.schema, store.options)  # of a table made elsewhere it may be none: reported at once
+    options, rule = store.options, store.retract_rule
+    time_column(store.schema, options)  # of a table made elsewhere it may be none: reported at once
     return Rewriter(
         store=store,
-        order=row_order(store.schema, store.options),
-        function=merge_function(store.schema, store.options, metrics, table=store.location),
-        lookup_function=lookup_merge_function(store.schema, store.options, metrics, table=store.location),
+        order=row_order(store.schema, options),
+        function=merge_function(store.schema, options, metrics, table=store.location),
+        lookup_function=lookup_merge_function(store.schema, options, metrics, table=store.location),
         comparator=KeyComparator(store.key_types),
-        merge_bytes=min(MERGE_BYTES_MAX, store.options.write_buffer_size_bytes // 4),
+        merge_bytes=min(MERGE_BYTES_MAX, options.write_buffer_size_bytes // 4),
         new_spill_path=scratch.new_path,
+        layers=None if rule is None else RetractLayers(store.schema, rule, cuts=not options.sequence_snapshot_ordering),
         lookup_metrics=lookup_metrics,
     )
 
