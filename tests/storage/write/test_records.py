@@ -136,13 +136,6 @@ def test_a_default_value_counts_as_well() -> None:
         table.accept(pa.table({"id": [1]}))
 
 
-def test_default_values_replace_nulls() -> None:
-    fields, highest = fields_from_arrow(ARROW, ["id"])
-    fields = tuple(replace(f, default_value="none") if f.name == "v" else f for f in fields)
-    accepted = RecordRules(TableSchema(0, fields, highest, primary_keys=("id",)), table="t").accept(rows())
-    assert accepted.rows.column("v").to_pylist() == ["a", "none"]
-
-
 @pytest.mark.parametrize(
     "kinds", [["+U", "-D"], pa.array([2, 3], pa.int8()), pa.array(["+U", "-D"]).dictionary_encode()]
 )

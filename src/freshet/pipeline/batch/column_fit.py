@@ -55,8 +55,12 @@ def _resolved(name: str, known: Sequence[str], *, by_case: bool) -> str:
 
 
 def check_names(given: Sequence[str], schema: TableSchema) -> None:
-    """Every column that may not be NULL must be there; no other than the table's."""
-    missing = [field.name for field in schema.fields if field.name not in given and not field.type.nullable]
+    """Every column that may not be NULL and has no default must be there; no other than the table's."""
+    missing = [
+        field.name
+        for field in schema.fields
+        if field.name not in given and not field.type.nullable and field.default_value is None
+    ]
     unknown = [name for name in given if name not in schema.by_name and name != ROW_KIND_COLUMN]
     if missing or unknown:
         found = [f"lacks {', '.join(missing)}"] if missing else []

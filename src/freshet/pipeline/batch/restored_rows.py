@@ -21,11 +21,12 @@ def restore_rows(
 ) -> pa.Table:
     """The table's columns in its own types, with `_ROW_KIND` where the rows have one; or `only` some columns.
 
-    `carried` are the columns that the rows have, by index; a column that is not among them is NULL.
+    `carried` are the columns that the rows have, by index; a column that is not among them is left to the writer, or
+    NULL where it is wanted.
     """
     indexes = {name: index for index, name in enumerate(carried)}
     columns = []
-    names = list(schema.column_names if only is None else only)
+    names = [name for name in schema.column_names if name in indexes] if only is None else list(only)
     for field in (schema.by_name[name] for name in names):
         target = arrow_schema([field])[0].type
         if field.name not in indexes:

@@ -183,8 +183,18 @@ def route_rows(
     """The way of a frame that has the table's columns; raises `InvalidRequestError` where they do not fit the table."""
     given = frame.schema
     check_names(given.fieldNames(), schema)
-    fields = tuple(field for field in schema.fields if field.name in given.fieldNames())
-    data = {field.name: _carried(F.col(_quoted(field.name)), given[field.name].dataType, field) for field in fields}
+    placing = {*schema.primary_keys, *schema.partition_keys, *options.bucket_key}
+    fields = tuple(
+        field
+        for field in schema.fields
+        if field.name in given.fieldNames() or (field.default_value is not None and field.name in placing)
+    )
+    data = {
+        field.name: _carried(F.col(_quoted(field.name)), given[field.name].dataType, field)
+        if field.name in given.fieldNames()
+        else F.lit(field.default_value).cast(spark_type(field.type))
+        for field in fields
+    }
     assigners, count = _stages(tasks, schema, options)
     moves_rows = options.has_dynamic_buckets and schema.keys_cross_partitions
     is_whole = is_rescaled or (assigners == 1 and not moves_rows)
@@ -246,14 +256,6 @@ def _bucket(data: Mapping[str, Column], schema: TableSchema, options: CoreOption
 
 
 def _carried(column: Column, found: spark.DataType, field: DataField) -> Column:
-    """The column in the carrier of its table type; where it is NULL its default, as the writer has it."""
-    carried = _in_carrier(column, found, field)
-    if field.default_value is None:
-        return carried
-    return F.coalesce(carried, F.lit(field.default_value).cast(spark_type(field.type)))
-
-
-def _in_carrier(column: Column, found: spark.DataType, field: DataField) -> Column:
     """The column in the carrier of its table type, if that loses nothing but fractions finer than the table's."""
     match fit_of(found, field):
         case Fit.SAME:

@@ -62,8 +62,8 @@ def check_table(config: PipelineConfig) -> list[str]:
 
 
 def with_table(config: PipelineConfig) -> PipelineConfig:
-    """The configuration with the options that the table has, where it is there: records are decoded for those. So they
-    are for all of its columns, where the fields that records have become columns (`on_unknown_field: add`)."""
+    """The configuration with the options and defaults that the table has, where it is there: records are decoded for
+    those. So they are for all of its columns where fields become columns (`on_unknown_field: add`)."""
     catalog = target_catalog(config)
     if not catalog.has_table(config.table.name):
         return config
@@ -73,7 +73,7 @@ def with_table(config: PipelineConfig) -> PipelineConfig:
     if any(source.on_unknown_field == "add" for source in config.sources):
         added = {field.name: str(field.type) for field in schema.fields if field.name not in config.table.columns}
         given["columns"] = {**config.table.columns, **added}
-    table = TableConfig.model_validate(given)
+    table = TableConfig.model_validate(given).with_defaults(schema)
     return config.model_copy(update={"table": table})
 
 

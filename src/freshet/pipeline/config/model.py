@@ -278,6 +278,14 @@ class TableConfig(_Model):
     write_options: TableTexts = Field(default_factory=OptionTexts)
     """Options of this writer alone, over those of the table; for example write-only where others compact."""
 
+    _defaults: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def with_defaults(self, schema: TableSchema) -> Self:
+        """The same table, whose columns have the defaults of this schema: a file names none."""
+        copy = type(self).model_validate({name: getattr(self, name) for name in type(self).model_fields})
+        copy._defaults = {each.name: each.default_value for each in schema.fields if each.default_value is not None}
+        return copy
+
     @cached_property
     def core_options(self) -> CoreOptions:
         """The options of the table, parsed; raises `InvalidRequestError` for a value that is wrong."""
@@ -303,7 +311,7 @@ class TableConfig(_Model):
             data_type = parse_sql_type(text)
             if name in self.primary_key:
                 data_type = with_nullable(data_type, False)
-            columns.append(DataField(0, name, data_type))
+            columns.append(DataField(0, name, data_type, default_value=self._defaults.get(name)))
         return assign_ids(columns)[0]
 
     @cached_property

@@ -35,7 +35,7 @@ class Images:
     """Some images of one block; all arrays are of one length.
 
     `records` are indexes in the block, `inputs` the arrays of `Inputs.all`, `missing` says of payload fields (by index)
-    in which rows their value is unavailable.
+    in which rows their value is unavailable, `absent` of those whose column has a default where the record lacks them.
     """
 
     records: RowIndexes
@@ -47,6 +47,7 @@ class Images:
     sources: Any
     missing: Mapping[int, Mask]
     notes: Sequence[Note] = ()
+    absent: Mapping[int, Mask] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
+from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
 from freshet.pipeline.decode.computed_values import computed_values
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.images import Cause, Images, RowIndexes
@@ -39,8 +40,9 @@ from freshet.pipeline.decode.outcomes import (
     UNAVAILABLE,
     Tally,
 )
-from freshet.pipeline.decode.plan import DecodePlan, ScopeColumn
+from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, ScopeColumn
 from freshet.pipeline.decode.row_rules import broken_rules, with_zeros
+from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataType
 
 SCOPE_PREFIX: Final = "_p"
@@ -107,6 +109,11 @@ class OutcomeWriter:
         self.read_member_indexes = {name: first + index for index, name in enumerate(read)}
         self.column_indexes = {column.field.name: index for index, column in enumerate(plan.columns)}
         self.computed = {index: c.computed for index, c in enumerate(plan.columns) if c.computed is not None}
+        self.defaults = {
+            index: carry_array(pa.array([c.default], pa.string()).cast(arrow_type(c.field.type)), c.field.type)
+            for index, c in enumerate(plan.columns)
+            if c.default is not None and not (c.member or c.metadata or c.expression or c.computed)
+        }
         self.kept_fields: dict[str, list[int]] = {}
         for index, column in enumerate(plan.columns):
             if column.only_field is not None:
@@ -248,9 +255,22 @@ class BlockWriter:
                 zone = pa.timestamp("us", "UTC")
                 array = array.cast(pa.timestamp("ms", "UTC")).cast(zone)
             columns.append(pa.nulls(count, carrier_arrow_type(column.field.type)) if array is None else array)
+        for index, default in writer.defaults.items():
+            columns[index] = self._with_default(columns[index], writer.plan.columns[index], default, images)
         for index, computed in writer.computed.items():
             columns[index] = self._computed(computed, columns, writer.plan.columns[index].field.type, count)
         return columns
+
+    def _with_default(self, array: Any, column: ColumnPlan, default: Any, images: Images) -> Any:
+        """The column with its default in new rows whose record lacks the field, or where nothing fills it."""
+        is_lacking = np.ones(len(array), bool)
+        if column.direct is not None:
+            is_lacking = images.absent.get(self.writer.field_indexes[column.direct], ~is_lacking)
+        is_lacking = is_lacking & ~np.isin(images.kinds, (UPDATE_BEFORE, DELETE))
+        if not is_lacking.any():
+            return array
+        positions = np.where(is_lacking, len(array), np.arange(len(array)))
+        return pa.concat_arrays([array.cast(default.type), default]).take(pa.array(positions))
 
     def _computed(self, computed: ComputedColumn, columns: Sequence[Any], of: DataType, count: int) -> Any:
         given = None

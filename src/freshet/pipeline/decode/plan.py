@@ -86,6 +86,8 @@ class ColumnPlan:
     """A member or a metadata column in milliseconds since 1970, which fills a TIMESTAMP."""
     computed: ComputedColumn | None = None
     """A function of another column of the table, which the decoder computes."""
+    default: str | None = None
+    """What a new row gets whose record lacks the field."""
 
     @property
     def payload_fields(self) -> frozenset[str]:
@@ -223,6 +225,11 @@ class DecodePlan:
     def key_fields(self) -> frozenset[str]:
         """The payload fields that the primary key is made of."""
         return frozenset(field for column in self.columns if column.is_key for field in column.payload_fields)
+
+    @property
+    def fields_with_default(self) -> frozenset[str]:
+        """The payload fields of which it matters whether a record has them, NULL or not."""
+        return frozenset(c.direct for c in self.columns if c.direct is not None and c.default is not None)
 
     @property
     def wants_facts(self) -> bool:

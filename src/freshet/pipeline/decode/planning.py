@@ -174,6 +174,7 @@ def _columns(
                 is_ordering=name in rules.ordering_columns,
                 keeps_on_null=rules.keeps_on_null(name),
                 references=given if "expression" in filled else frozenset(),
+                default=field.default_value if rules.core.takes_whole_rows else None,
                 **filled,  # type: ignore[arg-type]
             )
         )

@@ -184,7 +184,7 @@ def _as_pipeline(
             primary_key=schema.primary_keys,
             partition_by=schema.partition_keys,
             options=dict(options),
-        ),
+        ).with_defaults(schema),
         checkpoint=config.checkpoint,
     )
 

@@ -43,7 +43,6 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.scan.pruning import ScanFilter
-from freshet.storage.write.input_rows import input_tables
 from freshet.storage.write.writer_factory import record_rules
 
 
@@ -68,7 +67,7 @@ def overwrite_filtered(store: TableStore, data: object, predicate: Predicate, *,
 def fitting_rows(store: TableStore, data: object, bound: ScanFilter, predicate: Predicate) -> Iterator[pa.Table]:
     """The rows in the columns and types of the table, once the filter is true for each of a part."""
     rules, number = record_rules(store), 0
-    for part in input_tables(data, store.schema.fields, table=store.name):
+    for part in rules.input_tables(data):
         accepted = rules.accept(part)
         if accepted.kinds is not None:
             raise InvalidRequestError(

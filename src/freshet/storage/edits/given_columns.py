@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from freshet.storage.edits.key_check import check_once, with_keys
@@ -15,9 +16,10 @@ from freshet.storage.edits.update_rows import as_updates, check_updated
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.arrow_types import arrow_schema, conform
+from freshet.storage.model.arrow_types import conform
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.write.column_defaults import ColumnDefaults
 from freshet.storage.write.input_rows import input_tables
 
 PART_ROWS: Final = 100_000
@@ -53,14 +55,19 @@ class GivenColumnsPlan:
         check_updated(store, before, new, self.rules)
         yield as_updates(store, before, new, self.rules)
         unknown = given.filter(pa.array(~found.is_found))
-        missing = [field for field in arrow_schema(store.schema) if field.name not in given.column_names]
-        for field in missing:
-            unknown = unknown.append_column(field.with_nullable(True), pa.nulls(unknown.num_rows, field.type))
+        defaults = ColumnDefaults(store.schema, takes_whole_rows=store.options.takes_whole_rows)
+        is_new = np.ones(unknown.num_rows, np.bool_)
+        for field in store.schema.fields:
+            if field.name not in given.column_names:
+                column = defaults.column(field, is_new)
+                unknown = unknown.append_column(pa.field(field.name, column.type), column)
         yield with_kind(unknown.select(store.schema.column_names), RowKind.INSERT)
 
 
 def given_rows(store: TableStore, data: object) -> pa.Table:
-    """The rows in the types of the table; raises `InvalidRequestError` for a key that is missing or there twice."""
+    """The rows in the types of the table; raises `InvalidRequestError` for a key that is missing or there twice, and
+    for a row that lacks a column of the others: it is not to become NULL."""
+    _refuse_uneven(store, data)
     schema, tables = store.schema, list(input_tables(data, store.schema.fields, table=store.name))
     names = tables[0].column_names
     for name in names:
@@ -81,3 +88,17 @@ def given_rows(store: TableStore, data: object) -> pa.Table:
     rows = conform(pa.concat_tables(tables), [schema.by_name[name] for name in names], table=store.name)
     check_once(store, rows)
     return rows
+
+
+def _refuse_uneven(store: TableStore, data: object) -> None:
+    rows = data if isinstance(data, Sequence) else ()
+    names = {name: None for row in rows if isinstance(row, Mapping) for name in row}
+    for number, row in enumerate(rows):
+        lacked = next((name for name in names if isinstance(row, Mapping) and name not in row), None)
+        if lacked is not None:
+            raise InvalidRequestError(
+                f"row {number} lacks column {lacked!r} of table {store.name}, which others of the rows have; upsert "
+                "rows apart that have other columns",
+                table=store.name,
+                column=lacked,
+            )

@@ -17,6 +17,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema, conform
 from freshet.storage.model.data_type import with_nullable
+from freshet.storage.write.column_defaults import ColumnDefaults
 
 
 def with_values(store: TableStore, join: MergeJoin, clause: Clause, rows: pa.Table, pairs: Pairs) -> pa.Table:
@@ -46,7 +47,7 @@ def added_rows(store: TableStore, join: MergeJoin, clauses: Sequence[Clause], so
         is_meant = chosen == index
         if is_meant.any():
             given = source if is_meant.all() else source.filter(pa.array(is_meant))
-            added.append(with_values(store, join, clause, _blank(store, given.num_rows), Pairs(given, None)))
+            added.append(with_values(store, join, clause, _new_rows(store, given.num_rows), Pairs(given, None)))
     return pa.concat_tables(added) if added else None
 
 
@@ -82,6 +83,9 @@ def twice_error(store: TableStore, key: dict[str, Any]) -> InvalidRequestError:
     )
 
 
-def _blank(store: TableStore, count: int) -> pa.Table:
+def _new_rows(store: TableStore, count: int) -> pa.Table:
+    """Rows that have no values but defaults."""
+    defaults = ColumnDefaults(store.schema, takes_whole_rows=store.options.takes_whole_rows)
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(store.schema)])
-    return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
+    is_new = np.ones(count, np.bool_)
+    return pa.table([defaults.column(field, is_new) for field in store.schema.fields], schema=schema)

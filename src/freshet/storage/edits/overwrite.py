@@ -35,9 +35,9 @@ from freshet.storage.maintenance.partition_choice import PartitionChoice, partit
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.bucket_state import BucketStates
-from freshet.storage.write.input_rows import input_tables
 from freshet.storage.write.postponed_bucket_writer import Staging
 from freshet.storage.write.task_writer import TaskWriter
+from freshet.storage.write.writer_factory import record_rules
 
 PARALLELISM: Final = 2
 """Threads that write."""
@@ -98,7 +98,7 @@ def overwrite(
     Raises `InvalidRequestError` for rows that do not fit the table or lie outside of the partition.
     """
     partitions = ReplacedPartitions.of(store, partition, dynamic)
-    messages = written_upon_nothing(store, input_tables(data, store.schema.fields, table=store.name))
+    messages = written_upon_nothing(store, record_rules(store).input_tables(data))
     return replaced(store, partitions.by(messages), messages, dry_run=dry_run)
 
 

@@ -128,14 +128,14 @@ def _split(
         field = store.schema.by_name[name]
         if name in written or is_kept(name):
             kept.append(name)
-        elif field.type.nullable and field.default_value is None:
+        elif field.type.nullable:
             left_out.append(name)
         elif name in rules.functions and rules.functions[name].name.value not in _REPEATABLE:
             raise _refused(
                 store,
                 "updated",
-                f"column {name!r} is NOT NULL or has a default value, so it cannot be left out, and would be merged "
-                f"with itself ({rules.functions[name].name.value}); make it nullable, without a default",
+                f"column {name!r} is NOT NULL, so it cannot be left out, and would be merged with itself "
+                f"({rules.functions[name].name.value}); make it nullable",
             )
         else:
             kept.append(name)

@@ -134,6 +134,11 @@ class CoreOptions(DeclaredOptions):
         return self.needs_lookup and (self.lookup_wait or self.commit_force_compact)
 
     @property
+    def takes_whole_rows(self) -> bool:
+        """True when a row is all that there is of its key: columns that it lacks do not stay as they were."""
+        return self.merge_engine in (MergeEngine.DEDUPLICATE, MergeEngine.FIRST_ROW)
+
+    @property
     def numbers_rows(self) -> bool:
         """True when of two rows of a bucket the one to which its writer gave the larger number is the later one."""
         if self.has_primary_key:

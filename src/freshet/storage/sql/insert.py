@@ -140,6 +140,8 @@ def fitted_rows(
     fixed = {name: _constant(table, wanted.field(name), value) for name, value in kept.items()}
     fields = []
     for field in wanted:
+        if field.name not in targets and field.name not in fixed:
+            continue  # The writer gives it its default.
         at = list(targets).index(field.name) if field.name in targets else None
         given = field.type if at is None else rows.schema.field(at).type
         taken = _taken(given, field.type)
@@ -164,10 +166,8 @@ def _batches(
         for field in schema:
             if field.name in targets:
                 arrays.append(_rounded(batch.column(targets.index(field.name)), field.type))
-            elif field.name in fixed:
-                arrays.append(pa.repeat(fixed[field.name], batch.num_rows))
             else:
-                arrays.append(pa.nulls(batch.num_rows, field.type))
+                arrays.append(pa.repeat(fixed[field.name], batch.num_rows))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

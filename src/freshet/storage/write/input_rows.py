@@ -5,7 +5,7 @@
 | pyarrow Table, RecordBatch | itself |
 | anything with the Arrow C stream interface | its batches, some megabytes at a time |
 | anything with the Arrow C array interface | one table |
-| a list of dicts | rows; a key that a row lacks is NULL |
+| a list of dicts | rows; a key that a row lacks is the default of its column, else NULL |
 | a dict of lists or arrays | columns |
 
 Readers of record batches, pandas and polars frames and DuckDB results have the stream interface, record batches of
@@ -23,6 +23,7 @@ import pyarrow as pa
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField
+from freshet.storage.write.column_defaults import ColumnDefaults
 
 STREAM_BYTES: Final = 8 * 1024 * 1024
 """Batches of a stream are gathered up to this size: checking and routing cost some milliseconds a time."""
@@ -35,7 +36,9 @@ _TAKEN: Final = (
 )
 
 
-def input_tables(data: object, fields: Sequence[DataField], *, table: str) -> Iterator[pa.Table]:
+def input_tables(
+    data: object, fields: Sequence[DataField], *, table: str, defaults: ColumnDefaults | None = None
+) -> Iterator[pa.Table]:
     """The rows given, as tables in the columns and types they came with.
 
     Raises `InvalidRequestError` for what is not rows, and, naming the column, for Python values of another type.
@@ -51,7 +54,7 @@ def input_tables(data: object, fields: Sequence[DataField], *, table: str) -> It
     elif isinstance(data, Mapping):
         yield _from_columns(data, fields, table)
     elif isinstance(data, Sequence) and not isinstance(data, str | bytes | bytearray):
-        yield _from_rows(data, fields, table)
+        yield _from_rows(data, fields, table, defaults)
     else:
         raise InvalidRequestError(f"rows for {table} are {_TAKEN}, not {type(data).__name__}", table=table)
 
@@ -85,7 +88,9 @@ def _imported(data: Any, table: str) -> pa.RecordBatch:
         raise InvalidRequestError(f"the rows for {table} cannot be read as Arrow: {error}", table=table) from error
 
 
-def _from_rows(rows: Sequence[Any], fields: Sequence[DataField], table: str) -> pa.Table:
+def _from_rows(
+    rows: Sequence[Any], fields: Sequence[DataField], table: str, defaults: ColumnDefaults | None
+) -> pa.Table:
     names: dict[str, None] = {}
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
@@ -97,6 +102,8 @@ def _from_rows(rows: Sequence[Any], fields: Sequence[DataField], table: str) -> 
         names.update(dict.fromkeys(row))
     if not rows:
         return pa.schema([pa.field(field.name, arrow_type(field.type)) for field in fields]).empty_table()
+    if defaults is not None:
+        rows = defaults.in_rows(rows, names)
     return _from_columns({name: [row.get(name) for row in rows] for name in names}, fields, table)
 
 

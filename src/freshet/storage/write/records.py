@@ -3,11 +3,11 @@
 In this order:
 1. columns that the table does not have are refused
 2. the kind of each row: `rowkind.field`, else the column `_ROW_KIND` ('+I' '-U' '+U' '-D' or their codes), else +I
-3. a column that is missing is its default value, else NULL. A NOT NULL column without a default must be there, and so
-   must the columns of `sequence.field`: without them a row would be older than every other row of its key
+3. a column that is missing is its default value (`column_defaults`), else NULL. A NOT NULL column without one must be
+   there, and so must the columns of `sequence.field`: without them a row would be older than every other of its key
 4. a NOT NULL column holds no NULL. A -D of which the merge engine needs nothing but the key may hold NULL there, or
    lack the column; files have no NULL in such a column, so it is written as zero, empty text or the like
-5. values convert without loss; NULL becomes the default value of its column, where there is one
+5. values convert without loss
 6. no value is longer than its type
 7. `ignore-delete` drops -D and -U, `ignore-update-before` drops -U
 8. retracts that are left must be what the merge engine takes (`retract_rules`)
@@ -35,6 +35,7 @@ from freshet.storage.model.display import shortened
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.value_length import limits_length, longer_than_type
+from freshet.storage.write.column_defaults import ColumnDefaults
 from freshet.storage.write.input_rows import input_tables
 from freshet.storage.write.retract_rules import RetractRules
 
@@ -43,6 +44,7 @@ Kinds = npt.NDArray[np.int8]
 VALUE_TEXT_MAX: Final = 60
 """Characters of a value in a message."""
 
+_RETRACT_KINDS: Final = [RowKind.UPDATE_BEFORE, RowKind.DELETE]
 _KIND_TEXT_SET: Final = pa.array(KIND_TEXTS, pa.string())
 
 
@@ -78,9 +80,11 @@ class RecordRules:
         ignore_update_before: bool = False,
         sequence_field: Sequence[str] = (),
         deletes_by_key: bool = False,
+        takes_whole_rows: bool = True,
         retract_rules: RetractRules | None = None,
     ) -> None:
-        """`deletes_by_key` says that of a -D only the key matters to the table's merge engine."""
+        """`deletes_by_key` says that of a -D only the key matters to the table's merge engine, `takes_whole_rows` that
+        it does not merge columns."""
         self._fields = schema.fields
         self._names = frozenset(schema.column_names)
         self._table = table
@@ -99,15 +103,13 @@ class RecordRules:
             )
             if is_dropped
         }
-        self._defaults = {
-            column.name: _default_scalar(column) for column in schema.fields if column.default_value is not None
-        }
+        self._defaults = ColumnDefaults(schema, takes_whole_rows=takes_whole_rows)
         self._takes_retracts = schema.has_primary_key
         self._retract_rules = retract_rules
 
     def input_tables(self, data: object) -> Iterator[pa.Table]:
         """The rows of anything that is taken as rows, in the tables to be accepted one by one (`input_rows`)."""
-        return input_tables(data, self._fields, table=self._table)
+        return input_tables(data, self._fields, table=self._table, defaults=self._defaults)
 
     def accept(self, data: pa.Table | pa.RecordBatch) -> AcceptedRows:
         """Applies the rules; raises `InvalidRequestError` naming column and row."""
@@ -116,7 +118,7 @@ class RecordRules:
         kinds = self._kinds(table)
         table = self._with_missing(table, kinds)
         table = self._without_forbidden_nulls(table, kinds)
-        rows = self._with_defaults(conform(table, self._fields, table=self._table))
+        rows = conform(table, self._fields, table=self._table)
         self.check_lengths(rows)
         if kinds is not None and self._dropped:
             keep = ~np.isin(kinds, list(self._dropped))
@@ -146,6 +148,7 @@ class RecordRules:
     def _with_missing(self, table: pa.Table, kinds: Kinds | None) -> pa.Table:
         """The table with a column for each that is missing and may be."""
         given = frozenset(table.schema.names)
+        is_new = np.ones(table.num_rows, np.bool_) if kinds is None else ~np.isin(kinds, _RETRACT_KINDS)
         for field in self._fields:
             if field.name in given:
                 continue
@@ -157,17 +160,23 @@ class RecordRules:
                     column=field.name,
                     option=self._always_given[field.name],
                 )
-            if field.type.nullable:
-                column = pa.nulls(table.num_rows, arrow_type(field.type))
-            elif field.name in self._defaults:
-                column = pa.repeat(self._defaults[field.name], table.num_rows)
-            elif field.name not in self._primary_keys and self._needs_key_only(kinds, table.num_rows).all():
-                column = pa.nulls(table.num_rows, arrow_type(field.type)) if table.num_rows else None
-            else:
-                continue  # conform refuses it
-            if column is not None:
-                table = table.append_column(field.name, column)
+            if not field.type.nullable and not self._defaults.fills(field.name):
+                if not table.num_rows or field.name in self._primary_keys:
+                    continue  # conform refuses it
+                if not self._needs_key_only(kinds, table.num_rows).all():
+                    self._check_left_out(field)
+                    continue
+            table = table.append_column(field.name, self._defaults.column(field, is_new))
         return table
+
+    def _check_left_out(self, field: DataField) -> None:
+        if self._defaults.is_left_out(field.name):
+            raise InvalidRequestError(
+                f"the input lacks column {field.name!r} ({field.type}) of {self._table}; add it: the table merges "
+                f"columns, and the default {field.default_value!r} would replace what is stored there",
+                column=field.name,
+                table=self._table,
+            )
 
     def _without_forbidden_nulls(self, table: pa.Table, kinds: Kinds | None) -> pa.Table:
         for field in self._fields:
@@ -214,21 +223,10 @@ class RecordRules:
                     table=self._table,
                 )
 
-    def _with_defaults(self, rows: pa.Table) -> pa.Table:
-        for name, default in self._defaults.items():
-            position = rows.schema.get_field_index(name)
-            if position < 0:
-                continue
-            column = rows.column(position)
-            if column.null_count:
-                filled = column.fill_null(default)
-                rows = rows.set_column(position, rows.schema.field(position), filled)
-        return rows
-
     def _kinds(self, given: pa.Table) -> Kinds | None:
         field = next((field for field in self._fields if field.name == self._rowkind_field), None)
         if field is not None and field.name in given.schema.names:
-            rows = self._with_defaults(conform(given.select([field.name]), [field], table=self._table))
+            rows = conform(given.select([field.name]), [field], table=self._table)
             return self._parsed_kinds(rows.column(0), field.name)
         if ROW_KIND_COLUMN in given.schema.names:
             return self._parsed_kinds(given.column(ROW_KIND_COLUMN), ROW_KIND_COLUMN)
@@ -281,13 +279,3 @@ def _filled(column: pa.ChunkedArray[Any], field: DataField) -> pa.Array[Any] | p
     positions = np.arange(len(column), dtype=np.int64)
     positions[column.is_null().to_numpy()] = len(column)
     return pa.chunked_array([*column.chunks, blank], column.type).take(pa.array(positions))
-
-
-def _default_scalar(field: DataField) -> pa.Scalar[Any]:
-    try:
-        return pa.array([field.default_value], pa.string()).cast(arrow_type(field.type))[0]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidRequestError(
-            f"the default value {field.default_value!r} of column {field.name!r} is not a valid {field.type}: {error}",
-            column=field.name,
-        ) from error

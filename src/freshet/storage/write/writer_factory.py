@@ -48,6 +48,7 @@ def record_rules(store: TableStore, *, are_moved: bool = False) -> RecordRules:
         ignore_update_before=options.ignore_update_before and not are_moved,
         sequence_field=options.sequence_field,
         deletes_by_key=_deletes_by_key(store),
+        takes_whole_rows=options.takes_whole_rows,
         retract_rules=RetractRules.of(store.schema, options, store.location) if store.schema.has_primary_key else None,
     )
 
@@ -56,7 +57,12 @@ def key_rules(store: TableStore, columns: Collection[str]) -> RecordRules:
     """The same for these columns of rows alone: the key and the partition, of rows of any kind."""
     fields = tuple(field for field in store.schema.fields if field.name in columns)
     schema = replace(store.schema, fields=fields)
-    return RecordRules(schema, table=store.location, deletes_by_key=_deletes_by_key(store))
+    return RecordRules(
+        schema,
+        table=store.location,
+        deletes_by_key=_deletes_by_key(store),
+        takes_whole_rows=store.options.takes_whole_rows,
+    )
 
 
 def row_router(

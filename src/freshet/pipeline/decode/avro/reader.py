@@ -194,6 +194,7 @@ class GroupReader:
         self._inputs = careful.inputs(facts_key(plan, layout.row.facts))
         self._unknown = [shown_name(name) for name in _unknown(plan, layout.row)]
         self._left_null = {column.only_field for column in plan.columns if column.keeps_on_null}
+        self._with_default = plan.fields_with_default
         self._needed = {
             name
             for column in plan.columns
@@ -308,15 +309,16 @@ class GroupReader:
     def _images(self, group: _Group) -> tuple[Images | None, Mask]:
         """The images, and the records among them that have none."""
         plan, count = self._plan, len(group.records)
-        bad, missing = np.zeros(count, bool), {}
+        bad, missing, absent = np.zeros(count, bool), dict[int, Mask](), dict[int, Mask]()
         has_before = np.zeros(count, bool) if group.before is None else ~null_mask(group.before)
         updates = group.kinds == UPDATE_AFTER
         new = []
         for index, each in enumerate(self._inputs.all):
-            node = self._node(each)
-            array = self._column(group, each)
+            node, array = self._node(each), self._column(group, each)
             if array is None or node is None:
                 new.append(pa.nulls(count, each.converter.arrow))
+                if not each.is_member and each.name in self._with_default:
+                    absent[index] = np.ones(count, bool)
                 continue
             gone = self._unavailable(each, node, array, updates)
             if gone is not None and gone.any():
@@ -339,7 +341,7 @@ class GroupReader:
         if splits is not None:
             subs[splits] += 1
         kinds = group.kinds if plan.has_key else np.zeros(count, np.int8)
-        images = Images(group.records, kinds, subs, new, *self._metadata(group), missing)
+        images = Images(group.records, kinds, subs, new, *self._metadata(group), missing, absent=absent)
         if old is not None and splits is not None:
             images = with_rows_before(images, old, splits, befores, bad)
         elif bad.any():

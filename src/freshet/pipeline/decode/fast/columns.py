@@ -30,6 +30,7 @@ class ColumnReader:
 
     def __init__(self, plan: DecodePlan, inputs: Inputs, structs: Structs) -> None:
         self._plan, self._inputs, self._structs = plan, inputs, structs
+        self._with_default = plan.fields_with_default
         self._reads_source = any(each.is_member for each in inputs.all)
 
     def read(self, changes: Changes) -> Columns:
@@ -56,6 +57,16 @@ class ColumnReader:
             else:
                 columns.append([conversion.default] * len(changes.rows))
         return columns
+
+    def absent(self, columns: Columns) -> dict[int, Mask]:
+        """Where records lack the fields whose columns have a default."""
+        found = {}
+        for index, each in enumerate(self._inputs.all):
+            if not each.is_member and each.name in self._with_default:
+                mask = np.fromiter(map(is_missing, columns[index]), bool, len(columns[index]))
+                if mask.any():
+                    found[index] = mask
+        return found
 
     def read_before(self, changes: Changes, chosen: RowIndexes, columns: Columns) -> Columns:
         """The columns of the rows before the chosen updates; `columns` are those of the rows after all changes."""

@@ -149,6 +149,8 @@ class FastReader:
         splits: RowIndexes | None = None
         if self._plan.takes_before and found.befores is not None and self._plan.splits_updates:
             splits = self._splits(found, bad)
+        absent = self._columns.absent(columns)
+        if absent or splits is not None:
             columns = without_unset(columns)
         new, missing = self._arrays(found, columns, bad, dead)
         old = self._old_arrays(found, splits, columns, bad) if splits is not None and len(splits) else None
@@ -162,7 +164,7 @@ class FastReader:
         if splits is not None:
             afters[splits] += 1
         kinds = found.kinds if self._plan.has_key else np.zeros(count, np.int8)
-        images = Images(found.indexes, kinds, afters, new, *self._columns.metadata(found), missing)
+        images = Images(found.indexes, kinds, afters, new, *self._columns.metadata(found), missing, absent=absent)
         if old is not None and splits is not None:
             images = with_rows_before(images, old, splits, befores, bad)
         elif bad.any():
@@ -230,9 +232,8 @@ def with_rows_before(images: Images, old: Sequence[Any], splits: RowIndexes, bef
         kinds=np.concatenate([images.kinds[kept], np.full(len(wanted), UPDATE_BEFORE, np.int8)]),
         subs=np.concatenate([images.subs[kept], befores[wanted]]),
         inputs=[pa.concat_arrays([after, before]).take(take) for after, before in zip(images.inputs, old, strict=True)],
-        missing={
-            index: np.concatenate([mask[kept], np.zeros(len(wanted), bool)]) for index, mask in images.missing.items()
-        },
+        missing=_with_none(images.missing, kept, len(wanted)),
+        absent=_with_none(images.absent, kept, len(wanted)),
     )
 
 
@@ -248,7 +249,12 @@ def at_rows(images: Images, rows: RowIndexes) -> Images:
         ts_ms=_taken(images.ts_ms, take),
         sources=_taken(images.sources, take),
         missing={index: mask[rows] for index, mask in images.missing.items()},
+        absent={index: mask[rows] for index, mask in images.absent.items()},
     )
+
+
+def _with_none(masks: Mapping[int, Mask], kept: RowIndexes, more: int) -> dict[int, Mask]:
+    return {index: np.concatenate([mask[kept], np.zeros(more, bool)]) for index, mask in masks.items()}
 
 
 def _taken(array: Any, take: Any) -> Any:

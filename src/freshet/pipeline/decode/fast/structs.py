@@ -114,9 +114,11 @@ def build_structs(
     members: dict[str, tuple[Any, Any]] = {}
     source: dict[str, tuple[Any, Any]] = {}
     is_flat = plan.format != "debezium-json" and not plan.is_binlog
+    with_default = plan.fields_with_default
     for each, conversion in zip(inputs.all, conversions, strict=True):
         if not each.is_member:
-            members[each.name] = _slot_type(conversion, marks_missing=plan.takes_before and not plan.is_binlog)
+            marks = (plan.takes_before and not plan.is_binlog) or each.name in with_default
+            members[each.name] = _slot_type(conversion, marks_missing=marks)
         elif is_flat:
             for mark in _SOURCE_MARKS:
                 members[f"{ADDED_PREFIX}{mark}{each.name}"] = (conversion.annotation, conversion.default)
