@@ -6,7 +6,7 @@ A value is the text of a JSON value: Python's own `json` could not write a numbe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -56,7 +56,7 @@ _NUMBERS: Final = (
     "9223372036854775807", "9223372036854775808", "-9223372036854775809", "86399999", "86400000", "1700000000123456",
     "-62135596800000001", "253402300800000000", "2932897", "1e22", "16777217", "3.4028235677973366e38",
 )  # fmt: skip
-_TEXTS: Final = (
+TEXTS: Final = (
     "", " ", "abc", "true", "NaN", "Infinity", "-Infinity", "nan", "AeJA", "/w==", "1234", "12=4", "A===", "\u0000",
     "\ud800", "\U0001f600", "äöü", TOAST, "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", "2024-02-29", "2024-02-30",
     "0000-00-00", "9999-12-31", "10000-01-01", "0001-01-01T00:00:00Z", "1677-09-21 00:12:43.145224192",
@@ -82,7 +82,7 @@ def odd_value(chance: Random) -> str:
         case 2:
             return chance.choice(_NUMBERS)
         case 3:
-            return json.dumps(chance.choice(_TEXTS + _NUMBERS))
+            return json.dumps(chance.choice(TEXTS + _NUMBERS))
         case 4:
             return chance.choice(_OTHERS)
         case 5:
@@ -91,7 +91,7 @@ def odd_value(chance: Random) -> str:
             return json.dumps(_random_number(chance))
         case _:
             inner = [odd_value(chance) for _ in range(chance.randrange(4))]
-            members = [f"{json.dumps(chance.choice(_TEXTS + _NUMBERS))}:{each}" for each in inner]
+            members = [f"{json.dumps(chance.choice(TEXTS + _NUMBERS))}:{each}" for each in inner]
             return f"[{','.join(inner)}]" if chance.random() < 0.5 else "{" + ",".join(members) + "}"
 
 
@@ -104,3 +104,41 @@ def _random_number(chance: Random) -> str:
         exponent = chance.choice([0, 1, 9, 37, 38, 39, 308, 399, 401, 4300, 10**7, 10**20])
         text += f"e{chance.choice(['', '+', '-'])}{exponent}"
     return text
+
+
+_FACTS: Final = (
+    "", "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal", "io.debezium.time.Date",
+    "io.debezium.time.MicroTime", "io.debezium.time.NanoTimestamp", "io.debezium.time.ZonedTimestamp",
+    "org.apache.kafka.connect.data.Timestamp", "io.debezium.time.Year", "io.debezium.data.Bits", "no.such.Name",
+)  # fmt: skip
+_SCALES: Final = ("0", "4", "-4", "9999", "-9999", "99999999", "9" * 5000, "x", "")
+
+
+def random_record(form: str, chance: Random) -> bytes:
+    """A record with a few odd values, at times with a schema, with odd members, or broken."""
+    names = chance.sample(list(COLUMNS), chance.choice([1, 1, 2, 4]))
+    record = odd_record(form, {name: odd_value(chance) for name in names})
+    if form.startswith("debezium") and chance.random() < 0.2:
+        record = _with_schema(form, names, record, chance)
+    if chance.random() < 0.1:
+        name = chance.choice(
+            ['"op"', '"type"', '"ts_ms"', '"ts"', '"source"', '"before"', '"after"', '"data"', '"old"']
+        )
+        record = record[:-1] + f",{name}:{odd_value(chance)}}}".encode()
+    if chance.random() < 0.05:
+        place = chance.randrange(len(record))
+        record = record[:place] + chance.choice([b"", b"\xff", b'"', b"{", b"\x00"]) + record[place + 1 :]
+    return record[: chance.randrange(len(record))] if chance.random() < 0.02 else record
+
+
+def _with_schema(form: str, names: Sequence[str], record: bytes, chance: Random) -> bytes:
+    fields = [
+        {"field": name, "type": chance.choice(["bytes", "string", "int64", "array", "struct"]),
+         "name": chance.choice(_FACTS), "parameters": {"scale": chance.choice(_SCALES)},
+         "items": {"type": "bytes", "name": chance.choice(_FACTS), "parameters": {"scale": chance.choice(_SCALES)}}}
+        for name in names
+    ]  # fmt: skip
+    if form == "debezium-json":
+        fields = [{"field": each, "type": "struct", "fields": fields} for each in ("before", "after")]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    return f'{{"schema":{schema},"payload":'.encode() + record + b"}"
