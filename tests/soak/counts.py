@@ -50,6 +50,7 @@ VERB_PAIRS = Count(1_100, "pairs of verbs, of which one is done while the other 
 VERB_FAULTS = Count(
     200, "verbs with every named point, every change of the disk, or a disk that is full at any of them"
 )
+ODD_RECORDS = Count(100_000, "records with values that are hard to convert, in each format, for columns of all types")
 LARGE_RECORDS = Count(14_000, "records of 100 KB, hard to compress and easy")
 VERY_LARGE_RECORDS = Count(300, "records of 5 MB, hard to compress and easy")
 

@@ -75,6 +75,20 @@ def test_a_value_that_does_not_fit_is_named(freshet: Freshet, tmp_path: Path, ta
     assert table.snapshots() == []
 
 
+@pytest.mark.parametrize(("name", "text"), [("n.csv", "id,n\n1,{}\n"), ("n.jsonl", '{{"id": 1, "n": {}}}\n')])
+@pytest.mark.parametrize("number", ["1e-99999999", "9" * 5000])
+def test_a_decimal_beyond_all_types_is_refused(
+    name: str, text: str, number: str, freshet: Freshet, tmp_path: Path
+) -> None:
+    """Arrow read the power of ten of the first from beyond its table: the process was gone."""
+    schema = pa.schema([("id", pa.int64()), ("n", pa.decimal128(14, 4))])
+    Catalog(str(tmp_path / "lake")).create_table("a.n", schema=schema, primary_keys=["id"], options={"bucket": "1"})
+    (tmp_path / name).write_text(text.format(number))
+    refused = freshet("append", tmp_path / "lake", "a.n", tmp_path / name)
+    assert refused.code == 2
+    assert name in refused.err
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "orc"])
 def test_formats(freshet: Freshet, tmp_path: Path, table: Table, suffix: str) -> None:
     rows = pa.table({"id": pa.array([7], pa.int32()), "dt": ["d1"], "city": ["Köln"]})

@@ -171,3 +171,21 @@ def test_many_alternatives_are_read() -> None:
 @given(value=st.text(st.characters(codec="utf-8", exclude_characters="\\'"), max_size=6))
 def test_texts_come_through_as_they_are(value: str) -> None:
     assert parse_filter(f"s = '{value}'") == (col("s") == value)
+
+
+@pytest.mark.parametrize(
+    ("number", "rows"),
+    [("9" * 5000, 3), ("-" + "9" * 5000, 0), ("1e-99999999", 1), ("-1.2345678901234567890123456789012", 0)],
+    ids=["5000 digits", "-5000 digits", "a far exponent", "33 digits"],
+)
+def test_numbers_of_any_length(number: str, rows: int) -> None:
+    """A minus before a decimal kept 28 digits of it."""
+    column = pa.array([Decimal("-1.2345678901234567890123456789012"), Decimal(0), Decimal(1)], pa.decimal128(38, 31))
+    table = pa.table({"n": column})
+    assert table.filter(to_predicate(f"n < {number}").bind(table.schema).to_arrow()).num_rows == rows
+
+
+@pytest.mark.parametrize("text", ["0e" + "9" * 30, "1e99999999", "9" * 5000])
+def test_a_typed_number_that_its_type_does_not_have(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="does not fit the type"):
+        parse_filter(f"n = CAST('{text}' AS DECIMAL(10, 2))")

@@ -76,7 +76,23 @@ def test_nanoseconds_by_text_and_by_scalar() -> None:
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.decimal128(5, 2), pa.float32(), pa.float64()])
 @pytest.mark.parametrize(
     "literal",
-    [0, 1, 300, -300, 2**70, 1.5, 0.1, -0.0, 1e300, math.inf, -math.inf, math.nan, Decimal("0.1"), Decimal("1.005")],
+    [
+        0,
+        1,
+        300,
+        -300,
+        2**70,
+        1.5,
+        0.1,
+        -0.0,
+        1e300,
+        math.inf,
+        -math.inf,
+        math.nan,
+        Decimal("0.1"),
+        Decimal("1.005"),
+        Decimal("0e99999999"),
+    ],
     ids=repr,
 )
 def test_numbers_of_another_type(kind: pa.DataType, literal: Any) -> None:
@@ -87,6 +103,26 @@ def test_numbers_of_another_type(kind: pa.DataType, literal: Any) -> None:
         numbers += [Decimal("0.1"), Decimal("1.00"), Decimal("1.01"), Decimal("999.99")]
     column = pa.array([Decimal(str(n)) if pa.types.is_decimal(kind) else n for n in numbers], kind)
     assert answers(column, literal) == expected(column.to_pylist(), literal)
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.decimal128(38, 2), pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize(
+    ("literal", "below"),
+    [
+        (10**6000, 4), (-(10**6000), 0), (Decimal("1e99999999"), 4), (Decimal("-1e99999999"), 0),
+        (Decimal("1." + "0" * 5000 + "1"), 3), (Decimal("-1." + "0" * 5000 + "1"), 0),
+        (Decimal("1e-99999999"), 2), (Decimal("-1e-99999999"), 1),
+    ],
+    ids=["10^6000", "-10^6000", "1e99999999", "-1e99999999", "1.0…1", "-1.0…1", "1e-99999999", "-1e-99999999"],
+)  # fmt: skip
+def test_numbers_beyond_every_type(kind: pa.DataType, literal: Any, below: int) -> None:
+    """`below` rows are less than it; of floats, which compare as doubles, it may be one of them."""
+    column = pa.array([Decimal(n) if pa.types.is_decimal(kind) else n for n in (-1, 0, 1, 2)], kind)
+    found = answers(column, literal)
+    if not (pa.types.is_floating(kind) and -2 < literal < 2):
+        assert found["="] == []
+        assert found["<"] == found["<="] == list(range(below))
+        assert found[">"] == list(range(below, 4))
 
 
 @settings(max_examples=examples(100), deadline=None)

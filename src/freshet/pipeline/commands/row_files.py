@@ -18,6 +18,11 @@ from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 _EPOCH: Final = "1970-01-01 "
 _PLACE: Final = re.compile(r"(?:Invalid: )?In CSV column #(\d+): ")
 
+_FAR_EXPONENT: Final = re.compile(rb"(?<![A-Za-z0-9_])[0-9.]{1,40}[eE]-[0-9]{4,}(?![A-Za-z_-])")
+_NUMBER_BYTES: Final = 60
+_CHUNK_BYTES: Final = 8 << 20
+_TEXTS: Final = frozenset({".csv", ".jsonl"})
+
 
 def file_rows(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
     """The rows, in the columns that the file has; texts of CSV and JSON are read in the types of the table.
@@ -28,11 +33,27 @@ def file_rows(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
     if suffix not in _FORMATS:
         raise InvalidRequestError(f"{path}: its name does not say of which format it is: {', '.join(_FORMATS)}")
     try:
+        if suffix in _TEXTS and any(types.is_decimal(field.type) for field in schema):
+            _refuse_far_exponents(path)
         return _FORMATS[suffix](path, schema)
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no file {path}", path=path) from error
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error, _header(path) if suffix == ".csv" else ()) from error
+
+
+def _refuse_far_exponents(path: str) -> None:
+    """Arrow looks up the power of ten of an exponent beyond its table: a decimal of 1e-99999999 ends the process."""
+    rest = b""
+    with pa.OSFile(path) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            found = _FAR_EXPONENT.search(rest + chunk)
+            if found is not None:
+                number = found[0].decode()
+                raise InvalidRequestError(
+                    f"{path}: {number} is beyond every DECIMAL: write it without exponent", path=path
+                )
+            rest = chunk[-_NUMBER_BYTES:]
 
 
 def _unreadable(path: str, error: Exception, columns: Sequence[str]) -> InvalidRequestError:

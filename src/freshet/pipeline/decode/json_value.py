@@ -64,16 +64,27 @@ def encodable(text: str) -> str:
 
 
 def compact_json(value: JsonValue) -> str:
-    """The JSON of a value without blanks, numbers as they were written."""
-    match value:
-        case JsonNumber():
-            return value
-        case str():
-            return json.dumps(value, ensure_ascii=False)
-        case list():
-            return "[" + ",".join(map(compact_json, value)) + "]"
-        case dict():
-            members = (f"{json.dumps(name, ensure_ascii=False)}:{compact_json(item)}" for name, item in value.items())
-            return "{" + ",".join(members) + "}"
-        case _:
-            return json.dumps(value)
+    """The JSON of a value without blanks, numbers as they were written, however deep it is nested."""
+    written: list[str] = []
+    left = [value]
+    while left:
+        match left.pop():
+            case JsonNumber() as text:
+                written.append(text)
+            case list() as items:
+                written.append("[")
+                left.append(_AS_IT_IS("]"))
+                for number, item in reversed(list(enumerate(items))):
+                    left += (item, _AS_IT_IS(",")) if number else (item,)
+            case dict() as members:
+                written.append("{")
+                left.append(_AS_IT_IS("}"))
+                for number, (name, item) in reversed(list(enumerate(members.items()))):
+                    left += (item, _AS_IT_IS(f"{',' if number else ''}{json.dumps(name, ensure_ascii=False)}:"))
+            case other:
+                written.append(json.dumps(other, ensure_ascii=False))
+    return "".join(written)
+
+
+_AS_IT_IS: Final = JsonNumber
+"""Marks what stands between values, too: it is written without quotes."""

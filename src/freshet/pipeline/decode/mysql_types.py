@@ -35,6 +35,7 @@ _PLAIN: Final = {
 _DECIMALS: Final = frozenset({"decimal", "numeric", "dec", "fixed"})
 _STAMPS: Final = frozenset({"datetime", "timestamp"})
 _DEFAULT_DIGITS: Final = 10
+_DIGITS_READ: Final = 9
 
 
 def sql_type_of_mysql(text: str) -> str:
@@ -46,8 +47,13 @@ def sql_type_of_mysql(text: str) -> str:
     if name in _INTEGERS:
         return _INTEGERS[name]["unsigned" in rest or "zerofill" in rest]
     if name in _DECIMALS:
-        precision, scale = int(first or _DEFAULT_DIGITS), int(second or 0)
+        precision, scale = _number(first, _DEFAULT_DIGITS), _number(second, 0)
         return f"DECIMAL({precision}, {scale})" if scale <= precision <= DECIMAL_DIGITS_MAX else "STRING"
     if name in _STAMPS:
-        return f"TIMESTAMP({min(int(first or 0), 6)})"
+        return f"TIMESTAMP({min(_number(first, 0), 6)})"
     return _PLAIN.get(name, "STRING")
+
+
+def _number(digits: str | None, default: int) -> int:
+    """Of the first nine digits: what has more is larger than any type, and so are they."""
+    return int(digits[:_DIGITS_READ]) if digits else default

@@ -105,7 +105,7 @@ def from_text(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
         if target.root is _R.TIME:
             return _one_by_one(array, _milli_of_day, pa.int32()).cast(goal)
         return _timestamps(array, target)
-    except (pa.ArrowInvalid, ValueError, OverflowError) as error:
+    except (pa.ArrowInvalid, ValueError, ArithmeticError) as error:
         raise InvalidRequestError(f"text does not read as {target}: {error}") from error
 
 
@@ -207,10 +207,12 @@ def _floats(array: pa.Array[Any], goal: pa.DataType) -> pa.Array[Any]:
 
 
 def _decimals(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
-    try:
-        return rescale(array.cast(pa.decimal256(76, 37)), target)
-    except pa.ArrowInvalid:
-        return _one_by_one(array, lambda text: _decimal(text, target), arrow_type(target))
+    # Arrow looks up the power of ten of an exponent beyond its table: 1e-99999999 ended the process.
+    is_far = pc.any(pc.match_substring_regex(array, "[eE][+-]?[0-9]{3}")).as_py()
+    with contextlib.suppress(pa.ArrowInvalid):
+        if not is_far:
+            return rescale(array.cast(pa.decimal256(76, 37)), target)
+    return _one_by_one(array, lambda text: _decimal(text, target), arrow_type(target))
 
 
 def _decimal(text: str, target: ScalarType) -> Decimal | None:
@@ -219,10 +221,10 @@ def _decimal(text: str, target: ScalarType) -> Decimal | None:
         raise ValueError(f"{text!r}")
     number = Decimal(text)
     limit = Decimal(10) ** (precision - scale)
-    if abs(number) >= limit:
+    if number.copy_abs() >= limit:
         return None
     rounded = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, Context(prec=max(80, len(text) + scale)))
-    return rounded if abs(rounded) < limit else None
+    return rounded if rounded.copy_abs() < limit else None
 
 
 def _timestamps(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import numpy as np
@@ -62,6 +62,8 @@ _COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
 _MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _INTEGER_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 _TIMESTAMPS: Final = frozenset({"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ"})
+_INT_DIGITS_MAX: Final = 400
+"""Python refuses to read some thousands; a longer number is larger than every value in any form."""
 _NUMBER_TEXT: Final = re.compile(r"nan|[+-]?(inf|infinity|(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)", re.IGNORECASE)
 _SHOWN_MAX: Final = 120
 
@@ -215,7 +217,9 @@ def _value(node: exp.Expr) -> Any:
             return _typed(node, lambda: bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
         case exp.Neg():
             value = _value(node.this)
-            if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+            if isinstance(value, Decimal):
+                return value.copy_negate()  # a minus would round it to 28 digits
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
                 return -value
         case exp.Cast():
             return _cast(node)
@@ -254,11 +258,14 @@ def _typed_number(text: str, kind: str, parameters: Sequence[int]) -> int | floa
         return float(text)
     if kind == "FLOAT":
         return float(np.float32(text))
-    value = Decimal(text)
+    try:
+        value = Decimal(text)
+    except InvalidOperation:  # an exponent of 19 digits
+        return None
     exponent = value.as_tuple().exponent
     if kind in _INTEGER_BITS and text.lstrip("-").isdigit():
         # Up to 128 for a TINYINT: the minus of -128Y is applied to this value.
-        return int(text) if abs(value) <= 1 << (_INTEGER_BITS[kind] - 1) else None
+        return int(value) if value.copy_abs() <= 1 << (_INTEGER_BITS[kind] - 1) else None
     if kind == "DECIMAL" and isinstance(exponent, int):
         precision, scale = (*(parameters or (10,)), 0)[:2]
         return value if -exponent <= scale and value.adjusted() < precision - scale else None
@@ -266,7 +273,7 @@ def _typed_number(text: str, kind: str, parameters: Sequence[int]) -> int | floa
 
 
 def _number(text: str) -> int | float | Decimal:
-    if text.isdigit():
+    if text.isdigit() and len(text) <= _INT_DIGITS_MAX:
         return int(text)
     return float(text) if "e" in text.lower() else Decimal(text)
 

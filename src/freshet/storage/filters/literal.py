@@ -27,7 +27,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_05UP, Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
@@ -41,6 +41,10 @@ _NANOS_PER: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_NANOS: Final = 86_400 * 10**9
 _EPOCH: Final = datetime.date(1970, 1, 1)
 _UTC: Final = datetime.UTC
+_EXPONENT_MAX: Final = 400
+_BITS_MAX: Final = 1400
+_STICKY: Final = Context(prec=2 * _EXPONENT_MAX, rounding=ROUND_05UP)
+"""What it cuts off leaves a last digit that is not zero."""
 _TIMESTAMP_TEXT: Final = re.compile(
     r"\s*(?P<date>\d{4}-\d{2}-\d{2})"
     r"(?:[ T](?P<time>\d{2}:\d{2}(?::\d{2})?)(?:\.(?P<fraction>\d{1,9}))?)?"
@@ -274,11 +278,27 @@ def _span(value: Any, column_type: pa.DataType) -> tuple[Fraction | None, Fracti
     elif types.is_time(column_type):
         exact = Fraction(_time_nanos_of(value))
     else:
-        number = _number(value)
+        number = _bounded(_number(value))
         if isinstance(number, float) or not math.isfinite(number):
             return _rounded_to(float(number))
         exact = Fraction(number)
     return exact, exact, True
+
+
+def _bounded(number: int | float | Decimal) -> int | float | Decimal:
+    """A number that can be computed with: beyond every column's values it is infinite, nearer to zero than any, or with
+    more digits, it is another one that lies between the same two values of every type."""
+    if isinstance(number, int):
+        return number if number.bit_length() <= _BITS_MAX else math.inf if number > 0 else -math.inf
+    if isinstance(number, float) or not number.is_finite():
+        return number
+    if not number:
+        return 0  # of 0e99999999 too
+    if number.adjusted() > _EXPONENT_MAX:
+        return -math.inf if number.is_signed() else math.inf
+    if number.adjusted() < -_EXPONENT_MAX:
+        return Decimal((number.is_signed(), (1,), -_EXPONENT_MAX))
+    return _STICKY.plus(number)
 
 
 def _rounded_to(number: float) -> tuple[Fraction | None, Fraction | None, bool]:

@@ -39,6 +39,7 @@ from freshet.pipeline.decode.convert.converter import (
     partly,
     with_nulls,
 )
+from freshet.pipeline.decode.convert.numbers import WrittenNumber, unscaled_number, written_number
 from freshet.pipeline.decode.convert.scalars import TextConverter
 from freshet.pipeline.decode.dialect import Dialect, Fact
 from freshet.pipeline.decode.json_value import INT, NUMBER, STRING, JsonNumber, JsonValue, text_of
@@ -48,7 +49,7 @@ CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 DECIMALS: Final = frozenset({CONNECT_DECIMAL, "io.debezium.data.VariableScaleDecimal"})
 """Names of types whose values are unscaled numbers."""
 
-_NUMBER: Final = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]{1,4})?")
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?")
 _AS_NUMBER: Final = f"^(?:{_NUMBER.pattern})$"
 _BY_ARROW: Final = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9])?$"
 """Numbers for Arrow's cast, if they are short enough: with more than 38 digits on the way it wraps around silently."""
@@ -115,9 +116,10 @@ class DecimalConverter(Converter):
     def one(self, value: JsonValue) -> Any:
         coded = self._coded(value)
         if coded is not None:
-            return self._fitted(Decimal(coded[0]).scaleb(-coded[1], _EXACT))
+            return self._fitted(unscaled_number(*coded))
         text = text_of(value) or ""
-        return self._fitted(Decimal(text)) if _NUMBER.fullmatch(text) else LOST
+        number = written_number(text) if _NUMBER.fullmatch(text) else None
+        return LOST if number is None else self._fitted(number)
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds <= {STRING}:
@@ -157,26 +159,11 @@ class DecimalConverter(Converter):
             return False
         return self._dialect.digits_are_coded or not _NUMBER.fullmatch(text)
 
-    def _fitted(self, number: Decimal) -> Any:
-        sign, digits, exponent = number.as_tuple()
-        assert isinstance(exponent, int)
-        if not any(digits):
-            return Decimal((0, (0,), -self._scale))
-        unscaled = int("".join(map(str, digits)))
-        beyond = -exponent - self._scale
-        if beyond > 0:
-            if beyond > len(digits):
-                return LOST
-            unscaled, rest = divmod(unscaled, 10**beyond)
-            if rest:
-                return LOST
-        elif len(digits) - beyond > self._precision:
+    def _fitted(self, number: WrittenNumber) -> Any:
+        unscaled = number.unscaled(self._scale, self._precision)
+        if unscaled is None:
             return LOST
-        else:
-            unscaled *= 10**-beyond
-        if unscaled >= 10**self._precision:
-            return LOST
-        return Decimal((sign, tuple(map(int, str(unscaled))), -self._scale))
+        return Decimal((int(number.is_negative), tuple(map(int, unscaled)), -self._scale))
 
     def _convert_numbers(self, values: Sequence[msgspec.Raw]) -> Converted:
         texts = pa.array([bytes(value) or None for value in values], pa.binary()).cast(pa.string())
@@ -239,7 +226,7 @@ class DecimalConverter(Converter):
     def _of_octets(self, octets: bytes, scale: int) -> Any:
         if not 1 <= len(octets) <= UNSCALED_BYTES_MAX:
             return LOST
-        return self._fitted(Decimal(int.from_bytes(octets, "big", signed=True)).scaleb(-scale, _EXACT))
+        return self._fitted(unscaled_number(int.from_bytes(octets, "big", signed=True), scale))
 
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
         if not self._dialect.coded_decimals or (self._fact is not None and self._fact.name != CONNECT_DECIMAL):

@@ -35,6 +35,7 @@ from freshet.pipeline.decode.convert.converter import (
     scattered,
     whole_array,
 )
+from freshet.pipeline.decode.convert.numbers import written_number
 from freshet.pipeline.decode.dialect import Dialect
 from freshet.pipeline.decode.json_value import BOOL, INT, NUMBER, STRING, JsonNumber, JsonValue, Octets, text_of
 from freshet.storage.model.data_type import LENGTH_MAX, ScalarType, TypeRoot
@@ -45,7 +46,8 @@ _BOOLEANS: Final = {
 }  # fmt: skip
 _BOOLEAN_TEXTS: Final = pa.array(list(_BOOLEANS))
 _TRUE_TEXTS: Final = pa.array([text for text, is_true in _BOOLEANS.items() if is_true])
-_WHOLE: Final = re.compile(r"\s*([+-]?[0-9]{1,40})(?:[.]0+)?\s*")
+_WHOLE_DIGITS_MAX: Final = 40
+_WHOLE: Final = re.compile(rf"\s*([+-]?[0-9]{{1,{_WHOLE_DIGITS_MAX}}})(?:[.]0+)?\s*")
 _FLOAT: Final = re.compile(r"\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*")
 _SPECIAL: Final = {
     "NaN": math.nan, "NAN": math.nan, "Infinity": math.inf, "+Infinity": math.inf, "POSITIVE_INFINITY": math.inf,
@@ -56,6 +58,10 @@ _PLAIN_FLOAT: Final = "^(?:0|-?[1-9][0-9]{0,14}|-?[0-9]{1,15}[.][0-9]{1,15})$"
 _URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
 _NO_VALUE: Final = 0
 """In place of the first byte of a member that is missing."""
+_SINGLE_MIN: Final = 1e-60
+"""Smaller ones are zero as a float."""
+_SINGLE_DIGITS: Final = 120
+"""No number half way between two floats has more."""
 _LOST_BITS: Final = 29
 """Bits of a double's fraction that a float does not have."""
 
@@ -124,10 +130,11 @@ def whole_number(value: JsonValue) -> int | None:
     found = _WHOLE.fullmatch(text)
     if found:
         return int(found[1])
-    if isinstance(value, JsonNumber) and _FLOAT.fullmatch(text) and abs(float(text)) < 2**64:
-        exact = Fraction(text)
-        return exact.numerator if exact.denominator == 1 else None
-    return None
+    number = written_number(text) if isinstance(value, JsonNumber) else None
+    digits = None if number is None else number.unscaled(0, _WHOLE_DIGITS_MAX)
+    if number is None or digits is None:
+        return None
+    return int(f"-{digits}" if number.is_negative else digits)
 
 
 class FloatConverter(Converter):
@@ -180,9 +187,14 @@ def _single(text: str) -> float:
     double = float(text)
     with np.errstate(over="ignore"):
         nearest = np.float32(double)
-    if not math.isfinite(double) or not np.isfinite(nearest) or double == 0 or abs(double) < 1e-300:
+    number = written_number(text)
+    if number is None or not math.isfinite(double) or not np.isfinite(nearest) or abs(double) < _SINGLE_MIN:
         return float(nearest)
-    exact = Fraction(text.strip())
+    digits = number.digits[:_SINGLE_DIGITS]
+    cut = len(number.digits) - len(digits)
+    # The digits that are cut off make the number larger than one that ends there, and no more than that.
+    exact = Fraction(int(f"-{digits}{1 if cut else 0}" if number.is_negative else f"{digits}{1 if cut else 0}"))
+    exact *= Fraction(10) ** (number.exponent + cut - 1)
     around = (np.nextafter(nearest, np.float32(-np.inf)), nearest, np.nextafter(nearest, np.float32(np.inf)))
     candidates = [each for each in around if np.isfinite(each)]
     return float(min(candidates, key=lambda each: (abs(Fraction(float(each)) - exact), int(each.view(np.int32)) & 1)))
