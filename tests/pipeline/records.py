@@ -92,6 +92,8 @@ class Record:
     key: Any = None
     topic: str = "shop.public.orders"
     partition: int = 0
+    old_key: Any = None
+    """What the header says of a row whose key has changed."""
 
 
 def pipeline_of(
@@ -125,6 +127,7 @@ RAW_SCHEMA = pa.schema(
         pa.field(raw_records.KAFKA_PARTITION, pa.int32()),
         pa.field(raw_records.OFFSET, pa.int64()),
         pa.field(raw_records.TIMESTAMP, pa.timestamp("us", "UTC")),
+        pa.field(raw_records.OLD_KEY, pa.binary()),
         pa.field(raw_records.RANK, pa.int64()),
     ]
 )
@@ -141,6 +144,7 @@ def raw_batch(records: Sequence[Record | Any], *, is_file: bool = False, first: 
         [None if is_file else each.partition for each in rows],
         [0 if is_file else first + place for place in range(len(rows))],
         [STAMP] * len(rows),
+        [octets(each.old_key) for each in rows],
         [7 if is_file else 0] * len(rows),
     ]
     arrays = [pa.array(column, each.type) for column, each in zip(columns, RAW_SCHEMA, strict=True)]
@@ -174,6 +178,10 @@ def _stamps(count: int) -> pa.Array:
     return pa.array([STAMP] * count, pa.timestamp("us", "UTC"))
 
 
+def _old_keys(rows: Sequence[Record], indexes: Any) -> list[bytes | None]:
+    return [octets(rows[index].old_key) for index in indexes.tolist()]
+
+
 def kafka_block(records: Sequence[Record | Any], *, first: int = 0) -> KafkaBlock:
     """The same records as workers that read Kafka themselves hand them over: a block for each run of a partition."""
     rows = [each if isinstance(each, Record) else Record(each) for each in records]
@@ -190,6 +198,7 @@ def kafka_block(records: Sequence[Record | Any], *, first: int = 0) -> KafkaBloc
                 np.array([len(value or b"") for value in values], np.int64),
                 np.arange(start, start + len(own)),
                 partial(_stamps, len(own)),
+                partial(_old_keys, own),
             )
         )
         start += len(own)

@@ -269,7 +269,7 @@ def test_unavailable_values_in_texts_and_bytes(registry: SchemaRegistry) -> None
     found = both(avro_pipeline(registry, columns), records).shown
     assert found[0] == "+U(1, None, None, None) keep 1,2,3"
     assert found[1] == f"+U(1, {'x' * 40}, {b'y' * 40}, ['{'z' * 40}'])"
-    assert TOAST in found[2]
+    assert found[2] == "+I(1, None, None, None) keep 1,2,3"
     own = avro_pipeline(registry, columns, unavailable_value_placeholder="gone")
     assert both(own, [topic.value(avro_change("u", None, {**gone, "doc": "gone"}))]).shown[0].endswith("keep 1")
 
@@ -320,7 +320,7 @@ def test_each_record_is_read_by_the_schema_that_wrote_it(registry: SchemaRegistr
     row = {
         "id": "int",
         "status": {"type": "enum", "name": "Status", "symbols": ["new", "paid"]},
-        "at": "long",
+        "at": connect("long", "io.debezium.time.MicroTimestamp"),
         "total": optional(decimal(4)),
     }
     second = AvroTopic(registry, envelope_of(row))

@@ -67,6 +67,11 @@ class PolledRecords:
         times = np.fromiter((message.timestamp()[1] for message in self.messages), np.int64, len(self.messages))
         return pa.array(times * 1000).cast(RECORD_SCHEMA.field("timestamp").type)
 
+    def headers(self, name: str, indexes: npt.NDArray[np.int64]) -> list[bytes | None]:
+        """The last header of this name of the records at these indexes."""
+        found = (dict(self.messages[index].headers() or ()).get(name) for index in indexes.tolist())
+        return [each.encode() if isinstance(each, str) else each for each in found]
+
     def batch(self) -> pa.RecordBatch:
         """All of it, of `RECORD_SCHEMA`."""
         columns = [

@@ -10,6 +10,14 @@ For each row that lacks a value, in input order, per key:
 
 A value that PostgreSQL keeps out of line is never NULL, so a NULL that is stored is one that never came.
 
+A row whose key has changed (`old_keys`) has its values from the row of the old key, where its own key has none:
+
+| the old key, when the row is taken | outcome |
+|---|---|
+| has been deleted in this batch | its values before that |
+| is deleted behind it (of another Kafka partition), and has no other row there | its values |
+| has no row in this task: another task, or another batch, has the deletion | dead letter naming the column |
+
 Where rows have an order of their own (`sequence.field`, or a sequence group of a partial-update table, each with a
 state of its own) the state is the row that wins by it, not the one that came last:
 
@@ -20,14 +28,16 @@ state of its own) the state is the row that wins by it, not the one that came la
 | it orders at or after the state | as above, and it is the new state |
 
 Only the keys concerned are looked at, row by row; the rest of the batch is not touched. A retract row needs no values.
-Columns where NULL leaves the stored value alone do not come here (`engine_rules`).
+Columns where NULL leaves the stored value alone (`engine_rules`) come here with a row that is new to its key, and
+stay NULL where that has a value.
 
 Source: what really arrives from Debezium, outcome table, "unchanged TOAST value".
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any, Final, NamedTuple
@@ -39,6 +49,7 @@ import pyarrow.compute as pc
 
 from freshet.pipeline.config.engine_rules import engine_rules
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
+from freshet.pipeline.decode.old_keys import is_old_key, old_key_in
 from freshet.pipeline.decode.outcomes import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.gather import take_rows
@@ -47,7 +58,11 @@ from freshet.storage.table import Table
 from freshet.storage.table_engine import LookupMetrics
 
 NOT_STORED: Final = "a value that the change did not carry is not stored in the table either"
-"""Reason of the dead letters made here."""
+MOVED: Final = (
+    "the key has changed, and a value that the change did not carry is not known: no task of the batch had the new row "
+    "and the deletion of the old one (REPLICA IDENTITY FULL sends whole rows)"
+)
+"""Reasons of the dead letters made here."""
 
 Key = tuple[Any, ...]
 Order = tuple[tuple[bool, Any], ...]
@@ -126,9 +141,16 @@ class UnavailableValues:
         self._column_names = {name: f"{DATA_PREFIX}{index}" for index, name in enumerate(carried)}
         self._units: tuple[Unit, ...] = ()
         self._watched: set[Key] = set()
+        self._old: set[Key] = set()
+        """Keys that rows had before."""
+        self._ahead: Counter[Key] = Counter()
+        """Of these, the rows still to come, deletions not counted; all that have a row in the task are here."""
+        self._gone: dict[tuple[Key, Unit], State] = {}
+        """Their states before they were deleted."""
+        self._keeps_on_null: frozenset[str] = frozenset()
         self._states: dict[tuple[Key, Unit], State] = {}
 
-    def watch(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def watch(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Notes the keys of the rows that lack values, and reads the stored rows of these keys."""
         missing: set[str] = set()
         for batch in batches:
@@ -140,7 +162,9 @@ class UnavailableValues:
             affected = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
             for text in pc.unique(texts.drop_null()).to_pylist():
                 missing |= self._named(text)
+                self._old.update(self._old_key(text))
             self._watched.update(self._keys(batch, affected))
+        self._watched |= self._old
         if self._watched and self._table.options.has_postponed_buckets:
             raise InvalidRequestError(
                 f"table {self._table.name}: a change does not carry the value of {', '.join(sorted(missing))}, and "
@@ -152,6 +176,11 @@ class UnavailableValues:
         if self._watched:
             self._units = self._units_of(sorted(missing))
             self._states = self._stored(self._watched)
+        for batch in batches if self._old else ():
+            positions, keys = self._related(batch)
+            kinds = batch.column(KIND).take(pa.array(positions)).to_pylist()
+            for key, kind in zip(keys, kinds, strict=True):
+                self._ahead[key] += not RowKind(kind).is_retract
 
     def fill(self, rows: pa.Table) -> FilledRows:
         """Fills in the rows of one slice."""
@@ -163,23 +192,28 @@ class UnavailableValues:
         kinds = rows.column(KIND).take(pa.array(related)).to_pylist()
         lacking = rows.column(UNAVAILABLE).take(pa.array(related)).to_pylist()
         found: dict[str, list[tuple[int, Any]]] = {name: [] for name in names}
-        dead: dict[int, str] = {}
+        dead: dict[int, tuple[str, str]] = {}
         filled = 0
         for index, (position, key) in enumerate(zip(related.tolist(), related_keys, strict=True)):
             row = {name: column[index] for name, column in zip(names, values, strict=True)}
             missing = self._named(lacking[index])
-            looked_up = self._look_up(key, row, missing)
+            is_retract = RowKind(kinds[index]).is_retract
+            self._ahead[key] -= not is_retract
+            old_keys = self._old_key(lacking[index])
+            looked_up = self._look_up(key, row, missing, old_keys)
             unknown = next((name for name, value in looked_up.items() if value is None), None)
             if unknown is not None:
-                dead[position] = unknown
+                dead[position] = (MOVED if old_keys else NOT_STORED, unknown)
                 continue
             for name, value in looked_up.items():
                 found[name].append((position, value))
             filled += bool(looked_up)
-            self._note(key, {**row, **looked_up}, is_retract=RowKind(kinds[index]).is_retract)
+            self._note(key, {**row, **looked_up}, is_retract=is_retract)
         return _apply(rows, {self._column_names[name]: pairs for name, pairs in found.items()}, dead, filled)
 
-    def _look_up(self, key: Key, row: Mapping[str, Any], missing: frozenset[str]) -> dict[str, Any]:
+    def _look_up(
+        self, key: Key, row: Mapping[str, Any], missing: frozenset[str], old_keys: Sequence[Key]
+    ) -> dict[str, Any]:
         """The values of the missing columns that will be taken from this row; None where there is none."""
         values: dict[str, Any] = {}
         for unit in self._units:
@@ -187,9 +221,26 @@ class UnavailableValues:
             if not wanted or not unit.takes_part(row):
                 continue
             state = self._states.get((key, unit))
-            if state is None or unit.order_of(row) >= state.order:
-                values |= {name: None if state is None else state.values.get(name) for name in wanted}
+            if state is not None and unit.order_of(row) < state.order:
+                continue
+            own = {} if state is None else state.values
+            old = {name: value for old_key in old_keys for name, value in self._before(old_key, unit).items()}
+            for name in wanted:
+                if own.get(name) is None:
+                    values[name] = old.get(name)
+                elif name not in self._keeps_on_null:
+                    values[name] = own[name]
         return values
+
+    def _before(self, old_key: Key, unit: Unit) -> Mapping[str, Any]:
+        """The values of a key before the row of another one took its place; none where they are not known."""
+        state = self._states.get((old_key, unit))
+        if old_key not in self._ahead:
+            return {}
+        if state is not None and state.values:
+            return {} if self._ahead[old_key] > 0 else state.values
+        gone = self._gone.get((old_key, unit))
+        return {} if gone is None else gone.values
 
     def _note(self, key: Key, row: Mapping[str, Any], *, is_retract: bool) -> None:
         """The row becomes the state of the units that take it."""
@@ -198,12 +249,15 @@ class UnavailableValues:
                 continue
             order, state = unit.order_of(row), self._states.get((key, unit))
             if state is None or order >= state.order:
+                if is_retract and key in self._old and state is not None and state.values:
+                    self._gone[key, unit] = state
                 values = {} if is_retract else {name: row[name] for name in unit.columns}
                 self._states[key, unit] = State(order, values)
 
     def _units_of(self, columns: Sequence[str]) -> tuple[Unit, ...]:
         options = self._table.options
         rules = engine_rules(self._table.schema, options)
+        self._keeps_on_null = frozenset(filter(rules.keeps_on_null, columns))
         whole: list[str] = []
         members: dict[tuple[str, ...], list[str]] = {}
         for name in columns:
@@ -217,18 +271,24 @@ class UnavailableValues:
 
     def _named(self, text: str | None) -> frozenset[str]:
         """The columns whose indexes the text lists."""
-        return frozenset(self._carried[int(index)] for index in text.split(",")) if text else frozenset()
+        parts = text.split(",") if text else ()
+        return frozenset(self._carried[int(part)] for part in parts if not is_old_key(part))
+
+    def _old_key(self, text: str | None) -> tuple[Key, ...]:
+        """The key that the row had before, if it had another one."""
+        found = old_key_in(text.split(",")) if text else None
+        return () if found is None else (tuple(found[name] for name in self._table.schema.primary_keys),)
 
     def _keys(self, rows: pa.Table | pa.RecordBatch, positions: Positions) -> list[Key]:
         names = [self._column_names[name] for name in self._table.schema.primary_keys]
         parts = [rows.column(name).take(pa.array(positions)).to_pylist() for name in names]
         return list(zip(*parts, strict=True))
 
-    def _related(self, rows: pa.Table) -> tuple[Positions, list[Key]]:
+    def _related(self, rows: pa.Table | pa.RecordBatch) -> tuple[Positions, list[Key]]:
         """Every row of a watched key: a filter on the first key column, then the exact check of what is left."""
         first: Any = rows.column(self._column_names[self._table.schema.primary_keys[0]])
         may_be: Any = pc.is_in(first, value_set=pa.array([key[0] for key in self._watched], first.type))
-        positions = np.flatnonzero(may_be.to_numpy())
+        positions = np.flatnonzero(may_be.to_numpy(zero_copy_only=False))
         candidates = self._keys(rows, positions)
         kept = [index for index, key in enumerate(candidates) if key in self._watched]
         return positions[kept], [candidates[index] for index in kept]
@@ -269,7 +329,7 @@ def _carried_list(column: Any, data_type: Any) -> list[Any]:
 
 
 def _apply(
-    rows: pa.Table, found: Mapping[str, Sequence[tuple[int, Any]]], dead: Mapping[int, str], count: int
+    rows: pa.Table, found: Mapping[str, Sequence[tuple[int, Any]]], dead: Mapping[int, tuple[str, str]], count: int
 ) -> FilledRows:
     for name, pairs in found.items():
         if pairs:
@@ -277,7 +337,8 @@ def _apply(
     if not dead:
         return FilledRows(rows, rows.slice(0, 0), count)
     lost = rows.take(pa.array(list(dead)))
-    texts = {REASON: [NOT_STORED] * len(dead), COLUMN: list(dead.values()), TAG: [TAG_DEAD] * len(dead)}
+    reasons, columns = (list(each) for each in zip(*dead.values(), strict=True))
+    texts = {REASON: reasons, COLUMN: columns, TAG: [TAG_DEAD] * len(dead)}
     for name, values in texts.items():
         index = lost.schema.get_field_index(name)
         lost = lost.set_column(index, lost.schema.field(index), pa.array(values, lost.schema.field(index).type))

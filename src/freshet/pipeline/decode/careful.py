@@ -6,8 +6,9 @@
 | a deletion, and the table has no primary key | dead letter |
 | an update whose columns add up, `before` not complete | dead letter |
 | a field that nothing reads | noted by name, or the run stops |
-| an unavailable value (TOAST) that `before` has | that value, noted |
-| one that `before` does not have | the stored value is kept; dead letter where a column is computed from it |
+| an unavailable value (TOAST), whatever the operation, that `before` has | that value, noted |
+| one that `before` does not have | the stored value is kept, of the old key's row where the key has changed |
+| one of which a column is computed, or without primary key; one in a deletion | dead letter; NULL |
 | a value that does not fit its type | dead letter naming the column; in a deletion only where a vital column needs it |
 | another key in `before` | -D of the old key, +I of the new |
 | `before` is complete and the changelog wants it | -U of `before`, +U |
@@ -18,7 +19,7 @@ It costs some 40 µs a record; what can take the fast path does (`fast`), with t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
@@ -37,20 +38,29 @@ from freshet.pipeline.decode.change import (
     Reading,
     Several,
     Skipped,
+    changes_of,
 )
 from freshet.pipeline.decode.convert.converter import LOST, Converter, Mask
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.images import Images, Note
 from freshet.pipeline.decode.inputs import FactsKey, Input, Inputs, facts_key, inputs_of
 from freshet.pipeline.decode.json_value import JsonValue, text_of
-from freshet.pipeline.decode.plan import DecodePlan
-from freshet.pipeline.decode.reading import read_record
+from freshet.pipeline.decode.old_keys import old_key_text
+from freshet.pipeline.decode.plan import DecodePlan, PayloadField
+from freshet.pipeline.decode.reading import old_key_of, read_record
 from freshet.pipeline.decode.toast import is_really_there, placeholder_forms
 
 INCOMPLETE: Final = "the update does not carry the whole row before it, so its value would count twice"
 NO_KEY: Final = "a deletion, and the table has no primary key"
+NO_ROW: Final = "an unchanged value that the record does not carry (TOAST), and the table has no primary key"
 NEEDED: Final = "an unchanged value that the record does not carry (TOAST) is needed to compute the column"
+OldKey = Mapping[str, JsonValue] | None
+"""The fields of the key that a row had before."""
+
 UNKNOWN_NOTE, FOUND_NOTE, LEFT_NOTE = "unknown field ", "TOAST value from before: ", "TOAST value left NULL: "
+
+
+_NO_RECORD: Final = RawRecord(None, None)
 
 
 def shown_name(name: str) -> str:
@@ -75,6 +85,8 @@ class Row:
     values: tuple[Any, ...]
     missing: frozenset[str] = frozenset()
     absent: frozenset[str] = frozenset()
+    old_key: str | None = None
+    """Of a row that lacks values and had another key before, as `old_keys` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +102,7 @@ class Rows:
 @dataclass(slots=True)
 class _Toast:
     image: Mapping[str, JsonValue]
-    missing: list[str] = field(default_factory=list)
+    missing: list[PayloadField] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
 
 
@@ -100,8 +112,8 @@ class CarefulReader:
     def __init__(self, plan: DecodePlan) -> None:
         self._plan = plan
         self._inputs: dict[FactsKey, Inputs] = {}
-        self._forms = placeholder_forms(plan.placeholder) if plan.placeholder else frozenset()
-        self._able = [each.name for each in plan.fields if each.may_be_toast]
+        self._forms = placeholder_forms(plan.placeholder)
+        self._able = [each for each in plan.fields if each.may_be_toast] if self._forms else []
         known = {each.name for each in plan.fields}
         self._known = known | ({plan.kind_field} if plan.kind_field else set())
         vital = plan.columns if plan.takes_before else [column for column in plan.columns if column.is_vital]
@@ -136,13 +148,24 @@ class CarefulReader:
             return [name for name in names if not name.startswith(ADDED_PREFIX)]
         return names
 
-    def rows(self, reading: Change | Several) -> Rows | Skipped | Dead | UnknownFields:
-        """What becomes of a change, or of several of one record together; see the table of the module."""
+    def rows(
+        self,
+        reading: Change | Several,
+        record: RawRecord = _NO_RECORD,
+        before: Callable[[], Sequence[RawRecord]] = list,
+    ) -> Rows | Skipped | Dead | UnknownFields:
+        """What becomes of a change, or of several of one record together; see the table of the module. `before` gives
+        the records in front of it, the nearest first."""
+
+        def old_key() -> OldKey:
+            return old_key_of(plan.format, record, changes[0], before(), plan.registry)
+
+        plan, changes = self._plan, changes_of(reading)
         if isinstance(reading, Change):
-            return self._rows(reading)
+            return self._rows(reading, old_key)
         parts = []
         for change in reading.changes:
-            found = self._rows(change)
+            found = self._rows(change, old_key)
             if not isinstance(found, Rows):
                 return found
             parts.append(found)
@@ -151,7 +174,7 @@ class CarefulReader:
         numbered = tuple(replace(row, sub=sub) for sub, row in enumerate(rows))
         return Rows(reading.changes[0], numbered, tuple(notes), parts[0].facts)
 
-    def _rows(self, change: Change) -> Rows | Skipped | Dead | UnknownFields:
+    def _rows(self, change: Change, old_key: Callable[[], OldKey]) -> Rows | Skipped | Dead | UnknownFields:
         plan, kind = self._plan, change.kind
         is_retract = kind in (UPDATE_BEFORE, DELETE)
         if plan.ignores_deletes and is_retract:
@@ -161,15 +184,20 @@ class CarefulReader:
         if is_retract and not plan.has_key:
             return Dead(NO_KEY)
         toast = self._resolved(change)
-        before = change.before
-        is_complete = before is not None and not toast.missing and not (change.image.keys() - before.keys())
+        if toast.missing and not plan.has_key:
+            return Dead(NO_ROW, toast.missing[0].column)
+        before, is_whole = self._row_before(change)
+        is_complete = (
+            before is not None and not toast.missing and not (change.image.keys() - before.keys()) and is_whole
+        )
         if plan.added_up and plan.takes_before and plan.captures_changes and kind == UPDATE_AFTER and not is_complete:
             return Dead(INCOMPLETE, plan.added_up[0])
         unknown = self.unknown(change.image)
         if unknown and plan.fails_on_unknown:
             return UnknownFields(tuple(unknown))
-        for column, fields in self._computed if toast.missing else ():
-            if not fields.isdisjoint(toast.missing):
+        lacking = frozenset(each.name for each in toast.missing)
+        for column, fields in self._computed if lacking else ():
+            if not fields.isdisjoint(lacking):
                 return Dead(NEEDED, column)
         key = facts_key(plan, change.facts)
         inputs = self.inputs(key)
@@ -177,34 +205,64 @@ class CarefulReader:
         if isinstance(new, Dead):
             return new
         split = self._split(change, toast.image, is_complete=is_complete)
-        missing = frozenset(toast.missing)
         absent = self._with_default - toast.image.keys()
+        new_kind = INSERT if split == DELETE or not plan.has_key else kind
+        old_row = None
+        if lacking and new_kind == INSERT and plan.is_debezium:
+            old_row = self._old_key(inputs, before if split == DELETE else old_key(), new)
+        is_new = new_kind == INSERT and (plan.has_envelope or old_row is not None)
+        left_null = frozenset() if is_new else self._left_null
         notes = (
             *(UNKNOWN_NOTE + shown_name(name) for name in unknown),
             *(FOUND_NOTE + name for name in toast.found),
-            *(LEFT_NOTE + name for name in toast.missing if name in self._left_null),
+            *(LEFT_NOTE + each.name for each in toast.missing if each.name in left_null),
         )
         if split is None:
-            return Rows(change, (Row(kind if plan.has_key else INSERT, 0, new, missing, absent),), notes, key)
+            return Rows(change, (Row(new_kind, 0, new, lacking, absent, old_row),), notes, key)
         old = self._values(inputs, before or {}, change.source, is_delete=split == DELETE, is_old=True)
         if isinstance(old, Dead):
             return old
-        new_kind = INSERT if split == DELETE else kind
-        return Rows(change, (Row(split, 0, old), Row(new_kind, 1, new, missing, absent)), notes, key)
+        return Rows(change, (Row(split, 0, old), Row(new_kind, 1, new, lacking, absent, old_row)), notes, key)
 
     def _resolved(self, change: Change) -> _Toast:
         """The image with what `before` has in place of unavailable values, NULL where it has none."""
         toast = _Toast(change.image)
-        if not self._forms or change.kind != UPDATE_AFTER:
-            return toast
-        for name in self._able:
-            if text_of(change.image.get(name)) not in self._forms:
+        for each in self._able:
+            if text_of(change.image.get(each.name)) not in self._forms:
                 continue
-            old = (change.before or {}).get(name)
+            old = (change.before or {}).get(each.name)
             is_there = is_really_there(text_of(old), self._forms)
-            (toast.found if is_there else toast.missing).append(name)
-            toast.image = {**toast.image, name: old if is_there else None}
+            if is_there:
+                toast.found.append(each.name)
+            elif change.kind != DELETE:
+                toast.missing.append(each)
+            toast.image = {**toast.image, each.name: old if is_there else None}
         return toast
+
+    def _row_before(self, change: Change) -> tuple[Mapping[str, JsonValue] | None, bool]:
+        """The row before a change, NULL in place of unavailable values, and whether it has none of these."""
+        before = change.before
+        if before is None or not self._plan.takes_before:
+            return before, True
+        gone = [each.name for each in self._able if text_of(before.get(each.name)) in self._forms]
+        return ({**before, **dict.fromkeys(gone)}, False) if gone else (before, True)
+
+    def _old_key(self, inputs: Inputs, given: OldKey, new: Sequence[Any]) -> str | None:
+        """The text of the key that a row had before; None where that is not known. What is no field of the row is what
+        the row has."""
+        if given is None:
+            return None
+        plan, found = self._plan, {}
+        keys = [column for column in plan.columns if column.is_key]
+        for column in keys:
+            for each, value in zip(inputs.all, new, strict=True):
+                is_own = each.name == column.direct and not each.is_member
+                if is_own or (each.index is not None and plan.columns[each.index] is column):
+                    text = given.get(each.name) if is_own else value
+                    found[column.field.name] = each.converter.one(text) if is_own and text is not None else text
+        if len(found) < len(keys) or LOST in found.values() or None in found.values():
+            return None
+        return old_key_text([column.field for column in keys], found)
 
     def _split(self, change: Change, image: Mapping[str, JsonValue], *, is_complete: bool) -> int | None:
         """Kind of the row before the change: -D when the key is another one, -U where the changelog takes it."""
@@ -266,6 +324,7 @@ def images_of(plan: DecodePlan, inputs: Inputs, found: Mapping[int, Rows]) -> Im
         ts_ms=pa.array([rows.change.ts_ms for _, rows, _ in flat], pa.int64()),
         sources=pa.array([_source_text(plan, rows.change) for _, rows, _ in flat], pa.string()),
         missing=missing,
+        old_keys={place: row.old_key for place, (_, _, row) in enumerate(flat) if row.old_key is not None},
         notes=[Note(text, indexes) for text, indexes in noted.items()],
         absent=_masks(names, [row.absent for _, _, row in flat]),
     )

@@ -87,6 +87,8 @@ class RawRecord:
     is_line: bool = False
     topic: str = ""
     """For messages."""
+    old_key: bytes | None = None
+    """The key that the row had before, as a header says it."""
 
 
 def changes_of(reading: Reading) -> tuple[Change, ...]:

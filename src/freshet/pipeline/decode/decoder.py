@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -30,6 +30,7 @@ from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, 
 from freshet.pipeline.decode.change import Change, Dead, Several, Skipped, Truncate
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.fast.learned_readers import LearnedReaders
+from freshet.pipeline.decode.fast.reader import at_rows
 from freshet.pipeline.decode.fast.structs import can_be_member
 from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey
@@ -184,6 +185,8 @@ class BlockDecoder:
         images, careful = self._read(block, indexes, findings)
         context = self.writer.block(block, first)
         notes: list[Note] = []
+        images, moved = _without_moved(block, images)
+        careful = np.union1d(careful, moved)
         batches, broken = _written(context, images, findings, notes)
         yield from batches
         careful = np.union1d(careful, broken)
@@ -291,7 +294,7 @@ class BlockDecoder:
         for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
             reading: Any = self._tables.judged(self._careful.read(record), index, findings)
             if isinstance(reading, Change | Several):
-                reading = self._careful.rows(reading)
+                reading = self._careful.rows(reading, record, partial(raw_records.those_before, block, index))
             match reading:
                 case Rows(facts=facts):
                     found.setdefault(facts, {})[index] = reading
@@ -338,6 +341,25 @@ def _written(
         if batch is not None:
             batches.append(batch)
     return batches, np.concatenate(left)
+
+
+def _without_moved(block: RecordBlock, images: Sequence[Images]) -> tuple[list[Images], RowIndexes]:
+    """The images without rows that lack values and had another key before, and the records of these."""
+    kept, moved = [], [np.zeros(0, np.int64)]
+    for each in images:
+        lacking = np.logical_or.reduce([*each.missing.values(), np.zeros(len(each.records), bool)])
+        rows = np.flatnonzero(lacking)
+        if len(rows):
+            is_moved = block.taken(raw_records.OLD_KEY, each.records[rows]).is_valid().to_numpy(zero_copy_only=False)
+            if is_moved.any():
+                gone = each.records[rows[is_moved]]
+                moved.append(gone)
+                each = replace(
+                    at_rows(each, np.flatnonzero(~np.isin(each.records, gone))), notes=_without(each.notes, gone)
+                )
+        if len(each.records):
+            kept.append(each)
+    return kept, np.concatenate(moved)
 
 
 def _count(notes: Sequence[Note], counts: Counts) -> None:

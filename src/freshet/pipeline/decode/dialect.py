@@ -14,13 +14,15 @@ class Dialect:
 
     `coded_decimals`: decimals may be base64 of the unscaled number; `digits_are_coded`: so are texts that are numbers
     too. `numeric_times`: Debezium's time.precision.mode, `isostring` refuses numbers. `binary_mode`: base64,
-    base64-url-safe, hex, or `latin1`: a character is a byte.
+    base64-url-safe, hex, or `latin1`: a character is a byte. `named_times`: where there is a schema, a number is a time
+    only if the schema calls it one.
     """
 
     coded_decimals: bool
     digits_are_coded: bool
     numeric_times: str
     binary_mode: str
+    named_times: bool = False
 
 
 PLAIN_TEXT: Final = Dialect(
@@ -47,4 +49,5 @@ def dialect_of(source: SourceConfig) -> Dialect:
         digits_are_coded=source.is_debezium and source.decimal_handling_mode == "precise",
         numeric_times=source.numeric_times,
         binary_mode="latin1" if source.format == "canal-json" else binary_mode,
+        named_times=source.is_debezium,
     )

@@ -46,6 +46,8 @@ class Images:
     ts_ms: Any
     sources: Any
     missing: Mapping[int, Mask]
+    old_keys: Mapping[int, str] = field(default_factory=dict)
+    """Texts of the keys that rows had before (`old_keys`), by their places here."""
     notes: Sequence[Note] = ()
     absent: Mapping[int, Mask] = field(default_factory=dict)
 

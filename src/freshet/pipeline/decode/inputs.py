@@ -21,6 +21,7 @@ from freshet.pipeline.decode.convert.by_type import converter_for
 from freshet.pipeline.decode.convert.converter import Converted, Converter, FieldConversion
 from freshet.pipeline.decode.convert.decimals import DECIMALS
 from freshet.pipeline.decode.convert.scalars import IntegerConverter, TextConverter
+from freshet.pipeline.decode.convert.times import unit_of
 from freshet.pipeline.decode.dialect import PLAIN_TEXT, Fact
 from freshet.pipeline.decode.json_value import INT, STRING, JsonValue, text_of
 from freshet.pipeline.decode.plan import STRING as STRING_TYPE
@@ -114,7 +115,7 @@ def _field_input(field: PayloadField, plan: DecodePlan, facts: dict[str, Fact] |
         converter=converter_for(field.type, plan.dialect, fact),
         column=field.column,
         is_vital=field.is_vital,
-        reason=f"the value of field {field.name} does not fit {field.type}{_hint(field.type, plan)}",
+        reason=f"the value of field {field.name} does not fit {field.type}{_hint(field.type, plan, fact)}",
         may_be_toast=field.may_be_toast,
     )
 
@@ -133,10 +134,13 @@ def _member_input(column: ColumnPlan, index: int) -> Input:
     )
 
 
-def _hint(data_type: DataType, plan: DecodePlan) -> str:
+def _hint(data_type: DataType, plan: DecodePlan, fact: Fact | None) -> str:
     if not isinstance(data_type, ScalarType):
         return ""
     if data_type.root in _TIMES:
+        if fact is not None and (fact.name or plan.dialect.named_times):
+            takes_numbers = unit_of(data_type, plan.dialect, fact) is not None
+            return "" if takes_numbers else f" (its schema calls it {fact.name or 'no time'})"
         takes_mode = plan.dialect.numeric_times == "isostring" and not plan.is_binlog
         return " (numbers need time_precision_mode)" if takes_mode else ""
     return " (exactly)" if data_type.root is TypeRoot.DECIMAL else ""

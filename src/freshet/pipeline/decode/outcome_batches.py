@@ -12,7 +12,7 @@ import pyarrow as pa
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
-from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
+from freshet.pipeline.decode.change import DELETE, INSERT, UPDATE_BEFORE
 from freshet.pipeline.decode.computed_values import computed_values
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.images import Cause, Images, RowIndexes
@@ -197,12 +197,14 @@ class BlockWriter:
         plan = self.writer.plan
         scope = self._scope(images)
         records, kinds, subs = images.records, images.kinds, images.subs
+        old_keys = images.old_keys
         if chosen is not None:
             take = pa.array(chosen)
             columns = [array.take(take) for array in columns]
             scope = [None if array is None else array.take(take) for array in scope]
             records, kinds, subs = records[chosen], kinds[chosen], subs[chosen]
             kept = {index: mask[chosen] for index, mask in kept.items()}
+            old_keys = {to: old_keys[of] for to, of in enumerate(chosen.tolist()) if of in old_keys} if old_keys else {}
         count = len(records)
         head: dict[str, Any] = {
             **self._head(records, subs),
@@ -216,7 +218,7 @@ class BlockWriter:
         if may_die.any():
             head[RAW_KEY] = self._raw(raw_records.KEY, records, may_die)
             head[RAW_VALUE] = self._raw(raw_records.VALUE, records, may_die)
-            head[UNAVAILABLE] = self._unavailable(stays, count)
+            head[UNAVAILABLE] = self._unavailable(stays, kinds, old_keys)
         if plan.expressions:
             head[TIMESTAMP] = self._times(records)
         elif may_die.any():
@@ -347,14 +349,23 @@ class BlockWriter:
         keys = [restore_array(columns[index], each) for index, each in zip(bucket.indexes, rule.types, strict=True)]
         return pa.array(rule.numbers(keys))
 
-    def _unavailable(self, stays: Mapping[int, Mask], count: int) -> Any:
+    def _unavailable(self, stays: Mapping[int, Mask], kinds: Any, old_keys: Mapping[int, str]) -> Any:
+        """The columns whose stored value is kept, and the key that the row had before. A row that an envelope calls new
+        is one whose key has changed: what would stay NULL is not there yet."""
         columns = self.writer.plan.columns
-        looked_up = {index: mask for index, mask in stays.items() if columns[index].may_stay}
+        is_new = (kinds == INSERT) & self.writer.plan.has_envelope
+        is_new[list(old_keys)] = True
+        looked_up = {
+            index: mask if columns[index].may_stay else mask & is_new
+            for index, mask in stays.items()
+            if columns[index].can_stay
+        }
         if not looked_up:
             return None
-        texts: list[str | None] = [None] * count
+        texts: list[str | None] = [None] * len(kinds)
         for row in np.flatnonzero(np.logical_or.reduce(list(looked_up.values()))).tolist():
-            texts[row] = ",".join(str(index) for index, mask in sorted(looked_up.items()) if mask[row])
+            indexes = [str(index) for index, mask in sorted(looked_up.items()) if mask[row]]
+            texts[row] = ",".join([*indexes, old_keys[row]] if row in old_keys else indexes)
         return pa.array(texts, pa.string())
 
 

@@ -15,7 +15,7 @@
 | `_reason` | string | NULL | why, counted by this text | NULL |
 | `_column` | string | NULL | the table column that the reason is about, if there is one | NULL |
 | `_raw_key`, `_raw_value` | binary | of rows that may yet become dead letters | of the record | value: the tally |
-| `_unavailable` | string | indexes of the columns whose stored value is kept, as "3,7" | NULL | NULL |
+| `_unavailable` | string | columns whose stored value is kept, as "3,7", and the old key (`old_keys`) | NULL | NULL |
 | `_d0` … | carriers | the table's columns by index; see `carriers` | NULL | NULL |
 
 A row of tag 2 is the second one of a record whose first became a dead letter under `select`: tasks leave it out.

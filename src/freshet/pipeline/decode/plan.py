@@ -29,7 +29,7 @@ _NAMED_TYPES: Final = frozenset(
 """Types for which the type name in the record's schema matters."""
 
 _TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
-_NO_TOAST: Final = _NAMED_TYPES | {
+_NO_TOAST: Final = (_NAMED_TYPES - {TypeRoot.DECIMAL}) | {
     TypeRoot.BOOLEAN, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT,
     TypeRoot.DOUBLE,
 }  # fmt: skip
@@ -107,9 +107,14 @@ class ColumnPlan:
         return only if is_alone or all(parts[0] == only for parts in self.references) else None
 
     @property
+    def can_stay(self) -> bool:
+        """True when a stored value may stand for one that a change does not carry (unchanged TOAST)."""
+        return self.only_field is not None and not (self.is_key or self.is_ordering)
+
+    @property
     def may_stay(self) -> bool:
-        """True when the stored value is looked up for a change that does not carry the column (unchanged TOAST)."""
-        return self.only_field is not None and not (self.is_key or self.is_ordering or self.keeps_on_null)
+        """True when the stored value is looked up for an update that does not carry the column."""
+        return self.can_stay and not self.keeps_on_null
 
 
 @dataclass(frozen=True, slots=True)

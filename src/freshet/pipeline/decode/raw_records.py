@@ -7,6 +7,7 @@
 | partition | int32 | Kafka partition | NULL |
 | offset | int64 | offset | the block of the line in the upper bits; the decoder counts the lines in the lower ones |
 | timestamp | timestamp | of the record | modification time of the file |
+| old_key | binary | of a row whose key Debezium has seen change: the key before (`OLD_KEY_HEADER`) | NULL |
 | rank | int64 | 0; where names of key columns changed, how often before | modification time, microseconds |
 | headers | list of (key, value) | only where `select` reads `_headers` | the same |
 
@@ -23,20 +24,31 @@ import numpy as np
 from freshet.pipeline.decode.change import RawRecord
 
 PREFIX: Final = "__f_"
-KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, HEADERS, RANK = (
-    f"{PREFIX}{part}" for part in ("key", "value", "topic", "partition", "offset", "timestamp", "headers", "rank")
+KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, HEADERS, OLD_KEY, RANK = (
+    f"{PREFIX}{part}"
+    for part in ("key", "value", "topic", "partition", "offset", "timestamp", "headers", "old_key", "rank")
 )
-FLAT_COLUMNS: Final = (KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, RANK)
+OLD_KEY_HEADER: Final = "__debezium.oldkey"
+"""Of the insert that, with a deletion before it, stands for an update of the key."""
+
+FLAT_COLUMNS: Final = (KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, OLD_KEY, RANK)
 """What every decoder takes, in this order; `HEADERS` follows where it is used."""
 
 
 def each_of(block: Any, indexes: Any) -> Iterator[RawRecord]:
     """The records at these indexes of a block (`record_block`)."""
-    keys, values, topics = (block.taken(name, indexes) for name in (KEY, VALUE, TOPIC))
+    keys, values, topics, old_keys = (block.taken(name, indexes) for name in (KEY, VALUE, TOPIC, OLD_KEY))
     is_line = block.taken(KAFKA_PARTITION, indexes).is_null()
-    columns = (column.to_pylist() for column in (keys, values, is_line, topics))
-    for key, value, line, topic in zip(*columns, strict=True):
-        yield RawRecord(key, value, line, topic or "")
+    columns = (column.to_pylist() for column in (keys, values, is_line, topics, old_keys))
+    for key, value, line, topic, old_key in zip(*columns, strict=True):
+        yield RawRecord(key, value, line, topic or "", old_key)
+
+
+def those_before(block: Any, index: int) -> list[RawRecord]:
+    """The two records in front of one in a block, the nearest first, as far as they are of its Kafka partition."""
+    at = np.arange(max(0, index - 2), index + 1)[::-1]
+    places = list(zip(*(block.taken(name, at).to_pylist() for name in (TOPIC, KAFKA_PARTITION)), strict=True))
+    return [each for each, own in zip(each_of(block, at), places, strict=True) if own == places[0]][1:]
 
 
 def place(block: Any, index: int) -> tuple[str, int, int]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from freshet._lazy import LazyModule
 from freshet.pipeline.config.formats import Format
 from freshet.pipeline.decode.canal import read_canal
-from freshet.pipeline.decode.change import RawRecord, Reading
+from freshet.pipeline.decode.change import DELETE, INSERT, Change, RawRecord, Reading, key_image
 from freshet.pipeline.decode.debezium import read_envelope
 from freshet.pipeline.decode.flat import read_row, read_unwrapped
+from freshet.pipeline.decode.json_value import JsonValue
 from freshet.pipeline.decode.maxwell import read_maxwell
 from freshet.pipeline.decode.plan import RegistrySettings
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 else:
     _avro = LazyModule("freshet.pipeline.decode.avro.reading")
     _schemas = LazyModule("freshet.pipeline.decode.avro.schemas")
+
+_SAME_EVENT: Final = ("db", "schema", "table", "txId", "lsn", "scn", "change_lsn", "pos")
+"""Members of `source` that a deletion and an insert have in common where they stand for one update."""
 
 
 def read_record(
@@ -48,3 +53,32 @@ def read_record(
             return read_row(record, kind_field)
         case unknown:
             assert_never(unknown)
+
+
+def old_key_of(
+    format_name: Format,
+    record: RawRecord,
+    change: Change,
+    before: Sequence[RawRecord],
+    registry: RegistrySettings | None = None,
+) -> Mapping[str, JsonValue] | None:
+    """The key that the row of an insert had before: what a header says, else that of the deletion which stands for the
+    same update and is one of the records `before` it, the nearest first. None where neither says it."""
+    if record.old_key is not None:
+        if registry is None:
+            return key_image(record.old_key)
+        return _avro.read_avro_key(record.old_key, record.topic, _schemas.schemas_of(registry))
+    if change.op is None or change.kind != INSERT:
+        return None
+    for each in before:
+        found = read_record(format_name, each, registry=registry) if each.value is not None else None
+        if isinstance(found, Change):
+            return found.image if found.kind == DELETE and _event_of(found) == _event_of(change) is not None else None
+    return None
+
+
+def _event_of(change: Change) -> Any:
+    """What tells the event of a change from others; None where the record does not say it."""
+    source = change.source if isinstance(change.source, dict) else {}
+    found = tuple(source.get(name) for name in _SAME_EVENT)
+    return found if any(each is not None for each in found[3:]) else None

@@ -24,6 +24,10 @@ MIXED_RECORDS: Final = 65_536
 sorted, decoded and packed in blocks of 8192 records: 6.8 µs a record, 6.3 in these."""
 
 
+OldKeys = Callable[[RowIndexes], list[bytes | None]]
+"""Gives what a header says of the records at some indexes (`raw_records.OLD_KEY`): read only where somebody asks."""
+
+
 class RecordBlock(Protocol):
     """Some records."""
 
@@ -79,6 +83,8 @@ class ArrowBlock:
         return self._batch.column(name)
 
     def taken(self, name: str, indexes: RowIndexes) -> Any:
+        if name == raw_records.OLD_KEY and name not in self._batch.schema.names:
+            return pa.nulls(len(indexes), pa.binary())
         column: Any = self._batch.column(name)
         return column if _are_all(indexes, len(column)) else column.take(pa.array(indexes))
 
@@ -133,10 +139,12 @@ class KafkaBlock:
         lengths: Any,
         offsets: Any,
         timestamps: Callable[[], Any],
+        old_keys: OldKeys,
         rank: int = 0,
     ) -> None:
         """`places` are topics and Kafka partitions, `codes` (of NumPy) the place of each record, None where there is
         one; `lengths` of the values (0 for NULL) and `offsets` are arrays of NumPy, `timestamps` gives one of Arrow."""
+        self._old_keys = old_keys
         self._places, self._codes = places, codes
         self._keys, self._values, self._value_lengths = keys, values, lengths
         self._offsets, self._timestamps = offsets, timestamps
@@ -166,6 +174,8 @@ class KafkaBlock:
                 return pa.array(_chosen(self._keys, indexes), pa.binary())
             case raw_records.VALUE:
                 return pa.array(_chosen(self._values, indexes), pa.binary())
+            case raw_records.OLD_KEY:
+                return pa.array(self._old_keys(indexes), pa.binary())
             case raw_records.TIMESTAMP:
                 times = self._timestamps()
                 return times if _are_all(indexes, len(times)) else times.take(pa.array(indexes))
@@ -199,24 +209,25 @@ class KafkaBlock:
     def slice(self, start: int, count: int) -> KafkaBlock:
         if not start and count == self.num_rows:
             return self
-        rows, timestamps = slice(start, start + count), self._timestamps
+        rows, timestamps, old_keys = slice(start, start + count), self._timestamps, self._old_keys
         return KafkaBlock(
             self._places, None if self._codes is None else self._codes[rows], self._keys[rows], self._values[rows],
-            self._value_lengths[rows], self._offsets[rows], lambda: timestamps()[rows], self._rank,
+            self._value_lengths[rows], self._offsets[rows], lambda: timestamps()[rows],
+            lambda at: old_keys(at + start), self._rank,
         )  # fmt: skip
 
     def take(self, indexes: RowIndexes) -> KafkaBlock:
-        timestamps = self._timestamps
+        timestamps, old_keys = self._timestamps, self._old_keys
         return KafkaBlock(
             self._places, None if self._codes is None else self._codes[indexes], _chosen(self._keys, indexes),
             _chosen(self._values, indexes), self._value_lengths[indexes], self._offsets[indexes],
-            lambda: timestamps().take(pa.array(indexes)), self._rank,
+            lambda: timestamps().take(pa.array(indexes)), lambda at: old_keys(indexes[at]), self._rank,
         )  # fmt: skip
 
     def ranked(self, rank: int) -> KafkaBlock:
         return KafkaBlock(
             self._places, self._codes, self._keys, self._values, self._value_lengths, self._offsets, self._timestamps,
-            rank,
+            self._old_keys, rank,
         )  # fmt: skip
 
     @staticmethod
@@ -224,6 +235,15 @@ class KafkaBlock:
         """The records of blocks of one place each, as one block."""
         if len(blocks) == 1:
             return blocks[0]
+        ends = np.cumsum([each.num_rows for each in blocks])
+
+        def old_keys(indexes: RowIndexes) -> list[bytes | None]:
+            parts = np.searchsorted(ends, indexes, side="right")
+            pairs = zip(parts.tolist(), indexes, strict=True)
+            return [
+                blocks[part]._old_keys(index[None] - ends[part] + blocks[part].num_rows)[0] for part, index in pairs
+            ]
+
         places = {place: code for code, place in enumerate(dict.fromkeys(each._places[0] for each in blocks))}
         codes = np.repeat([places[each._places[0]] for each in blocks], [each.num_rows for each in blocks])
         return KafkaBlock(
@@ -234,6 +254,7 @@ class KafkaBlock:
             np.concatenate([each._value_lengths for each in blocks]),
             np.concatenate([each._offsets for each in blocks]),
             cache(lambda: pa.concat_arrays([each._timestamps() for each in blocks])),  # of each of many parts
+            old_keys,
         )
 
     def _placed(self, of_places: list[Any], data_type: pa.DataType, indexes: RowIndexes) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.planning import plan_decoding, spark_expressions
+from freshet.pipeline.decode.raw_records import OLD_KEY_HEADER
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, KafkaBlock
 from freshet.pipeline.errors.repeating_errors import error_document
 from freshet.pipeline.sources.outcome_frame import outcome_struct, selected_rows
@@ -227,4 +228,5 @@ def _block(wanted: OffsetRange, records: PolledRecords) -> KafkaBlock:
         records.lengths,
         records.offsets,
         records.timestamps,
+        partial(records.headers, OLD_KEY_HEADER),
     )

@@ -8,6 +8,7 @@
 | offset | offset | position in the file, see below |
 | timestamp | the record's | modification time of the file |
 | headers | ARRAY<STRUCT<key, value>>; NULL where `select` does not read `_headers` | NULL |
+| old_key | a header of Debezium's records (`decode.raw_records`) | NULL |
 | rank | 0 | modification time, microseconds: files are read in the order (modification time, path, row) |
 
 The position of a line orders the lines of one file and is no line number: the block of the file (in units of 64 KiB) in
@@ -29,7 +30,18 @@ from pyspark.sql import DataFrame, SparkSession
 from freshet.pipeline.checks.unread_records import NOTHING_KNOWN, UnreadRecords
 from freshet.pipeline.config.folder_rules import ARCHIVE_OPTION
 from freshet.pipeline.config.model import FilesConfig, SourceConfig, revealed
-from freshet.pipeline.decode.raw_records import HEADERS, KAFKA_PARTITION, KEY, OFFSET, RANK, TIMESTAMP, TOPIC, VALUE
+from freshet.pipeline.decode.raw_records import (
+    HEADERS,
+    KAFKA_PARTITION,
+    KEY,
+    OFFSET,
+    OLD_KEY,
+    OLD_KEY_HEADER,
+    RANK,
+    TIMESTAMP,
+    TOPIC,
+    VALUE,
+)
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_folder import spark_path
 from freshet.pipeline.spark.fetch_sizes import fetch_options
@@ -38,6 +50,7 @@ if TYPE_CHECKING:  # the client of Kafka, which files do not need
     from freshet.logstore.kafka.range_reader import OffsetRange
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_NO_OLD_KEY: Final = "CAST(NULL AS BINARY)"
 _BLOCK_BITS: Final = 16
 """Blocks are distinguished by their start in units of 64 KiB."""
 
@@ -52,7 +65,7 @@ def read_stream(spark: SparkSession, source: SourceConfig, unread: UnreadRecords
     """The records of one source as a streaming frame; `unread` says what it has to read."""
     if source.kafka is not None:
         # Headers cost time for every record, even if nothing reads them.
-        wants_headers = any("_headers" in text for text in source.select.values())
+        wants_headers = source.is_debezium or any("_headers" in text for text in source.select.values())
         options = {
             **fetch_options(unread.kafka_partitions, unread.sizes),
             **revealed(source.kafka),
@@ -80,6 +93,7 @@ def read_offsets(
     options = own | {key: json.dumps(value) for key, value in given.items()}
     if takes_losses:
         options["failOnDataLoss"] = "false"
+    options["includeHeaders"] = str(source.is_debezium).lower()
     return kafka_records(spark.read.format("kafka").options(**options).load())
 
 
@@ -90,6 +104,8 @@ def sets_poll_records(source: SourceConfig) -> bool:
 
 def kafka_records(frame: DataFrame) -> DataFrame:
     """A frame of Spark's Kafka source, with or without headers, in the columns of the module."""
+    has_headers = "headers" in frame.columns
+    old_key = f"element_at(filter(headers, each -> each.key = '{OLD_KEY_HEADER}'), -1).value"
     return frame.selectExpr(
         f"key AS {KEY}",
         f"value AS {VALUE}",
@@ -97,7 +113,8 @@ def kafka_records(frame: DataFrame) -> DataFrame:
         f"partition AS {KAFKA_PARTITION}",
         f"offset AS {OFFSET}",
         f"timestamp AS {TIMESTAMP}",
-        f"headers AS {HEADERS}" if "headers" in frame.columns else f"CAST(NULL AS {_HEADERS_TYPE}) AS {HEADERS}",
+        f"headers AS {HEADERS}" if has_headers else f"CAST(NULL AS {_HEADERS_TYPE}) AS {HEADERS}",
+        f"{old_key if has_headers else _NO_OLD_KEY} AS {OLD_KEY}",
         f"0L AS {RANK}",
     )
 
@@ -113,6 +130,7 @@ def file_records(frame: DataFrame) -> DataFrame:
         f"{block} AS {OFFSET}",
         f"_metadata.file_modification_time AS {TIMESTAMP}",
         f"CAST(NULL AS {_HEADERS_TYPE}) AS {HEADERS}",
+        f"{_NO_OLD_KEY} AS {OLD_KEY}",
         f"unix_micros(_metadata.file_modification_time) AS {RANK}",
     )
 

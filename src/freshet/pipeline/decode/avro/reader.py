@@ -203,7 +203,9 @@ class GroupReader:
         }
         self._wanted: set[str | None] = {each.name for each in plan.scope if not each.is_member}
         self._wanted |= {column.metadata for column in plan.columns}
-        self._forms = placeholder_forms(plan.placeholder) if plan.placeholder else frozenset()
+        self._forms = placeholder_forms(plan.placeholder)
+        counts = {form.count(",") + 1 for form in self._forms if form.startswith("[")}
+        self._counts = pa.array(sorted(counts), pa.int32())
         self._text_forms = pa.array(sorted(self._forms), pa.string())
         self._octet_forms = pa.array(sorted(_octet_forms(self._forms)), pa.binary())
 
@@ -320,9 +322,9 @@ class GroupReader:
                 if not each.is_member and each.name in self._with_default:
                     absent[index] = np.ones(count, bool)
                 continue
-            gone = self._unavailable(each, node, array, updates)
+            gone = self._unavailable(each, node, array)
             if gone is not None and gone.any():
-                bad |= gone & (has_before | (each.name in self._needed))
+                bad |= gone & (has_before | ~updates | (each.name in self._needed) | (not plan.has_key))
                 missing[index] = gone & ~bad
                 array = array.take(pa.array(np.arange(count), mask=gone))
             carrier, lost = converted(array, node, each.converter)
@@ -367,6 +369,9 @@ class GroupReader:
             if array is None or node is None:
                 old.append(pa.nulls(len(splits), each.converter.arrow))
                 continue
+            gone = self._unavailable(each, node, array)
+            if gone is not None:
+                bad[splits[gone]] = True
             carrier, lost = converted(array, node, each.converter)
             if lost is not None:
                 bad[splits[lost]] = True
@@ -386,18 +391,20 @@ class GroupReader:
         assert self._layout.source is not None
         return member(member(group.datum, self.schema.root, "source"), self._layout.source, each.name)
 
-    def _unavailable(self, each: Input, node: Node, array: Any, updates: Mask) -> Mask | None:
-        """The updates that have the placeholder in place of the value."""
-        if not self._forms or not each.may_be_toast or each.is_member or not updates.any():
+    def _unavailable(self, each: Input, node: Node, array: Any) -> Mask | None:
+        """The rows that have the placeholder in place of the value."""
+        if not self._forms or not each.may_be_toast or each.is_member:
             return None
         if node.kind == "string":
-            return updates & _is_in(array, self._text_forms)
+            return _is_in(array, self._text_forms)
         if node.kind in ("bytes", "fixed") and not node.is_decimal and not node.is_uuid:
-            return updates & _is_in(array.cast(pa.binary()), self._octet_forms)
-        if node.kind not in ("array", "map", "record"):
+            return _is_in(array.cast(pa.binary()), self._octet_forms)
+        if node.kind not in ("array", "map"):
             return None
-        found = np.zeros(len(updates), bool)
-        rows = np.flatnonzero(updates)
+        rows = np.arange(len(array))
+        if node.kind == "array":  # of one, or of as many numbers as the placeholder has octets
+            rows = np.flatnonzero(pc.is_in(pc.list_value_length(array), self._counts).to_numpy(zero_copy_only=False))
+        found = np.zeros(len(array), bool)
         texts = map(text_of, values(array.take(pa.array(rows)), node))
         found[rows] = np.fromiter((text in self._forms for text in texts), bool, len(rows))
         return found

@@ -47,7 +47,7 @@ def read_avro_envelope(record: RawRecord, schemas: Schemas) -> Reading:
         if row is not None and row.kind == "record":
             facts = row.facts
             break
-    return read_body(body, facts, lambda: _key_image(record, schemas), _NO_ENVELOPE)
+    return read_body(body, facts, lambda: read_avro_key(record.key, record.topic, schemas), _NO_ENVELOPE)
 
 
 def read_avro_row(record: RawRecord, schemas: Schemas) -> Reading:
@@ -61,11 +61,12 @@ def read_avro_row(record: RawRecord, schemas: Schemas) -> Reading:
     return Change(INSERT, row, facts=node.facts) if isinstance(row, dict) and node.kind == "record" else Dead(NO_RECORD)
 
 
-def _key_image(record: RawRecord, schemas: Schemas) -> dict[str, JsonValue] | None:
-    if not record.key or record.key[0] != MAGIC:
-        return key_image(record.key)
+def read_avro_key(octets: bytes | None, topic: str, schemas: Schemas) -> dict[str, JsonValue] | None:
+    """The fields of a key, in Avro or JSON; None where it cannot be read."""
+    if not octets or octets[0] != MAGIC:
+        return key_image(octets)
     try:
-        node, key = schemas.read(record.key, record.topic)
+        node, key = schemas.read(octets, topic)
     except UnreadableError:
         return None
     return key if isinstance(key, dict) and node.kind == "record" else None

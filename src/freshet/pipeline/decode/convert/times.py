@@ -1,19 +1,28 @@
 """Dates and times: numbers by their unit and ISO texts, into carriers.
 
-| type name in the record's schema | unit |
-|---|---|
-| io.debezium.time.Date, org.apache.kafka.connect.data.Date | days |
-| io.debezium.time.Time, .Timestamp, org.apache.kafka.connect.data.Time, .Timestamp | milliseconds |
-| io.debezium.time.MicroTime, .MicroTimestamp | microseconds |
-| io.debezium.time.NanoTime, .NanoTimestamp | nanoseconds |
+What the record's schema calls a number decides, and not the column:
 
-| no schema, mode | TIME(p) | TIMESTAMP(p) |
+| type name in the record's schema | DATE | TIME | TIMESTAMP |
+|---|---|---|---|
+| Date | that day | refused | its midnight |
+| Time, MicroTime, NanoTime | refused | that time | refused |
+| Timestamp, MicroTimestamp, NanoTimestamp | its day, if it is midnight | refused | that time |
+| any other name: Year, MicroDuration … | refused | refused | refused |
+| none, in a Debezium format | refused | refused | refused |
+
+All names begin with io.debezium.time; Date, Time and Timestamp may also begin with org.apache.kafka.connect.data.
+A Date is in days, Time and Timestamp are in milliseconds, Micro… in microseconds, Nano… in nanoseconds.
+Texts are read as they are, whatever they are called.
+
+| no schema (in other formats: no name either), mode | TIME(p) | TIMESTAMP(p) |
 |---|---|---|
 | adaptive | p <= 3 milli, <= 6 micro, else nano | the same |
 | adaptive_time_microseconds | micro | by p |
 | connect | milli | milli |
 | microseconds, nanoseconds | as named | as named |
 | isostring | numbers are refused | numbers are refused |
+
+DATE takes days in all modes but the last.
 
 Refused: dates outside years 1-9999 (1677-2262 for TIMESTAMP(7-9)), times outside one day, anything finer than the
 declared precision; TIME finer than milliseconds, because the format stores those. A text of digits is no number: "2024"
@@ -49,25 +58,35 @@ from freshet.pipeline.decode.dialect import Dialect, Fact
 from freshet.pipeline.decode.json_value import INT, STRING, JsonNumber, JsonValue, text_of
 from freshet.storage.model.data_type import ScalarType, TypeRoot
 
-_UNITS: Final = {
-    "io.debezium.time.Time": "ms", "io.debezium.time.Timestamp": "ms",
-    "org.apache.kafka.connect.data.Time": "ms", "org.apache.kafka.connect.data.Timestamp": "ms",
-    "io.debezium.time.MicroTime": "us", "io.debezium.time.MicroTimestamp": "us",
-    "io.debezium.time.NanoTime": "ns", "io.debezium.time.NanoTimestamp": "ns",
-}  # fmt: skip
+_DAYS: Final = "days"
 _DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
+_KINDS: Final = {"Date": TypeRoot.DATE, "Time": TypeRoot.TIME, "Timestamp": TypeRoot.TIMESTAMP}
+_NAMED: Final = {
+    f"{space}{mark}{kind}": (root, _DAYS if root is TypeRoot.DATE else unit)
+    for kind, root in _KINDS.items()
+    for space, mark, unit in (
+        ("io.debezium.time.", "", "ms"),
+        ("org.apache.kafka.connect.data.", "", "ms"),
+        ("io.debezium.time.", "Micro", "us"),
+        ("io.debezium.time.", "Nano", "ns"),
+    )
+    if not (mark and root is TypeRoot.DATE)
+}
+"""What a type name in a schema says of numbers: the kind of time, and the unit."""
+_DAY_S: Final = 86_400
 
 _DAY_MIN, _DAY_MAX = -719162, 2932896
 """0001-01-01 and 9999-12-31 in days since 1970."""
 _MICRO_MIN, _MICRO_MAX = _DAY_MIN * 86_400_000_000, (_DAY_MAX + 1) * 86_400_000_000 - 1
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+_LONG: Final = Annotated[int, msgspec.Meta(ge=_LONG_MIN, le=_LONG_MAX)]
 _DAY_MILLIS: Final = 86_400_000
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,30}")
-_ISO_DATE: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})Z?")
+_ISO_DATE: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]00:00:00(?:[.]0+)?)?Z?")
 _ISO_TIME: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:[.]([0-9]{1,3})0*)?)?Z?")
 _ISO_STAMP: Final = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:[.]([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:[.]([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})?|Z)?"
 )
 _YEAR: Final = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _NANO_YEAR: Final = "(?:16(?:7[89]|[89][0-9])|1[7-9][0-9]{2}|2[01][0-9]{2}|22[0-5][0-9]|226[01])"
@@ -83,8 +102,19 @@ _MICRO: Final = timedelta(microseconds=1)
 _ZONE_MINUTES_MAX: Final = 18 * 60
 
 
+def unit_of(data_type: ScalarType, dialect: Dialect, fact: Fact | None) -> str | None:
+    """The unit of numbers for a column of this type; None where they are refused."""
+    if fact is None or (not fact.name and not dialect.named_times):
+        return unit_without_schema(data_type, dialect.numeric_times)
+    kind, unit = _NAMED.get(fact.name, (None, None))
+    is_time = data_type.root is TypeRoot.TIME
+    return unit if kind is not None and (kind is TypeRoot.TIME) == is_time else None
+
+
 def unit_without_schema(data_type: ScalarType, mode: str) -> str | None:
-    """`ms`, `us`, `ns`, or None when numbers are refused."""
+    """`ms`, `us`, `ns`, `days`, or None when numbers are refused."""
+    if data_type.root is TypeRoot.DATE:
+        return None if mode == "isostring" else _DAYS
     fixed = {"connect": "ms", "microseconds": "us", "nanoseconds": "ns"}
     if mode in fixed:
         return fixed[mode]
@@ -101,15 +131,17 @@ class DateConverter(Converter):
 
     def __init__(self, data_type: ScalarType, dialect: Dialect, fact: Fact | None) -> None:
         super().__init__(data_type)
-        self._takes_numbers = dialect.numeric_times != "isostring" or fact is not None
+        unit = unit_of(data_type, dialect, fact)
+        self._per_day = 0 if unit is None else 1 if unit == _DAYS else _DAY_S * 10 ** _DIGITS[unit]
+        """What a number counts so many of a day; 0 where numbers are refused."""
 
     def one(self, value: JsonValue) -> Any:
         text = text_of(value) or ""
         if isinstance(value, JsonNumber):
-            if not self._takes_numbers or not _WHOLE.fullmatch(text):
+            if not self._per_day or not _WHOLE.fullmatch(text):
                 return LOST
-            days = int(text)
-            return days if _DAY_MIN <= days <= _DAY_MAX else LOST
+            days, rest = divmod(int(text), self._per_day)
+            return days if _DAY_MIN <= days <= _DAY_MAX and not rest else LOST
         found = _ISO_DATE.fullmatch(text)
         try:
             return (date.fromisoformat(found[1]) - _EPOCH.date()).days if found else LOST
@@ -117,9 +149,11 @@ class DateConverter(Converter):
             return LOST
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
-        if kinds == {STRING} or (not self._takes_numbers and not kinds):
+        if kinds == {STRING} or (not self._per_day and not kinds):
             return FieldConversion(str | None, self._convert_texts)
-        if kinds <= {INT} and self._takes_numbers:
+        if kinds <= {INT} and self._per_day > 1:
+            return FieldConversion(_LONG | None, lambda values: self._of_counts(whole_array(values, pa.int64())))
+        if kinds <= {INT} and self._per_day:
             days = Annotated[int, msgspec.Meta(ge=_DAY_MIN, le=_DAY_MAX)]
             return FieldConversion(
                 days | None, lambda values: (whole_array(values, pa.int32()).view(pa.date32()), None)
@@ -127,9 +161,18 @@ class DateConverter(Converter):
         return self.raw_conversion
 
     def of_array(self, array: Any) -> Converted | None:
-        if not self._takes_numbers or not pa.types.is_integer(array.type):
-            return None
+        return self._of_counts(array) if self._per_day and pa.types.is_integer(array.type) else None
+
+    def _of_counts(self, array: Any) -> Converted:
+        rest = None
+        if self._per_day > 1:
+            numbers, rests = np.divmod(
+                array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), self._per_day
+            )
+            array, rest = with_nulls(numbers, null_mask(array), pa.int64()), rests != 0
         days, bad = ranged(array, _DAY_MIN, _DAY_MAX, pa.int32())
+        if rest is not None and rest.any():
+            bad = rest if bad is None else bad | rest
         return days.view(self.arrow), bad
 
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
@@ -145,8 +188,12 @@ class _CountConverter(Converter):
 
     def __init__(self, data_type: ScalarType, dialect: Dialect, fact: Fact | None, digits: int) -> None:
         super().__init__(data_type)
-        unit = _UNITS.get(fact.name) if fact is not None else None
-        self._unit = unit or unit_without_schema(data_type, dialect.numeric_times)
+        unit = unit_of(data_type, dialect, fact)
+        self._takes_numbers = unit is not None
+        beyond = 0 if unit in (None, _DAYS) else _DIGITS[unit] - digits
+        self._factor = _DAY_S * 10**digits if unit == _DAYS else 10 ** max(0, -beyond)
+        self._divisor = 10 ** max(0, beyond)
+        """A number times one of these, by the other, is the count that is stored."""
         self._digits = digits
         self._step = 10 ** max(0, digits - (data_type.precision or 0))
         self._low, self._high = _LONG_MIN, _LONG_MAX
@@ -154,15 +201,15 @@ class _CountConverter(Converter):
     def one(self, value: JsonValue) -> Any:
         text = text_of(value) or ""
         if isinstance(value, JsonNumber):
-            return self._bounded(self._scaled(int(text))) if _WHOLE.fullmatch(text) and self._unit else LOST
+            takes = self._takes_numbers and _WHOLE.fullmatch(text)
+            return self._bounded(self._scaled(int(text))) if takes else LOST
         return self._bounded(self._text(text))
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
-        if kinds == {STRING} or (not self._unit and not kinds):
+        if kinds == {STRING} or (not self._takes_numbers and not kinds):
             return FieldConversion(str | None, self._convert_texts)
-        if kinds <= {INT} and self._unit:
-            whole = Annotated[int, msgspec.Meta(ge=_LONG_MIN, le=_LONG_MAX)]
-            return FieldConversion(whole | None, self._convert_numbers)
+        if kinds <= {INT} and self._takes_numbers:
+            return FieldConversion(_LONG | None, self._convert_numbers)
         return self.raw_conversion
 
     def _text(self, text: str) -> int | None:
@@ -172,11 +219,7 @@ class _CountConverter(Converter):
         return self.one_by_one(values)
 
     def _scaled(self, number: int) -> int | None:
-        assert self._unit is not None
-        beyond = _DIGITS[self._unit] - self._digits
-        if beyond <= 0:
-            return number * 10**-beyond
-        whole, rest = divmod(number, 10**beyond)
+        whole, rest = divmod(number * self._factor, self._divisor)
         return None if rest else whole
 
     def _bounded(self, count: int | None) -> Any:
@@ -184,7 +227,7 @@ class _CountConverter(Converter):
         return count if fits else LOST
 
     def of_array(self, array: Any) -> Converted | None:
-        return self._counts(array.cast(pa.int64())) if self._unit and pa.types.is_integer(array.type) else None
+        return self._counts(array.cast(pa.int64())) if self._takes_numbers and pa.types.is_integer(array.type) else None
 
     def _convert_numbers(self, values: Sequence[Any]) -> Converted:
         return self._counts(whole_array(values, pa.int64()))
@@ -192,16 +235,13 @@ class _CountConverter(Converter):
     def _counts(self, array: Any) -> Converted:
         nulls = null_mask(array)
         numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
-        assert self._unit is not None
-        beyond = _DIGITS[self._unit] - self._digits
         bad = nulls & False
-        if beyond < 0:
-            factor = 10**-beyond
+        if self._factor > 1:
+            factor = self._factor
             bad |= (numbers < -(-self._low // factor)) | (numbers > self._high // factor)
             numbers = np.where(bad, 0, numbers) * factor
-        elif beyond > 0:
-            factor = 10**beyond
-            numbers, rest = np.divmod(numbers, factor)
+        elif self._divisor > 1:
+            numbers, rest = np.divmod(numbers, self._divisor)
             bad |= rest != 0
         if self._low > _LONG_MIN:
             bad |= (numbers < self._low) | (numbers > self._high)

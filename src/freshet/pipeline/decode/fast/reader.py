@@ -206,7 +206,9 @@ class FastReader:
 
     def _old_arrays(self, found: Changes, splits: RowIndexes, columns: Columns, bad: Mask) -> list[Any]:
         """The array of each input of the rows before these updates."""
-        arrays, lost = self._columns.converted(self._columns.read_before(found, splits, columns))
+        before = self._columns.read_before(found, splits, columns)
+        arrays, lost = self._columns.converted(before)
+        self._unavailable.refuse_before(before, arrays, splits, bad)
         for each in lost:
             bad[splits[each.lost]] = True
         return arrays

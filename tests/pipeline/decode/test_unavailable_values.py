@@ -1,0 +1,166 @@
+"""Unchanged values that a record does not carry (TOAST): in every form, operation and format, by every path.
+
+The forms are those of a capture (Debezium 3.6.1, PostgreSQL 15, tables of 55 types; four settings of the connector).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.decode.old_keys import old_key_in
+from tests.kit.schema_registry import SchemaRegistry
+from tests.pipeline.avro_records import AvroTopic, avro_change, avro_pipeline, envelope_of, optional
+from tests.pipeline.records import TOAST, Record, change, decoder_of, flat_with_schema, pipeline_of, run, with_schema
+from tests.pipeline.sync.kit import many_plan, schema_of, sync_config
+from tests.pipeline.sync.kit import run as run_many
+
+CODED = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+OCTETS = list(TOAST.encode())
+UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+
+FORMS: list[tuple[str, str, Any, Mapping[str, str]]] = [
+    ("text", "STRING", TOAST, {}),
+    ("varchar(9000)", "VARCHAR(9000)", TOAST, {}),
+    ("varchar(9)", "VARCHAR(9)", TOAST, {}),
+    ("numeric", "DECIMAL(38,10)", TOAST, {"decimal_handling_mode": "string"}),
+    ("bytea", "BYTES", CODED, {}),
+    ("bytea, as hex", "BYTES", TOAST, {"binary_handling_mode": "hex"}),
+    ("blob of other connectors, as hex", "BYTES", TOAST.encode().hex(), {"binary_handling_mode": "hex"}),
+    ("text[]", "ARRAY<STRING>", [TOAST], {}),
+    ("text[], its JSON", "STRING", [TOAST], {}),
+    ("bytea[]", "ARRAY<BYTES>", [CODED], {}),
+    ("uuid[]", "ARRAY<STRING>", [UUID], {}),
+    ("integer[]", "ARRAY<INT>", OCTETS, {}),
+    ("bigint[]", "ARRAY<BIGINT>", OCTETS, {}),
+    ("date[]", "ARRAY<DATE>", OCTETS, {}),
+    ("hstore, as a map", "MAP<STRING, STRING>", {TOAST: TOAST}, {}),
+    ("hstore, as JSON", "STRING", json.dumps({TOAST: TOAST}, separators=(",", ":")), {}),
+    ("text, another placeholder", "STRING", "gone?>", {"unavailable_value_placeholder": "gone?>"}),
+    ("bytea, another placeholder", "BYTES", "Z29uZT8-",
+     {"unavailable_value_placeholder": "gone?>", "binary_handling_mode": "base64-url-safe"}),
+    ("uuid[], another placeholder", "ARRAY<STRING>", ["3accbbdb-6b89-3057-9192-4c999125c344"],
+     {"unavailable_value_placeholder": "gone?>"}),
+    ("bytea, a placeholder of octets", "BYTES", "/wA=", {"unavailable_value_placeholder": "hex:ff00"}),
+]  # fmt: skip
+MANY = 30
+
+
+def shapes(config: PipelineConfig, records: list[Any]) -> list[str]:
+    """What the records become, by either path; each comes often, so that what it is like is learned."""
+    decoder = decoder_of(config)
+    careful = run(replace(decoder, is_careful=True), records).shown
+    assert run(decoder, records * MANY).shown == careful * MANY
+    return careful
+
+
+@pytest.mark.parametrize(("name", "sql", "form", "settings"), FORMS, ids=[name for name, *_ in FORMS])
+def test_every_form_in_json(name: str, sql: str, form: Any, settings: Mapping[str, str]) -> None:
+    columns = {"id": "BIGINT", "v": sql}
+    gone = {"id": 1, "v": form}
+    whole = pipeline_of(columns, **settings)
+    assert shapes(whole, [change("u", None, gone), change("c", None, gone), change("r", None, gone)]) == [
+        "+U(1, None) keep 1", "+I(1, None) keep 1", "+I(1, None) keep 1",
+    ]  # fmt: skip
+    assert shapes(whole, [change("d", gone)]) == ["-D(1, None)"]
+    flat = pipeline_of(columns, format="debezium-unwrapped", **settings)
+    assert shapes(flat, [gone, {**gone, "__op": "u"}, {**gone, "__deleted": "true"}]) == [
+        "+I(1, None) keep 1", "+U(1, None) keep 1", "-D(1, None)",
+    ]  # fmt: skip
+    images = pipeline_of(columns, options={"changelog-producer": "input"}, **settings)
+    assert shapes(images, [change("u", gone, {"id": 1, "v": None})]) == ["+U(1, None)"]
+    append = pipeline_of(columns, primary_key=(), **settings)
+    (dead,) = shapes(append, [change("u", None, gone)])
+    assert dead.startswith("dead v: an unchanged value") and dead.endswith("the table has no primary key")
+
+
+def test_every_form_in_avro() -> None:
+    kinds: list[tuple[str, Any, Any]] = [
+        ("STRING", "string", TOAST), ("DECIMAL(38,10)", "string", TOAST), ("BYTES", "bytes", TOAST.encode()),
+        ("ARRAY<STRING>", {"type": "array", "items": "string"}, [TOAST]),
+        ("ARRAY<STRING>", {"type": "array", "items": optional("string")}, [UUID]),
+        ("ARRAY<BYTES>", {"type": "array", "items": optional("bytes")}, [TOAST.encode()]),
+        ("ARRAY<INT>", {"type": "array", "items": optional("int")}, OCTETS),
+        ("ARRAY<BIGINT>", {"type": "array", "items": optional("long")}, OCTETS),
+        ("MAP<STRING, STRING>", {"type": "map", "values": "string"}, {TOAST: TOAST}),
+        ("STRING", "string", json.dumps({TOAST: TOAST}, separators=(",", ":"))),
+    ]  # fmt: skip
+    columns = {f"v{place}": sql for place, (sql, _, _) in enumerate(kinds)}
+    row = {"id": "long", **{f"v{place}": optional(kind) for place, (_, kind, _) in enumerate(kinds)}}
+    gone = {"id": 1, **{f"v{place}": value for place, (_, _, value) in enumerate(kinds)}}
+    nulls, keeps = ", ".join(["None"] * len(kinds)), ",".join(str(place + 1) for place in range(len(kinds)))
+    with SchemaRegistry() as registry:
+        topic = AvroTopic(registry, envelope_of(row))
+        records = [avro_change("u", None, gone), avro_change("c", None, gone), avro_change("d", gone, None)]
+        config = avro_pipeline(registry, {"id": "BIGINT", **columns})
+        assert shapes(config, [topic.value(each) for each in records]) == [
+            f"+U(1, {nulls}) keep {keeps}", f"+I(1, {nulls}) keep {keeps}", f"-D(1, {nulls})",
+        ]  # fmt: skip
+
+
+COLUMNS = {"id": "BIGINT", "day": "DATE", "doc": "STRING"}
+KEYED: dict[str, Any] = {"primary_key": ("id", "day")}
+FIELDS = [
+    {"type": "int64", "field": "id"}, {"type": "int32", "name": "io.debezium.time.Date", "field": "day"},
+    {"type": "string", "optional": True, "field": "doc"},
+]  # fmt: skip
+OLD, NEW = {"id": 1, "day": 18321}, {"id": 2, "day": 18322, "doc": TOAST}
+MOVED = "+I(2, 2020-03-01, None) keep 2 of (1, 2020-02-29)"
+
+
+def moved(config: PipelineConfig, *records: Any) -> list[str]:
+    """What the records become, with the key that a row had before."""
+    return [_with_key(text) for text in shapes(config, list(records))]
+
+
+def _with_key(text: str) -> str:
+    kept, mark, key = text.partition(",@")
+    found = old_key_in([f"@{key}"]) if mark else None
+    return f"{kept} of ({', '.join(str(value) for value in found.values())})" if found else text
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+def test_the_key_before_comes_from_the_header_or_the_deletion_in_front_of_it(wraps: bool) -> None:
+    def made(op: str, *images: Any, old_key: Any = None, **source: Any) -> Record:
+        record = change(op, *images, **source)
+        return Record(with_schema(record, FIELDS) if wraps else record, old_key=old_key)
+
+    config = pipeline_of(COLUMNS, **KEYED)
+    key = flat_with_schema(OLD, FIELDS[:2]) if wraps else OLD
+    assert moved(config, made("c", None, NEW, old_key=key)) == [MOVED]
+    before, tombstone = made("d", OLD), Record(None)
+    assert moved(config, before, tombstone, made("c", None, NEW))[2] == MOVED
+    assert moved(config, before, made("c", None, NEW))[1] == MOVED
+    unknown = "+I(2, 2020-03-01, None) keep 2"
+    assert moved(config, before, tombstone, made("c", None, NEW, lsn=5))[2] == unknown
+    assert moved(config, made("u", None, OLD), made("c", None, NEW))[1] == unknown
+    assert moved(config, made("c", None, NEW, old_key={"id": 1})) == [unknown]
+    assert moved(config, made("c", None, NEW, old_key=b"{")) == [unknown]
+    both = moved(config, made("u", OLD, NEW))
+    assert both == [f"-D(1, 2020-02-29, None); {MOVED}"]
+
+
+def test_the_key_before_of_unwrapped_rows() -> None:
+    config = pipeline_of(COLUMNS, format="debezium-unwrapped", **KEYED)
+    rows = [Record(NEW, old_key=OLD), Record(NEW), Record({**NEW, "doc": "there"}, old_key=OLD)]
+    assert moved(config, *rows) == [MOVED, "+I(2, 2020-03-01, None) keep 2", "+I(2, 2020-03-01, there)"]
+
+
+def test_partial_updates_look_only_for_the_row_of_the_key_before() -> None:
+    config = pipeline_of(COLUMNS, options={"merge-engine": "partial-update"}, **KEYED)
+    assert moved(config, Record(change("c", None, NEW), old_key=OLD)) == [MOVED]
+    assert moved(config, change("u", None, NEW)) == ["+U(2, 2020-03-01, None)"]
+    flat = pipeline_of(COLUMNS, options={"merge-engine": "partial-update"}, format="debezium-unwrapped", **KEYED)
+    assert moved(flat, NEW, Record(NEW, old_key=OLD)) == ["+I(2, 2020-03-01, None)", MOVED]
+
+
+def test_in_sync() -> None:
+    tables = {"shop.public.orders": schema_of(COLUMNS, ("id", "day"))}
+    records = [Record(change("c", None, NEW), OLD, old_key=OLD), Record(change("u", None, NEW), OLD)]
+    found = run_many(many_plan(sync_config(), tables), records * MANY)
+    assert [_with_key(text) for text in found.texts(1)] == [MOVED, "+U(2, 2020-03-01, None) keep 2"] * MANY
