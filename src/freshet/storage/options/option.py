@@ -78,6 +78,8 @@ RAW_NAMES: Final = Kind("names", lambda text: tuple(text.split(",")))
 LEVELS: Final = Kind("map", lambda text: tuple(parse_levels(text).items()))
 WORD: Final = Kind("text", str.lower)
 TEXT: Final = Kind("text", str)
+LOCAL_FOLDER: Final = Kind("local folder", str)
+"""On the machine of who opens the table, which heeds those of a schema only where it allows them."""
 
 
 @dataclass(frozen=True)
