@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import tests.kit.hypothesis_profile  # noqa: F401  loads it
 from freshet.jobs.demo.kafka_broker import ForeignBroker
+from freshet.storage.io.env import LOCAL_DIRS
 from tests.kit.kafka_broker import any_broker
 from tests.kit.marked_files import MARKED, names_any
 from tests.kit.paimon_judge import PaimonJudge
@@ -29,6 +31,9 @@ pytest_plugins = [
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 os.environ.update(VARIABLES)
+
+# Tables of tests name folders of their own, below that for temporary files, for what is kept on the local disk.
+os.environ.setdefault(LOCAL_DIRS, tempfile.gettempdir())
 
 ROOMS = {Path(__file__).parent / name: name for name in ("integration", "storage")}
 """Folders whose tests have a marker of this name: they run in a process of their own."""

@@ -37,7 +37,7 @@ import pyarrow as pa
 from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import Created, Deleted, FileStatus
-from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.io.local_cache import CacheFolder, LocalCache
 from freshet.storage.io.local_errors import storage_error
 from freshet.storage.io.memory_file_io import MemoryOutputFile
 from freshet.storage.io.ranges import ByteRange, ReadCosts
@@ -176,9 +176,9 @@ class SimEnv(Env):
         with self._disk.lock:
             return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
 
-    def local_cache(self, name: str, root: str | None = None) -> LocalCache:
-        """Below a real folder of this disk, unless a root is given."""
-        return LocalCache(root, name, self._disk.cache_folder())
+    def local_cache(self, folder: CacheFolder, parent: str | None = None) -> LocalCache:
+        """Below a real folder of this disk, unless another is given."""
+        return LocalCache(parent or self._disk.cache_folder(), folder)
 
     def jitter(self) -> float:
         """From the seed."""

@@ -18,6 +18,7 @@ from freshet.storage.io.local_cache import NewFile
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.lookup.open_stores import forget_open_stores
 from freshet.storage.metadata.live_files import delta_entries
+from tests.kit.cache_roots import files_of_cache, lookup_stores
 from tests.kit.quick import some_now
 from tests.storage.lookup.lookup_tables import eager
 
@@ -67,7 +68,7 @@ def _large_batch(chance: random.Random, takes_deletes: bool) -> list[dict[str, A
 
 
 def _stores(folder: Path) -> list[Path]:
-    return sorted(path for path in (folder / "cache").rglob("*") if path.is_file())
+    return files_of_cache(folder / "cache")
 
 
 def _follow(
@@ -244,7 +245,7 @@ def test_a_compaction_makes_the_stores_of_all_its_files_as_it_writes_them(tmp_pa
     table.compact(full=True)
     files = [entry.file for entry in table.files()]
     assert len(files) > 2
-    stores = {path.name for path in (tmp_path / "cache").glob("*/*/*")}
+    stores = {path.name for path in lookup_stores(tmp_path / "cache").glob("*/*/*")}
     suffix = {"mapped": ".rows", "rocksdb": ".rocks"}[kind]
     assert stores == {f"{file.file_name}.{table.store.schema.id}{suffix}" for file in files}
     with table.writer("loader", parallelism=1) as writer:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog
+from tests.kit.cache_roots import lookup_stores, place_indexes
 from tests.upgrade.archive import ENGINES_ARCHIVE, KINDS_ARCHIVE, unpack
 from tests.upgrade.fixed_place import fixed_place
 from tests.upgrade.shapes import LATER_COLUMN, Commit, Shape, folded, in_order
@@ -35,6 +36,11 @@ def test_what_is_kept_on_a_machine_is_continued(
     with fixed_place(PLACE) as place:
         shutil.copytree(tmp_path / "stores", place, dirs_exist_ok=True)
         assert stores_in(place) == kept
+        for name, own in (("cache", lookup_stores), ("index", place_indexes)):  # as in the folder for temporary files
+            if (place / name).is_dir():
+                (place / name).rename(place / "kept")
+                own(place / name).parent.mkdir()
+                (place / "kept").rename(own(place / name))
         for shape in shapes:
             table, then = Catalog(str(place)).table(f"db.{shape.name}"), manifest[shape.name]
             for commit in then["rest"]:

@@ -24,6 +24,7 @@ from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.shown import ROWS_MAX, facts_html, note_html, rows_html, shown_or_why
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.keys import local_folders
 from freshet.storage.options.secrets import shown_text
 from freshet.storage.options.values import option_texts
 from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, scheme_of
@@ -205,16 +206,17 @@ class Catalog:
         table is returned as it is, whatever its schema. Raises `InvalidRequestError`, `UnsupportedFeatureError` or
         `AlreadyExistsError`.
         """
+        given_options = option_texts(options)
+        own_folders = local_folders(given_options)
         if if_not_exists and split_branch(identifier)[1] is not None:
-            return self.table(identifier)
+            return self.table(identifier, options=own_folders)
         name = split_identifier(identifier)
         _check_column_list("primary_keys", primary_keys)
         _check_column_list("partition_keys", partition_keys)
-        given_options = option_texts(options)
         found = self._metastore.find_table(name)
         if found is not None:
             if if_not_exists:
-                return self.table(identifier)
+                return self.table(identifier, options=own_folders)
             raise AlreadyExistsError(
                 f"table {identifier} exists already at {found.location}; it is used with if_not_exists=True, in SQL "
                 "IF NOT EXISTS",
@@ -235,7 +237,7 @@ class Catalog:
             raise AlreadyExistsError(
                 f"table {identifier} was created by another program at this moment; open it", table=identifier
             )
-        return self.table(identifier)
+        return self.table(identifier, options=own_folders)
 
     @staticmethod
     def check_new_table(schema: TableSchema) -> None:

@@ -26,6 +26,7 @@ from freshet.storage.exceptions import CorruptDataError, OutdatedAssignmentError
 from freshet.storage.place_index.key_rows import KeyShare
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.table import Table
+from tests.kit.cache_roots import place_indexes
 from tests.pipeline.batch.outcome_rows import data, outcome_table, tally
 
 COLUMNS = ("k", "p", "v")
@@ -127,7 +128,7 @@ def folded(rows: Sequence[Row]) -> Mapping[int, tuple[int, int]]:
 
 
 def slots(machine: str) -> list[str]:
-    return sorted(path.name for path in Path(machine).glob("*/*.rocks"))
+    return sorted(path.name for path in place_indexes(machine).glob("*/*.rocks"))
 
 
 @pytest.mark.parametrize(("tasks", "shares"), [(1, 1), (4, 2), (3, 3)])

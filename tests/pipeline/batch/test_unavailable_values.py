@@ -13,6 +13,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.table import Table
+from tests.kit.cache_roots import files_of_cache
 from tests.pipeline.batch.outcome_rows import data, outcome_table
 from tests.storage.lookup.lookup_tables import eager
 
@@ -76,7 +77,7 @@ def test_stored_values_come_through_stores_of_rows(tmp_path: Path) -> None:
         kept, dead, count = _filled(table, (ADD, (7, None, 1, None, None), "a"), (ADD, (100, None, 1, None, None), "a"))
     assert [row[:2] for row in kept] == [(7, "a7")]
     assert (dead, count) == (["a"], 1)
-    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert files_of_cache(tmp_path / "cache")
 
 
 def test_rows_of_other_streams_do_not_touch_the_state(table: Table) -> None:

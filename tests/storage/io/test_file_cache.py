@@ -15,6 +15,7 @@ from freshet.storage.io.cache_settings import CacheKind, CacheSettings, cache_se
 from freshet.storage.io.env import EnvSettings, open_env
 from freshet.storage.io.file_cache import LOOKS, NOTE_MS, RETRY_MS, UNUSED_MS, FileCache
 from freshet.storage.io.local_cache import LocalCache
+from tests.kit.cache_roots import files_of_cache
 from tests.kit.request_log import RequestLog, StoreEnv
 
 META, DATA = CacheKind.META, CacheKind.DATA
@@ -37,7 +38,7 @@ def clock() -> Clock:
 
 def cache_at(folder: Path, clock: Clock, max_bytes: int = 1 << 20, store: str = "s") -> FileCache:
     """As another process opens it."""
-    files = LocalCache(None, "freshet-cache", str(folder))
+    files = LocalCache(str(folder), file_cache.FOLDER)
     return FileCache(files, CacheSettings(max_bytes=max_bytes), store, clock)
 
 
@@ -47,7 +48,7 @@ def found(cache: FileCache, key: str) -> bytes | None:
 
 
 def files_below(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    return files_of_cache(folder)
 
 
 def test_what_one_process_keeps_another_finds(tmp_path: Path, clock: Clock) -> None:
@@ -144,7 +145,7 @@ def test_a_folder_of_another_user_is_refused(
     assert found(cache, "a") is None
     cache.put(META, "b", b"x")
     assert len(files_below(tmp_path)) == 1
-    assert "belongs to another user" in caplog.text
+    assert "is another user's" in caplog.text
 
 
 def test_threads_that_keep_and_find_at_once(tmp_path: Path, clock: Clock) -> None:
@@ -224,4 +225,4 @@ def test_metadata_is_read_from_the_store_once(tmp_path: Path) -> None:
     env = StoreEnv(log, settings)
     env.forget_immutable(path)
     assert env.immutable_bytes(path) == b"content"
-    assert file_cache.FOLDER_NAME in str(files_below(tmp_path)[0])
+    assert file_cache.FOLDER.name in str(files_below(tmp_path)[0])

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from freshet.storage.exceptions import InvalidRequestError, StorageError
-from freshet.storage.io.local_cache import LEFT_OVER_MS, CachedFile, LocalCache
+from freshet.storage.io.local_cache import LEFT_OVER_MS, MARK, CachedFile, CacheFolder, LocalCache
+
+FOLDER = CacheFolder("stores", re.compile(r"([ab]/)*(one|two|three|empty)"))
+
+
+def _cache(parent: Path) -> tuple[LocalCache, Path]:
+    """A cache, and its root."""
+    cache = LocalCache(str(parent), FOLDER)
+    assert cache.root == str(parent / f"stores-{os.geteuid()}")
+    return cache, Path(cache.root)
 
 
 def _write(cache: LocalCache, name: str, content: bytes) -> None:
@@ -17,7 +27,7 @@ def _write(cache: LocalCache, name: str, content: bytes) -> None:
 
 
 def test_a_file_is_there_when_it_is_complete(tmp_path: Path) -> None:
-    cache = LocalCache(str(tmp_path / "root"), "unused")
+    cache, _ = _cache(tmp_path / "parent")
     assert cache.map("a/one") is None
     with cache.writing("a/one") as sink:
         sink.write(b"content")
@@ -33,7 +43,7 @@ def test_a_file_is_there_when_it_is_complete(tmp_path: Path) -> None:
 
 
 def test_nothing_stays_of_a_file_whose_writing_failed(tmp_path: Path) -> None:
-    cache = LocalCache(str(tmp_path), "unused")
+    cache, root = _cache(tmp_path)
 
     def fail_halfway() -> None:
         with cache.writing("a/one") as sink:
@@ -42,11 +52,11 @@ def test_nothing_stays_of_a_file_whose_writing_failed(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="enough"):
         fail_halfway()
-    assert list((tmp_path / "a").iterdir()) == []
+    assert list((root / "a").iterdir()) == []
 
 
 def test_a_mapped_file_outlives_its_removal_and_its_replacement(tmp_path: Path) -> None:
-    cache = LocalCache(str(tmp_path), "unused")
+    cache, root = _cache(tmp_path)
     _write(cache, "a/one", b"first")
     first = cache.map("a/one")
     _write(cache, "a/one", b"second")
@@ -56,11 +66,11 @@ def test_a_mapped_file_outlives_its_removal_and_its_replacement(tmp_path: Path) 
     assert first is not None
     assert second is not None
     assert (first.to_pybytes(), second.to_pybytes()) == (b"first", b"second")
-    assert not (tmp_path / "a").exists()  # the folder went with its last file
+    assert not (root / "a").exists()  # the folder went with its last file
 
 
 def test_files_and_when_they_were_used(tmp_path: Path) -> None:
-    cache = LocalCache(str(tmp_path), "unused")
+    cache, _ = _cache(tmp_path)
     _write(cache, "a/b/one", b"123")
     _write(cache, "a/two", b"1")
     assert cache.note_use("a/b/one", 5000)
@@ -75,8 +85,10 @@ def test_files_and_when_they_were_used(tmp_path: Path) -> None:
 
 
 def test_unfinished_files_are_removed_when_they_are_old(tmp_path: Path) -> None:
-    cache = LocalCache(str(tmp_path), "unused")
-    left = tmp_path / ".one.abc"
+    cache, root = _cache(tmp_path)
+    _write(cache, "one", b"")
+    cache.remove("one")
+    left = root / f".one.{'0a' * 16}"
     left.write_bytes(b"half")
     os.utime(left, ns=(0, 5_000_000_000))
     assert cache.files(5000 + LEFT_OVER_MS) == []
@@ -87,7 +99,7 @@ def test_unfinished_files_are_removed_when_they_are_old(tmp_path: Path) -> None:
 
 def test_a_root_that_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "root").write_bytes(b"")
-    cache = LocalCache(str(tmp_path / "root"), "unused")
+    cache, _ = _cache(tmp_path / "root")
     with pytest.raises(StorageError, match="root"):
         _write(cache, "one", b"")
     with pytest.raises(StorageError, match="root"):
@@ -96,15 +108,61 @@ def test_a_root_that_is_no_folder(tmp_path: Path) -> None:
         cache.free_bytes()
 
 
-def test_a_default_root_belongs_to_the_user(tmp_path: Path) -> None:
-    cache = LocalCache(None, "stores", str(tmp_path))
+def test_a_root_belongs_to_the_user(tmp_path: Path) -> None:
+    cache, root = _cache(tmp_path)
     _write(cache, "one", b"")
-    root = tmp_path / f"stores-{os.geteuid()}"
     assert root.stat().st_mode & 0o777 == 0o700
-    (tmp_path / "elsewhere").mkdir()
-    (root / "one").unlink()
-    root.rmdir()
+    root.rename(tmp_path / "elsewhere")
     root.symlink_to(tmp_path / "elsewhere")
     for use in (lambda: cache.map("one"), lambda: _write(cache, "one", b"")):
         with pytest.raises(InvalidRequestError, match="link"):
             use()
+
+
+def test_nothing_but_what_bears_a_name_of_ours_is_listed_or_removed(tmp_path: Path) -> None:
+    """Old files of others among ours, their dot files, theirs behind links, and names that lead elsewhere."""
+    cache, root = _cache(tmp_path)
+    _write(cache, "a/one", b"")
+    (tmp_path / "elsewhere").mkdir()
+    others = [root / "a" / "two.txt", root / ".bashrc", root / f".{'0' * 32}", tmp_path / "elsewhere" / "one"]
+    for path in others:
+        path.write_bytes(b"theirs")
+        os.utime(path, ns=(0, 0))
+    (root / "b").symlink_to(tmp_path / "elsewhere")
+    assert [file.name for file in cache.files(10 * LEFT_OVER_MS)] == ["a/one"]
+    for name in ("a/two.txt", "../elsewhere/one", ".bashrc", str(others[-1]), "a/../one"):
+        for use in (cache.map, cache.folder, cache.new_file, cache.new_folder, cache.kept_folder, cache.remove):
+            with pytest.raises(InvalidRequestError, match="no name of a file"):
+                use(name)
+    assert all(path.read_bytes() == b"theirs" for path in others)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "is_ours"),
+    [
+        pytest.param((), True, id="empty"),
+        pytest.param(("a/one", "b/a/two", f".one.{'0a' * 16}", "a/.one.lock"), True, id="of a head before"),
+        pytest.param(("a/one", "notes.txt"), False, id="with a file of others"),
+        pytest.param((".bashrc",), False, id="with a dot file of others"),
+    ],
+)
+def test_a_folder_without_the_mark(theirs: tuple[str, ...], is_ours: bool, tmp_path: Path) -> None:
+    """It gets the mark where all in it bears names of ours; else nothing is put there, and nothing removed."""
+    cache, root = _cache(tmp_path)
+    root.mkdir()
+    for name in theirs:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"before")
+        os.utime(root / name, ns=(0, 0))
+    assert cache.files(10 * LEFT_OVER_MS) == []
+    cache.remove("a/one")
+    assert all((root / name).read_bytes() == b"before" for name in theirs)
+    if is_ours:
+        _write(cache, "three", b"")
+        assert (root / MARK).is_file()
+        assert len(cache.files(10 * LEFT_OVER_MS)) == 1 + sum("." not in name for name in theirs)
+        return
+    for use in (lambda: _write(cache, "three", b""), cache.free_bytes, lambda: cache.kept_folder("three")):
+        with pytest.raises(InvalidRequestError, match=f"has no {MARK}"):
+            use()
+    assert not (root / MARK).exists()

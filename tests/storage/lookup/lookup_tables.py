@@ -17,6 +17,7 @@ from freshet.storage.lookup.cached_lookup import CachedLookup, bucket_lookup
 from freshet.storage.lookup.open_stores import forget_open_stores
 from freshet.storage.lookup.semi_join import SemiJoin
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
+from tests.kit.cache_roots import files_of_cache, lookup_stores
 from tests.storage.scan.scan_tables import PlacedTable, Rows
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string()), pa.field("w", pa.int32())])
@@ -34,10 +35,10 @@ class LookupTable:
         env: Env | None = None,
         **options: str,
     ) -> None:
-        self.cache = folder / "cache"
+        self.cache = lookup_stores(folder / "cache")
         keys = [field.name for field in columns if not field.nullable]
         spelled = {f"lookup.{name.replace('_', '-')}": text for name, text in options.items()}
-        every = {"write-only": "true", "lookup.cache-dir": str(self.cache), **spelled}
+        every = {"write-only": "true", "lookup.cache-dir": str(self.cache.parent), **spelled}
         self.placed = PlacedTable(folder, columns, keys=keys, options=every, env=env)
         self.place(even_rows(10) if rows is None else rows)
 
@@ -74,7 +75,7 @@ class LookupTable:
     @property
     def stores(self) -> list[Path]:
         """The files below the cache's folder, unfinished ones too."""
-        return sorted(path for path in self.cache.rglob("*") if path.is_file())
+        return files_of_cache(self.cache)
 
 
 def even_rows(count: int) -> list[dict[str, Any]]:

@@ -170,13 +170,13 @@ def _assert_reads_with_one_warning(table: LookupTable, caplog: pytest.LogCapture
         _check(table, by_reading=1)
     (record,) = caplog.records
     assert "lookup.cache-dir" in record.getMessage()
-    assert str(table.cache) in record.getMessage()
+    assert str(table.cache.parent) in record.getMessage()
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Also not by root: it is no folder."""
     table = LookupTable(tmp_path)
-    table.cache.write_text("a file")
+    table.cache.parent.write_text("a file")
     _assert_reads_with_one_warning(table, caplog)
 
 
@@ -238,9 +238,9 @@ class _Clock(Env):
 def test_it_is_tried_again_when_some_time_has_passed(tmp_path: Path) -> None:
     env = _Clock()
     table = LookupTable(tmp_path, env=env)
-    table.cache.write_text("a file")
+    table.cache.parent.write_text("a file")
     _check(table, by_reading=1)
-    table.cache.unlink()
+    table.cache.parent.unlink()
     _check(table, by_reading=1)
     env.ms += store_cache.RETRY_MS
     _check(table, by_store=1, stores_built=1)
@@ -462,7 +462,7 @@ def test_a_store_that_another_process_is_making_is_left_to_it(tmp_path: Path) ->
     table = LookupTable(tmp_path, env=env)
     stores = table.lookup().stores
     folder, _, base = stores._stem(table.file).rpartition("/")
-    with LocalCache(str(table.cache), "unused").locked(f"{folder}/.{base}") as is_held:
+    with LocalCache(str(table.cache.parent), store_cache.FOLDER).locked(f"{folder}/.{base}") as is_held:
         assert is_held
         _check_reads(table)
         env.finish_gradual()
@@ -498,7 +498,7 @@ def test_unfinished_stores_of_processes_that_ended_are_removed(tmp_path: Path) -
     env = _Clock()
     table, (first, second, third) = _three_files(tmp_path, env)
     table.lookup().find(first, ASKED, None)
-    left = table.stores[0].with_name(".data-x.rows.abc")
+    left = table.stores[0].with_name(f".data-x.rows.{'0a' * 16}")
     left.write_bytes(b"half")
     table.lookup().find(second, ASKED, None)
     assert left.exists()  # another process may be writing it

@@ -23,6 +23,7 @@ from freshet.storage.place_index.key_rows import KeyShare
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.table import Table
+from tests.kit.cache_roots import place_indexes
 
 COLUMNS = {"k": "BIGINT NOT NULL", "p": "STRING NOT NULL", "v": "BIGINT"}
 ENGINES = {
@@ -240,7 +241,7 @@ def test_a_compaction_beside_a_writer_is_no_conflict(tmp_path: Path) -> None:
 
 
 def index_folders(path: Path) -> list[Path]:
-    return sorted((path / "index").glob("*/*.rocks"))
+    return sorted(place_indexes(path / "index").glob("*/*.rocks"))
 
 
 def test_keys_are_looked_up_in_all_partitions(tmp_path: Path) -> None:

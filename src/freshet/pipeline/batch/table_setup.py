@@ -19,7 +19,7 @@ from freshet.pipeline.config.table_arguments import arguments_text
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.catalog import split_branch
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options import CoreOptions, is_secret, present_value
+from freshet.storage.options import LOCAL_FOLDERS, CoreOptions, is_secret, present_value
 from freshet.storage.table import Table
 
 BUCKET: Final = "bucket"
@@ -69,7 +69,8 @@ def with_table(config: PipelineConfig) -> PipelineConfig:
         return config
     schema = catalog.table(config.table.name).schema
     given = {name: getattr(config.table, name) for name in TableConfig.model_fields}
-    given["options"] = {**config.table.options, **schema.options}
+    own = {key: text for key, text in schema.options.items() if key not in LOCAL_FOLDERS}  # not for this machine
+    given["options"] = {**config.table.options, **own}
     if any(source.on_unknown_field == "add" for source in config.sources):
         added = {field.name: str(field.type) for field in schema.fields if field.name not in config.table.columns}
         given["columns"] = {**config.table.columns, **added}

@@ -214,7 +214,7 @@ def plan_replay(config: PipelineConfig, *, everything: bool) -> Replay | None:
 
 def _unlogged(config: PipelineConfig, table: Table) -> Table:
     """A log has one user, the pipeline: what a replay commits, readers of the log take from the files."""
-    options = config.table.write_options
+    options = config.table.own_options
     return (table.with_options(options) if options else table).without_log()
 
 

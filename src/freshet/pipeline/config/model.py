@@ -46,7 +46,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options import CoreOptions, is_secret, shown_options, without_secrets
+from freshet.storage.options import CoreOptions, is_secret, local_folders, shown_options, without_secrets
 
 ROW_KIND_OPTION: Final = CoreOptions.rowkind_field.key
 SEQUENCE_OPTION: Final = CoreOptions.sequence_field.key
@@ -296,6 +296,11 @@ class TableConfig(_Model):
         """The same with those of this writer over them."""
         given = {**self.options, **self.write_options}
         return CoreOptions.parse(given, has_primary_key=bool(self.primary_key), strict=False)
+
+    @property
+    def own_options(self) -> dict[str, str]:
+        """What the table is opened with here: `write_options`, and folders of this machine that the file names."""
+        return {**local_folders(self.options), **self.write_options}
 
     @property
     def moves_rows(self) -> bool:

@@ -143,7 +143,7 @@ class RunningPipeline:
                 decoded=config.table.table_schema,
                 dead_letters=dead_letters,
                 max_dead_letters=config.max_dead_letters,
-                options=config.table.write_options,
+                options=config.table.own_options,
                 compaction=config.compaction,
                 writes_all_batches=True,
                 follows_polls=not any(sets_poll_records(source) for source in config.sources),

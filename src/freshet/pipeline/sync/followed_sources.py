@@ -176,7 +176,7 @@ class FollowedSources:
                 self.without_table.add(source)
                 return None
             self._known.events.append(self._create(source, route, described))
-        commit = self._known.commit_of(route.target)
+        commit = self._known.commit_of(route)
         if commit.table.engine.moves_rows:
             raise InvalidRequestError(
                 f"table {route.target}: its key does not have all partition columns, so its rows move between "

@@ -29,6 +29,7 @@ from freshet.pipeline.sync.renamed_columns import RenamedColumns
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage import exceptions as storage
+from freshet.storage.options import local_folders
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitCheck, CommitTrace
 
@@ -103,10 +104,10 @@ class KnownTables:
             if row.table_name != WHOLE and row.state != APART:
                 self._take_up(row, 0, {})
 
-    def commit_of(self, name: str) -> TableCommit:
+    def commit_of(self, route: Route) -> TableCommit:
         """The commits to a table. A log has one user, the pipeline: what a replay commits, its readers take from the
         files."""
-        table = self.catalog.table(name)
+        table = self.catalog.table(route.target, options=local_folders(route.options))
         own = table.without_log() if self.is_replay else table
         return TableCommit(own, self._commit_user, background=self.background)
 
@@ -205,7 +206,7 @@ class KnownTables:
         try:
             target = self.targets.get(row.table_name)
             if target is None:
-                target = Target(row.table_name, route, self.commit_of(row.table_name), set(), set())
+                target = Target(row.table_name, route, self.commit_of(route), set(), set())
             target.sources |= kept
             self.events += self.renamed.apply(target.name, target.commit)
         except PERMANENT as error:

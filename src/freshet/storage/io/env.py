@@ -26,9 +26,9 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.background import Background, GradualWork
 from freshet.storage.io.cache_settings import CACHE_OPTIONS, CacheKind, CacheSettings, cache_settings
 from freshet.storage.io.env_settings import EnvSettings
-from freshet.storage.io.file_cache import FOLDER_NAME, FileCache
+from freshet.storage.io.file_cache import FOLDER, FileCache
 from freshet.storage.io.file_io import FileIO
-from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.io.local_cache import CacheFolder, LocalCache
 from freshet.storage.io.registry import is_of_this_process, open_file_io, store_options
 from freshet.storage.io.scratch_folders import ScratchFolders
 from freshet.storage.io.store_reads import ComingRead, StoreReads
@@ -36,6 +36,10 @@ from freshet.storage.paths import store_of
 
 CHECK_CLAIMS: Final = "FRESHET_CHECK_CLAIMS"
 """Variable that switches `Env.checks_claims` on in a process and in those that it starts."""
+
+LOCAL_DIRS: Final = "FRESHET_LOCAL_DIRS"
+"""Variable that names the folders of this machine in which options of a table's schema may have scratch files and
+caches put, below which all are; separated as those of PATH are."""
 
 T = TypeVar("T")
 
@@ -181,9 +185,11 @@ class Env:
         *,
         settings: EnvSettings | None = None,
         cache: CacheSettings | None = None,
+        local_dirs: Sequence[str] = (),
     ) -> None:
         """`settings` are what `open_env` makes the same world of, in another process; None: there is no other.
-        `cache`: what is kept on the local disk of files that never change.
+        `cache`: what is kept on the local disk of files that never change. `local_dirs`: folders of the local disk in
+        which a table's own options may have scratch files and caches put, besides those of `FRESHET_LOCAL_DIRS`.
         """
         self.file_io = file_io
         self.settings = settings
@@ -192,9 +198,10 @@ class Env:
         """Requests to a store at which each takes its time; None for a disk, and for memory."""
         self.file_cache: FileCache | None = None
         if cache is not None:
-            files = LocalCache(None, FOLDER_NAME, cache.folder or scratch_root)
+            files = LocalCache(cache.folder or scratch_root, FOLDER)
             self.file_cache = FileCache(files, cache, _store_text(settings), self.now_ms)
         self._scratch_root = scratch_root
+        self._local_dirs = tuple(local_dirs)
         self._scratch = ScratchFolders(scratch_root)
         self._background = Background()
         self._gradual = GradualWork()
@@ -333,12 +340,19 @@ class Env:
         """Removes a folder given by `scratch_folder`, with all in it."""
         self._scratch.release(folder)
 
-    def local_cache(self, name: str, root: str | None = None) -> LocalCache:
+    def local_cache(self, folder: CacheFolder, parent: str | None = None) -> LocalCache:
         """Immutable files on a local disk that the processes of this user share; nothing depends on them.
 
-        They lie below `root`, else in a folder of this name next to the scratch folders.
+        They lie in a folder of this name below `parent`, else next to the scratch folders.
         """
-        return LocalCache(root, name, self._scratch_root)
+        return LocalCache(parent or self._scratch_root, folder)
+
+    def allows_local_dir(self, path: str) -> bool:
+        """Whether a table's own options may name this folder of the local disk."""
+        allowed = (*self._local_dirs, *os.environ.get(LOCAL_DIRS, "").split(os.pathsep))
+        real = os.path.realpath(path)
+        roots = (os.path.realpath(os.path.expanduser(each)) for each in allowed if each)
+        return any(os.path.commonpath((real, root)) == root for root in roots)
 
     def sweep_scratch(self) -> list[str]:
         """Removes scratch folders of dead processes on this machine, and returns their paths."""

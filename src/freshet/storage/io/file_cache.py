@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import threading
 import zlib
 from collections.abc import Callable
@@ -27,9 +28,9 @@ import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.io.cache_settings import CacheKind, CacheSettings
-from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.io.local_cache import CacheFolder, LocalCache
 
-FOLDER_NAME: Final = "freshet-cache"
+FOLDER: Final = CacheFolder("freshet-cache", re.compile(r"[a-z-]+/[0-9a-f]{2}/[0-9a-f]{32}"))
 
 UNUSED_MS: Final = 7 * 24 * 60 * 60 * 1000
 NOTE_MS: Final = 60 * 1000

@@ -11,8 +11,11 @@ the last rename wins, of a folder the first one. Readers map files; on a local d
 replaced stays readable until it is let go. The modification time of a file is when it was used last. Nothing here is
 locked or synced: after a crash of the machine a file may hold anything, so every reader checks what it holds.
 
-The root belongs to this user alone. A default root that is another user's, or a link, is refused: another user could
-have prepared it.
+    <root>/.made-by-freshet            says that the root is ours
+
+The root is `<parent>/<name>-<user id>`, which we make and mark: whoever names the parent, nothing beside it is ever
+touched, and below it nothing is removed but what bears a name that we give. One that is another user's, or a link, is
+refused, since another user could have prepared it; and so is one without the mark that holds anything else.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import errno
 import fcntl
 import mmap
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -39,7 +43,18 @@ LEFT_OVER_MS: Final = 60 * 60 * 1000
 """Unfinished files that were not written to for so long have been left by a process that ended."""
 
 LOCK_SUFFIX: Final = ".lock"
+MARK: Final = ".made-by-freshet"
 _TEMPORARY: Final = "."
+_LEFT_OVER: Final = re.compile(r"\..+\.([0-9a-f]{32}|lock)")
+"""Unfinished files, and locks that did not stay, of processes that ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFolder:
+    """What a root is called, and which names, relative to it, are given there."""
+
+    name: str
+    published: re.Pattern[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +121,14 @@ class NewFolder:
 class LocalCache:
     """The files below one root. Holds no state, threads may share it."""
 
-    def __init__(self, root: str | None, default_name: str, parent: str | None = None) -> None:
-        """Without a root: a folder of this name and user below `parent`, or the system's for temporary files."""
-        self.root = root or os.path.join(parent or tempfile.gettempdir(), f"{default_name}-{os.geteuid()}")
-        self._is_default = not root
+    def __init__(self, parent: str | None, folder: CacheFolder) -> None:
+        """Without a parent the root lies in the system's folder for temporary files."""
+        self.root = os.path.join(parent or tempfile.gettempdir(), f"{folder.name}-{os.geteuid()}")
+        self._published = folder.published
 
     def map(self, name: str) -> pa.Buffer | None:
         """The content of a file, mapped; None if it is not there."""
-        path = os.path.join(self.root, name)
+        path = self._path(name)
         try:
             self._check_root()
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -150,7 +165,7 @@ class LocalCache:
 
     def folder(self, name: str) -> str | None:
         """Where a published folder is; None if it is not there."""
-        path = os.path.join(self.root, name)
+        path = self._path(name)
         try:
             self._check_root()
             return path if stat.S_ISDIR(os.lstat(path).st_mode) else None
@@ -170,7 +185,7 @@ class LocalCache:
 
     def _new(self, name: str) -> tuple[str, str]:
         """Where something of this name will be, and where it is until it is complete."""
-        path = os.path.join(self.root, name)
+        path = self._path(name)
         folder, base = os.path.split(path)
         try:
             self._make_root()
@@ -180,7 +195,9 @@ class LocalCache:
 
     def remove(self, name: str) -> None:
         """Removes a file or a folder; it may be gone already."""
-        path = os.path.join(self.root, name)
+        path = self._path(name)
+        if not self._is_marked():
+            return
         try:
             if stat.S_ISDIR(os.lstat(path).st_mode):
                 # Under another name first: no process shall find half of it.
@@ -199,7 +216,7 @@ class LocalCache:
     def note_use(self, name: str, now_ms: int) -> bool:
         """Says that a file is used; False when it is gone."""
         try:
-            os.utime(os.path.join(self.root, name), ns=(now_ms * 1_000_000, now_ms * 1_000_000))
+            os.utime(self._path(name), ns=(now_ms * 1_000_000, now_ms * 1_000_000))
         except OSError:
             return False
         return True
@@ -207,23 +224,30 @@ class LocalCache:
     def files(self, now_ms: int, folder: str = "") -> list[CachedFile]:
         """What is published below a folder. Unfinished ones of processes that ended are removed on the way."""
         found: list[CachedFile] = []
-        for parent, folders, names in os.walk(os.path.join(self.root, folder)):
-            published = [name for name in folders if "." in name]
-            folders[:] = [name for name in folders if "." not in name]
-            for name in (*names, *published):
-                path = os.path.join(parent, name)
-                with suppress(OSError):  # gone meanwhile
-                    status = os.stat(path)
-                    used_ms = status.st_mtime_ns // 1_000_000
-                    if not name.startswith(_TEMPORARY):
-                        found.append(CachedFile(os.path.relpath(path, self.root), _size(path, status), used_ms))
-                    elif now_ms - _touched_ms(path, status) > LEFT_OVER_MS:
-                        shutil.rmtree(path) if stat.S_ISDIR(status.st_mode) else os.unlink(path)
+        for name, is_ours in self._names(folder) if self._is_marked() else ():
+            path = os.path.join(self.root, name)
+            with suppress(OSError):  # gone meanwhile
+                status = os.lstat(path)
+                used_ms = status.st_mtime_ns // 1_000_000
+                if self._published.fullmatch(name):
+                    found.append(CachedFile(name, _size(path, status), used_ms))
+                elif is_ours and now_ms - _touched_ms(path, status) > LEFT_OVER_MS:
+                    shutil.rmtree(path) if stat.S_ISDIR(status.st_mode) else os.unlink(path)
         return found
+
+    def _names(self, below: str = "") -> Iterator[tuple[str, bool]]:
+        """The files below a folder, relative to the root, folders with a dot among them; and whether we give such
+        names."""
+        for parent, folders, names in os.walk(os.path.join(self.root, below)):
+            names += [name for name in folders if "." in name]
+            folders[:] = [name for name in folders if "." not in name]
+            for base in names:
+                name = os.path.relpath(os.path.join(parent, base), self.root)
+                yield name, bool(self._published.fullmatch(name) or _LEFT_OVER.fullmatch(base))
 
     def kept_folder(self, name: str) -> str:
         """A folder that its users change and lock themselves; made where it is not there."""
-        path = os.path.join(self.root, name)
+        path = self._path(name)
         try:
             self._make_root()
             os.makedirs(path, mode=0o700, exist_ok=True)
@@ -268,15 +292,34 @@ class LocalCache:
         except OSError as error:
             raise storage_error(error, "use", self.root) from error
 
+    def _path(self, name: str) -> str:
+        if not self._published.fullmatch(name):
+            raise InvalidRequestError(f"{name!r} is no name of a file in {self.root}; nothing is kept under it")
+        return os.path.join(self.root, name)
+
     def _make_root(self) -> None:
-        os.makedirs(self.root, mode=0o700, exist_ok=True)
+        os.makedirs(os.path.dirname(self.root), exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(self.root, mode=0o700)
         self._check_root()
+        if self._is_marked():
+            return
+        # Heads before this one made such folders without the mark.
+        for name, is_ours in self._names():
+            if not is_ours and name != MARK:
+                raise InvalidRequestError(
+                    f"the folder {self.root} has no {MARK} and holds {name!r}, which is none of Freshet's: move it away"
+                )
+        with open(os.path.join(self.root, MARK), "wb"):
+            pass
+
+    def _is_marked(self) -> bool:
+        return os.path.isfile(os.path.join(self.root, MARK))
 
     def _check_root(self) -> None:
-        if self._is_default:
-            status = os.lstat(self.root)
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-                raise InvalidRequestError(f"the folder {self.root} belongs to another user, or is a link; remove it")
+        status = os.lstat(self.root)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise InvalidRequestError(f"{self.root} is another user's, a link, or no folder; remove it")
 
 
 def _size(path: str, status: os.stat_result) -> int:

@@ -1,6 +1,7 @@
 """Folders for spilled data; those whose owner has ended are removed.
 
     <scratch root>/freshet-spill-<random>     locked (flock on the folder itself) by the process that made it
+                                         /.made-by-freshet    without it, nothing there is removed
 
 The operating system takes the lock away when the process ends, however it ends, so a folder that can be locked has
 no owner any more and is removed by the next process that makes such a folder, or by orphan removal. Process ids would
@@ -18,6 +19,7 @@ import threading
 from contextlib import suppress
 from typing import Final
 
+from freshet.storage.io.local_cache import MARK
 from freshet.storage.io.local_errors import storage_error
 
 PREFIX: Final = "freshet-spill-"
@@ -48,15 +50,18 @@ class ScratchFolders:
                     continue
                 with self._lock:
                     self._descriptors[folder] = descriptor
-                return folder
+                with open(os.path.join(folder, MARK), "wb"):
+                    return folder
             raise OSError(f"{_ATTEMPTS} new folders were removed by others at once")
         except OSError as error:
             raise storage_error(error, "create a scratch folder in", root) from error
 
     def release(self, folder: str) -> None:
-        """Removes a folder with all in it."""
+        """Removes a folder that `new` gave, with all in it."""
         with self._lock:
             descriptor = self._descriptors.pop(folder, None)
+        if descriptor is None:
+            return
         try:
             shutil.rmtree(folder)
         except FileNotFoundError:
@@ -64,8 +69,7 @@ class ScratchFolders:
         except OSError as error:
             raise storage_error(error, "delete", folder) from error
         finally:
-            if descriptor is not None:
-                os.close(descriptor)
+            os.close(descriptor)
 
     def sweep(self) -> list[str]:
         """Removes the folders whose owners are dead, as far as this user may; returns them."""
@@ -77,7 +81,10 @@ class ScratchFolders:
             if descriptor is None:
                 continue
             with suppress(OSError):  # another user's, or busy: it stays for its owner
-                shutil.rmtree(folder)
+                if os.path.isfile(os.path.join(folder, MARK)):
+                    shutil.rmtree(folder)
+                else:  # its owner died before it was marked, or it is none of ours
+                    os.rmdir(folder)
                 swept.append(folder)
             os.close(descriptor)
         return swept

@@ -1,7 +1,9 @@
 """The stores of one table on this machine: found, built, kept within bounds, let go.
 
-    <lookup.cache-dir>/<table>/<partition>-<bucket>/<data file>.<schema id>.rows     mapped columns
-    <lookup.cache-dir>/<table>/<partition>-<bucket>/<data file>.<schema id>.rocks/   a RocksDB database
+    <root>/<table>/<partition>-<bucket>/<data file>.<schema id>.rows     mapped columns
+    <root>/<table>/<partition>-<bucket>/<data file>.<schema id>.rocks/   a RocksDB database
+
+The root is `freshet-lookup-<user id>` below `lookup.cache-dir` (`metadata.local_caches`).
 
 With `lookup.cache.store=auto` stores are mapped columns as long as all of them have room, and RocksDB, which takes half of
 the disk and more time, where they have not.
@@ -27,6 +29,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +39,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, StorageError
-from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.io.local_cache import CacheFolder, LocalCache
 from freshet.storage.lookup.kept_rows import KeptStore, rows_of_file, store_schema
 from freshet.storage.lookup.lookup_cost import FileCosts
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
@@ -46,11 +49,13 @@ from freshet.storage.lookup.rocks_store import RocksKind, is_rocksdb_installed
 from freshet.storage.lookup.store_builder import build_later, forget_wanted
 from freshet.storage.lookup.store_file import MappedKind
 from freshet.storage.lookup.store_room import BUSY_MS, NOTE_MS, StoreRoom
+from freshet.storage.metadata.local_caches import local_cache
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.options.choices import LookupStoreChoice
+from freshet.storage.options.core import CoreOptions
 
-FOLDER_NAME: Final = "freshet-lookup"
+FOLDER: Final = CacheFolder("freshet-lookup", re.compile(r"[0-9a-f]{24}/[0-9a-f]{24}-\d+/[^/]+\.\d+\.(rows|rocks)"))
 VERSION: Final = 2
 """Another number for every change of what the rows of a store mean."""
 
@@ -332,7 +337,7 @@ class StoreCache:
 
     @property
     def _cache(self) -> LocalCache:
-        return self.table.env.local_cache(FOLDER_NAME, self.table.options.lookup_cache_dir)
+        return local_cache(self.table, FOLDER, CoreOptions.lookup_cache_dir)
 
     @property
     def _table_folder(self) -> str:

@@ -7,7 +7,7 @@ from freshet.storage.options.aggregate_function import CAPABILITIES
 from freshet.storage.options.choices import DYNAMIC_BUCKET, ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
-from freshet.storage.options.keys import IMMUTABLE_KEYS
+from freshet.storage.options.keys import IMMUTABLE_KEYS, LOCAL_FOLDERS, local_folders
 from freshet.storage.options.risky import former_values, present_value, risky_options, unheeded_options
 from freshet.storage.options.secrets import HIDDEN, is_secret, shown_options, without_secrets
 from freshet.storage.options.values import option_texts
@@ -17,6 +17,7 @@ __all__ = [
     "DYNAMIC_BUCKET",
     "HIDDEN",
     "IMMUTABLE_KEYS",
+    "LOCAL_FOLDERS",
     "ChangelogProducer",
     "CoreOptions",
     "EngineOptions",
@@ -26,6 +27,7 @@ __all__ = [
     "engine_options",
     "former_values",
     "is_secret",
+    "local_folders",
     "option_texts",
     "present_value",
     "risky_options",

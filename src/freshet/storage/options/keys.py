@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import Final
 
 from freshet.storage.options.declaration import OPTIONS
 from freshet.storage.options.declared.refused import MOVED_OUT
 from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS, KEY_PREFIXES
-from freshet.storage.options.option import Status
+from freshet.storage.options.option import LOCAL_FOLDER, Status
 
 _FORMER_KEYS: Final = frozenset(key for option in OPTIONS.values() for key in option.former)
 _OUR_KEYS: Final = sorted({*OPTIONS, *_FORMER_KEYS, *MOVED_OUT, *FORMAT_KEYS})
 
 IMMUTABLE_KEYS: Final = frozenset({key for key, option in OPTIONS.items() if option.immutable} | MOVED_OUT.keys())
 """Options that cannot change once the table has a snapshot."""
+
+LOCAL_FOLDERS: Final = frozenset(key for key, option in OPTIONS.items() if option.kind is LOCAL_FOLDER)
+"""Options that name folders of the local disk, for scratch files and caches."""
+
+
+def local_folders(options: Mapping[str, str]) -> dict[str, str]:
+    """Those among options."""
+    return {key: text for key, text in options.items() if key in LOCAL_FOLDERS}
 
 
 def option_status(key: str) -> Status | None:

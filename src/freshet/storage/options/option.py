@@ -82,6 +82,8 @@ WORD: Final = Kind("text", str.lower)
 TEXT: Final = Kind("text", str)
 FILE_PREFIX: Final = Kind("text", parse_file_prefix)
 FOLDER: Final = Kind("text", parse_folder)
+LOCAL_FOLDER: Final = Kind("local folder", str)
+"""On the machine of who opens the table, which heeds those of a schema only where it allows them."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -36,10 +37,12 @@ from freshet.storage.exceptions import (
     RetryableError,
     StorageError,
 )
-from freshet.storage.io.local_cache import LOCK_SUFFIX, LocalCache
+from freshet.storage.io.local_cache import LOCK_SUFFIX, CacheFolder, LocalCache
+from freshet.storage.metadata.local_caches import local_cache
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.place_index.changed_keys import GONE, ChangedKeys, changed_keys, moves_keys
 from freshet.storage.place_index.index_build import LoggedBuild, build_index
 from freshet.storage.place_index.index_database import (
@@ -52,7 +55,7 @@ from freshet.storage.place_index.index_database import (
 from freshet.storage.place_index.key_places import KeyPlaces, bucket_of, decode_places, place_value
 from freshet.storage.place_index.key_rows import ALL_KEYS, KeyShare
 
-FOLDER_NAME: Final = "freshet-place-index"
+FOLDER: Final = CacheFolder("freshet-place-index", re.compile(r"[0-9a-f]{24}/\d+-of-\d+-\d+\.rocks(\.lock)?"))
 SLOTS_MAX: Final = 64
 RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
 CHANGES_MAX: Final = 1_000_000
@@ -322,7 +325,7 @@ class ShareIndex:
 
     @property
     def _cache(self) -> LocalCache:
-        return self._store.env.local_cache(FOLDER_NAME, self._store.options.cross_partition_upsert_index_dir)
+        return local_cache(self._store, FOLDER, CoreOptions.cross_partition_upsert_index_dir)
 
     @property
     def _table_folder(self) -> str:

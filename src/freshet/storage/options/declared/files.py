@@ -13,6 +13,7 @@ from freshet.storage.options.option import (
     FOLDER,
     INT,
     LEVELS,
+    LOCAL_FOLDER,
     LONG,
     MB,
     RAW_NAMES,
@@ -62,10 +63,11 @@ class BucketOptions:
     cross_partition_upsert_index_ttl_ms = Option("cross-partition-upsert.index-ttl", DURATION, None)
     """For tables whose rows move between partitions (`bucket=-1`, a primary key without all partition columns): a key
     that was not written for so long counts as new, and may then be in two partitions. The index stays smaller."""
-    cross_partition_upsert_index_dir = Option("cross-partition-upsert.index-dir", TEXT, None)
-    """Folder on a local disk for the index of their keys; an option of Freshet. All writers of a user on one machine
-    share it, and a restart finds it again. If not given: `freshet-place-index-<user id>` in the folder for temporary
-    files of each machine."""
+    cross_partition_upsert_index_dir = Option("cross-partition-upsert.index-dir", LOCAL_FOLDER, None)
+    """Folder on a local disk below which `freshet-place-index-<user id>` is made, for the index of their keys; an
+    option of Freshet. All writers of a user on one machine share it, and a restart finds it again. If not given: the
+    folder for temporary files of each machine. What the table itself says counts only where the machine allows it:
+    `FRESHET_LOCAL_DIRS`, [there](../explanation/security.md#folders-on-this-machine)."""
     cross_partition_upsert_lose_row_kind = Option("cross-partition-upsert.lose-row-kind", FLAG, False)
     """`partial-update` and `aggregation`: a row that is written to the partition where its key is, which is not its
     own, becomes a +I whatever it was, a delete too, as Apache Paimon 2.0.0 has it; an option of Freshet. If not set,

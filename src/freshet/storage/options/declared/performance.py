@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from freshet.storage.options.choices import LookupCompact, LookupStoreChoice
-from freshet.storage.options.option import DURATION, FLAG, INT, MB, RATIO, SIZE, TEXT, Option, Status, one_of
+from freshet.storage.options.option import DURATION, FLAG, INT, LOCAL_FOLDER, MB, RATIO, SIZE, Option, Status, one_of
 from freshet.storage.options.values import LONG_MAX
 
 
@@ -64,10 +64,11 @@ class CompactionOptions:
     """
     precommit_compact_buffer_bytes = Option("changelog.precommit-compact.buffer-size", SIZE, 128 * MB)
     """Changelog files from this size on are not packed with others."""
-    lookup_cache_dir = Option("lookup.cache-dir", TEXT, None)
-    """Folder on a local disk for the stores in which rows are looked up by key; an option of Freshet. All processes of
-    a user on one machine share them, and a restart finds them again. If not given: `freshet-lookup-<user id>` in the
-    folder for temporary files of each machine."""
+    lookup_cache_dir = Option("lookup.cache-dir", LOCAL_FOLDER, None)
+    """Folder on a local disk below which `freshet-lookup-<user id>` is made, for the stores in which rows are looked up
+    by key; an option of Freshet. All processes of a user on one machine share them, and a restart finds them again. If
+    not given: the folder for temporary files of each machine. What the table itself says counts only where the machine
+    allows it: `FRESHET_LOCAL_DIRS`, [there](../explanation/security.md#folders-on-this-machine)."""
     lookup_cache_store = Option("lookup.cache.store", one_of(LookupStoreChoice), LookupStoreChoice.AUTO)
     """What the stores in which rows are looked up are; an option of Freshet. `mapped`: columns, uncompressed and
     mapped, the fastest. `rocksdb`: one RocksDB database for each data file, compressed (the extra `rocksdb`). `auto`:
