@@ -91,7 +91,7 @@ def test_quick(kept): pass
 
 
 @pytest.mark.parametrize(("until", "code", "run", "left"), [("9e9", 0, 24, 0), ("0", 1, 0, 24), ("13", 0, 12, 12)])
-def test_slow_tests_run_until_their_time_is_over(tmp_path: Path, until: str, code: int, run: int, left: int) -> None:
+def test_slow_tests_run_until_their_time_is_over(tmp_path: Path, until: str, run: int, left: int) -> None:
     for name in ("test_a.py", "test_b.py"):
         (tmp_path / name).write_text(TIMED)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: slow\n")
@@ -108,7 +108,7 @@ def test_slow_tests_run_until_their_time_is_over(tmp_path: Path, until: str, cod
     program = [sys.executable, "-m", "pytest", "-p", "tests.kit.slow_share", "-p", "tests.kit.slow_time", "-q"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), counts.SEED: "1", slow_time.UNTIL: until}
     done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stdout
+    assert done.returncode == 0, done.stdout
     assert f"slow tests: {run} run, {left} left out" in done.stdout
     assert f"{run + 6} passed" in done.stdout
 
