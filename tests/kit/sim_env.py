@@ -425,6 +425,10 @@ class SimFolders:
                 self._file_io._mutate("rmdir", path, partial(self._disk.folders.discard, path))
                 path = path.rsplit("/", 1)[0]
 
+    def way_out(self, path: str, *, below: str) -> str | None:
+        """There are no links here."""
+        return None
+
     def rename(self, source: str, target: str) -> None:
         """One mutation."""
         with self._disk.lock:

@@ -26,6 +26,7 @@ from freshet.storage.catalogs.metastore import TableName
 from freshet.storage.exceptions import MissingFileError
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
+from tests.kit.folders import contents
 
 COLUMNS = {"id": "BIGINT", "v": "STRING"}
 
@@ -185,6 +186,29 @@ def test_a_table_with_snapshots_and_no_schema_names_the_lost_file(catalog: Catal
     catalog.drop_table("shop.orders")
     with pytest.raises(NotFoundError, match=r"no table shop\.orders"):
         catalog.table("shop.orders")
+
+
+@pytest.mark.parametrize("linked", ["table", "database"])
+@pytest.mark.parametrize("is_table_dropped", [True, False], ids=["drop_table", "drop_database"])
+def test_what_a_folder_that_is_a_link_leads_to_stays_when_it_is_dropped(
+    kind: Kind, catalog: Catalog, linked: str, is_table_dropped: bool, tmp_path: Path
+) -> None:
+    """A table is dropped where it is in a database that is a link: it lies in no link itself."""
+    table = create(catalog)
+    put(table, 1)
+    if kind.in_memory:
+        return
+    folder = Path(table.location) if linked == "table" else Path(table.location).parent
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    before = contents(tmp_path / "elsewhere")
+    if is_table_dropped:
+        catalog.drop_table("shop.orders")
+    else:
+        catalog.drop_database("shop", cascade=True)
+    assert not catalog.has_table("shop.orders")
+    is_in_a_linked_database = linked == "database" and is_table_dropped
+    assert (contents(tmp_path / "elsewhere") == before) is not is_in_a_linked_database
 
 
 def test_a_name_is_given_once(catalog: Catalog) -> None:

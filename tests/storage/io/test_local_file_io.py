@@ -136,8 +136,8 @@ def test_links_to_nowhere_are_not_listed(tmp_path: Path) -> None:
     assert [entry.name for entry in FILES.entries(str(tmp_path))] == ["a"]
 
 
-def test_a_tree_behind_a_link_goes_with_the_link(tmp_path: Path) -> None:
-    """A table that was moved to another disk; what is linked from inside it stays."""
+def test_a_tree_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Links go, that to the tree and those in a tree; what they lead to stays."""
     moved, outside = tmp_path / "moved", tmp_path / "outside"
     for folder in (moved, outside):
         folder.mkdir()
@@ -145,6 +145,9 @@ def test_a_tree_behind_a_link_goes_with_the_link(tmp_path: Path) -> None:
     (moved / "to-outside").symlink_to(outside)
     (tmp_path / "table").symlink_to(moved)
     FILES.delete_prefix(str(tmp_path / "table"))
+    assert names(tmp_path) == ["moved", "outside"]
+    assert f"{moved}, stays" in caplog.text
+    FILES.delete_prefix(str(moved))
     assert names(tmp_path) == ["outside"]
     assert names(outside) == ["file"]
 

@@ -14,9 +14,9 @@ from typing import Final
 from freshet.storage.catalogs.claims import FileClaims, TableClaims
 from freshet.storage.catalogs.coordination import CommitRules, check_coordinated
 from freshet.storage.catalogs.metastore import FoundTable, TableName
-from freshet.storage.catalogs.remains import has_remains, remains_error
+from freshet.storage.catalogs.remains import has_remains, leads_elsewhere, remains_error, remove_table
 from freshet.storage.exceptions import NotFoundError, UnsupportedFeatureError
-from freshet.storage.io.env import CrashPoint, Env
+from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import numbered_files
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths
@@ -71,11 +71,13 @@ class FilesystemMetastore:
         self._refuse_properties(changes)
 
     def drop_database(self, name: str) -> None:
-        """Removes its tables one by one, so that none is half there after a crash, then the folder."""
-        check_coordinated(self._rules, self._folder(name))
-        for table in self.list_tables(name):
+        """Removes its tables one by one, so that none is half there after a crash, then the folder; a folder that is a
+        link goes alone."""
+        folder = self._folder(name)
+        check_coordinated(self._rules, folder)
+        for table in () if leads_elsewhere(self._env.file_io, folder) else self.list_tables(name):
             self.drop_table(TableName(name, table))
-        self._env.file_io.delete_prefix(self._folder(name))
+        self._env.file_io.delete_prefix(folder)
 
     def list_tables(self, database: str) -> list[str]:
         """Folders with a schema."""
@@ -125,14 +127,12 @@ class FilesystemMetastore:
         )
 
     def drop_table(self, name: TableName) -> bool:
-        """The schema goes first: without it what is not removed yet is neither read nor written."""
+        """As `remove_table` does."""
         paths = self._paths(name)
         if not self._is_table(paths) and not has_remains(self._env.file_io, paths):
             return False
         self._claims(paths).check_writable()
-        self._env.file_io.delete_prefix(paths.schema_folder)
-        self._env.reach(CrashPoint.TABLE_SCHEMAS_REMOVED)
-        self._env.file_io.delete_prefix(paths.location)
+        remove_table(self._env, paths)
         return True
 
     def rename_table(self, name: TableName, to: TableName) -> None:

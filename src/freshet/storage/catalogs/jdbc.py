@@ -29,7 +29,7 @@ from freshet.storage.catalogs.jdbc_options import JdbcOptions, parse_options
 from freshet.storage.catalogs.jdbc_rows import JdbcRows
 from freshet.storage.catalogs.jdbc_sql import TABLES
 from freshet.storage.catalogs.metastore import FoundTable, TableName
-from freshet.storage.catalogs.remains import has_remains, remains_error
+from freshet.storage.catalogs.remains import has_remains, leads_elsewhere, remains_error, remove_table
 from freshet.storage.codec.schema_json import decode_schema
 from freshet.storage.exceptions import (
     AlreadyExistsError,
@@ -89,14 +89,14 @@ class JdbcMetastore:
         self._rows.alter_database(name, changes)
 
     def drop_database(self, name: str) -> None:
-        """All rows of it, then the files of its tables; those of others in its folder stay."""
+        """All rows of it, then the files of its tables; those of others in its folder stay, and all behind a link."""
         tables = [TableName(name, table) for table in self._rows.tables(name)]
         for table in tables[:1]:
             self._found(table).claims.check_writable()
         self._rows.delete_database(name)
         self._env.reach(CrashPoint.TABLE_ROW_REMOVED)
-        for table in tables:
-            self._remove_files(self._paths(table))
+        for table in () if leads_elsewhere(self._env.file_io, self._folder(name)) else tables:
+            remove_table(self._env, self._paths(table))
 
     def list_tables(self, database: str) -> list[str]:
         """By their rows."""
@@ -186,7 +186,7 @@ class JdbcMetastore:
             raise NotFoundError(self._unregistered(name), table=str(name), path=paths.location)
         if not had_row and not has_remains(self._env.file_io, paths):
             return False
-        self._remove_files(paths)
+        remove_table(self._env, paths)
         return True
 
     def rename_table(self, name: TableName, to: TableName) -> None:
@@ -271,12 +271,6 @@ class JdbcMetastore:
 
     def _has_schema(self, name: TableName) -> bool:
         return bool(numbered_files(self._env.file_io, self._paths(name).schema_folder, SCHEMA_PREFIX))
-
-    def _remove_files(self, paths: TablePaths) -> None:
-        """The schema goes first: without it what is not removed yet is neither read nor written."""
-        self._env.file_io.delete_prefix(paths.schema_folder)
-        self._env.reach(CrashPoint.TABLE_SCHEMAS_REMOVED)
-        self._env.file_io.delete_prefix(paths.location)
 
     def _folder(self, database: str) -> str:
         return f"{self._warehouse}/{database}{DATABASE_SUFFIX}"

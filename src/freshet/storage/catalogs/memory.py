@@ -13,6 +13,7 @@ from typing import Final
 
 from freshet.storage.catalogs.claims import FileClaims, LockedClaims, TableClaims
 from freshet.storage.catalogs.metastore import FoundTable, TableName
+from freshet.storage.catalogs.remains import leads_elsewhere, remove_table
 from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, UnsupportedFeatureError
 from freshet.storage.io.env import Env
 from freshet.storage.model.schema import TableSchema
@@ -79,11 +80,12 @@ class MemoryMetastore:
             self._database(name).properties = {key: text for key, text in properties.items() if text is not None}
 
     def drop_database(self, name: str) -> None:
-        """The names first."""
+        """The names first; files behind a link stay."""
         with self._names.lock:
             dropped = self._names.databases.pop(name, None)
         for location in dropped.tables.values() if dropped else ():
-            self._remove(location)
+            if not leads_elsewhere(self._env.file_io, location.rpartition("/")[0]):
+                self._remove(location)
 
     def list_tables(self, database: str) -> list[str]:
         """In memory."""
@@ -152,8 +154,7 @@ class MemoryMetastore:
             target[to.table] = source.pop(name.table)
 
     def _remove(self, location: str) -> None:
-        self._env.file_io.delete_prefix(TablePaths(location).schema_folder)
-        self._env.file_io.delete_prefix(location)
+        remove_table(self._env, TablePaths(location))
 
     def _database(self, name: str) -> _Database:
         database = self._names.databases.get(name)

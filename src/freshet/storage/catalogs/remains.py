@@ -1,4 +1,4 @@
-"""What an interrupted drop has left of a table, and would show in a new one of its name.
+"""What a drop removes of a table, and what an interrupted one has left, which would show in a new one of its name.
 
 A folder is removed file by file, in no order, so snapshots may be gone while a tag or a branch is still there. Data
 files and manifests that no snapshot names show nowhere, and are removed as orphan files.
@@ -7,8 +7,25 @@ files and manifests that no snapshot names show nowhere, and are removed as orph
 from __future__ import annotations
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import FileIO
+from freshet.storage.io.removal import Removal
 from freshet.storage.paths import TablePaths
+
+
+def remove_table(env: Env, paths: TablePaths) -> None:
+    """Removes the files of a table. The schema goes first: without it what is not removed yet is neither read nor
+    written. Where its folder is a link, that goes, and what it leads to stays."""
+    if not leads_elsewhere(env.file_io, paths.location):
+        removal = Removal(env.file_io, paths.location)
+        removal.delete_prefix(paths.schema_folder)
+        env.reach(CrashPoint.TABLE_SCHEMAS_REMOVED)
+    env.file_io.delete_prefix(paths.location)
+
+
+def leads_elsewhere(file_io: FileIO, folder: str) -> bool:
+    """True for a folder that is a link."""
+    return Removal(file_io, folder.rpartition("/")[0]).way_out(f"{folder}/") is not None
 
 
 def has_remains(file_io: FileIO, paths: TablePaths) -> bool:

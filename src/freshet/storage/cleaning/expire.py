@@ -251,12 +251,12 @@ class _Expiry:
 
     def _remove_late_claims(self, plan: ExpiryPlan) -> None:
         store = self._store
-        store.env.file_io.delete_all([store.paths.snapshot(snapshot_id) for snapshot_id in plan.late_ids])
+        store.removal.delete_all([store.paths.snapshot(snapshot_id) for snapshot_id in plan.late_ids])
         for snapshot_id in plan.late_ids:
             store.snapshots.forget(snapshot_id)
 
     def _run(self, plan: ExpiryPlan, end: int) -> Expired:
-        store, file_io = self._store, self._store.env.file_io
+        store = self._store
         for snapshot in plan.copies:
             store.changelogs.keep(snapshot)
         if plan.copies:
@@ -264,7 +264,7 @@ class _Expiry:
             store.env.reach(CrashPoint.EXPIRE_CHANGELOGS_KEPT)
         # Oldest first, and none after one that stays: the ids that are left must have no gap.
         expired = [store.paths.snapshot(snapshot_id) for snapshot_id in plan.snapshot_ids]
-        gone = file_io.delete_all(expired, in_turn=True)
+        gone = store.removal.delete_all(expired, in_turn=True)
         for snapshot_id in plan.snapshot_ids:
             store.snapshots.forget(snapshot_id)
         if gone.failed_count:  # a reader may still open what they name

@@ -160,7 +160,7 @@ class ChangelogExpiry:
         expired_ids = tuple(copy.id for copy in expired)
         if self._is_dry_run:
             return Expired.planned(expired_ids, data, metadata)
-        gone = store.env.file_io.delete_all([store.paths.changelog(copy_id) for copy_id in expired_ids], in_turn=True)
+        gone = store.removal.delete_all([store.paths.changelog(copy_id) for copy_id in expired_ids], in_turn=True)
         if gone.failed_count:
             raise not_deleted(f"changelogs {expired_ids[0]} to {expired_ids[-1]}", gone, store.paths.changelog_folder)
         if is_last and ids[-1] < end:

@@ -213,18 +213,16 @@ def delete_data(store: TableStore, by_bucket: Iterable[tuple[str, ...]]) -> list
 
 
 def _delete_bucket(store: TableStore, paths: tuple[str, ...]) -> Deleted:
-    deleted = store.env.file_io.delete_all(paths)
-    folders = store.env.file_io.folders if store.options.snapshot_clean_empty_directories else None
-    if folders is not None:
-        for folder in sorted({path.rpartition("/")[0] for path in paths}):
-            folders.remove_empty(folder, below=store.paths.data_root)
+    deleted = store.removal.delete_all(paths)
+    if store.options.snapshot_clean_empty_directories:
+        store.removal.remove_empty(sorted({path.rpartition("/")[0] for path in paths}), below=store.paths.data_root)
     return deleted
 
 
 def delete_metadata(store: TableStore, paths: Iterable[str]) -> list[Deleted]:
     """Deletes metadata files folder by folder."""
     by_folder = groupby(paths, key=lambda path: path.rpartition("/")[0])
-    return [store.env.file_io.delete_all(list(group)) for _, group in by_folder]
+    return [store.removal.delete_all(list(group)) for _, group in by_folder]
 
 
 def not_deleted(files: str, gone: Deleted, folder: str) -> StorageError:

@@ -25,6 +25,7 @@ Source: FORMAT.md §12.1.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -48,6 +49,8 @@ from freshet.storage.paths import (
     TablePaths,
     numbered,
 )
+
+_LOG: Final = logging.getLogger(__name__)
 
 DEFAULT_AGE_MS: Final = 24 * 3600 * 1000
 """Age below which a file may belong to a commit that is being made."""
@@ -112,7 +115,7 @@ def remove_orphan_files(
         ]
     if not dry_run:
         for number, orphan in enumerate(orphans, 1):
-            store.env.file_io.delete(orphan.path)
+            store.removal.delete(orphan.path)
             advance_work(number, len(orphans))
     return OrphanResult(tuple(orphans), dry_run)
 
@@ -138,13 +141,22 @@ def _metadata_candidates(store: TableStore, paths: TablePaths) -> Iterator[FileS
 
 
 def _files(store: TableStore, folder: str, accepts: Callable[[str], bool]) -> Iterator[FileStatus]:
-    for status in store.env.file_io.entries(folder):
+    for status in _entries(store, folder):
         if not status.is_folder and accepts(status.name):
             yield status
 
 
+def _entries(store: TableStore, folder: str) -> Iterable[FileStatus]:
+    """What lies in a folder of the table; nothing behind a link."""
+    link = store.removal.way_out(f"{folder}/")
+    if link is None:
+        return store.env.file_io.entries(folder)
+    _LOG.warning("%s: %s leads out of the table; no orphan is looked for in %s", store.name, link, folder)
+    return ()
+
+
 def _bucket_folders(store: TableStore, folder: str, depth: int) -> Iterator[str]:
-    for status in store.env.file_io.entries(folder):
+    for status in _entries(store, folder):
         if not status.is_folder:
             continue
         if depth == 0 and status.name.startswith(BUCKET_PREFIX):

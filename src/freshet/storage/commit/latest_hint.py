@@ -49,7 +49,7 @@ class LatestHint:
             with suppress(StorageError):
                 store.snapshots.write_latest_hint(snapshot.id)
                 if not store.env.is_remote and not file_io.exists(paths.snapshot(snapshot.id)):
-                    file_io.delete(paths.latest_hint)
+                    store.removal.delete(paths.latest_hint)
 
         if store.env.is_remote:
             store.env.run_later(f"hint of {store.location}", write)

@@ -56,7 +56,7 @@ def cut_history(store: TableStore, target: Snapshot, *, force: bool = False, dry
         file_io.overwrite(paths.snapshot(target.id), encode_snapshot(target))
     is_below_gap = bool(newer) and newer[0] != target.id + 1
     if is_below_gap:
-        file_io.delete(paths.latest_hint)
+        store.removal.delete(paths.latest_hint)
     else:
         snapshots.write_latest_hint(target.id)
     store.env.reach(CrashPoint.CUT_HINTED)
@@ -81,11 +81,11 @@ def cut_history(store: TableStore, target: Snapshot, *, force: bool = False, dry
 
 
 def _remove(store: TableStore, files: list[str]) -> None:
-    gone = store.env.file_io.delete_all(files, in_turn=True)
+    gone = store.removal.delete_all(files, in_turn=True)
     if gone.failed_count:
         raise InvalidRequestError(
-            f"table {store.name}: {files[gone.deleted_count]} cannot be removed; the snapshots before it are as they "
-            "were. See to the rights of the folder, and call again",
+            f"table {store.name}: {files[gone.deleted_count]} cannot be removed ({gone.cause}); the "
+            "snapshots before it are as they were. See to the rights of the folder, and call again",
             path=files[gone.deleted_count],
         )
 

@@ -94,6 +94,6 @@ def delete_data_file(store: TableStore, partition: bytes, bucket: int, file: Dat
     names += [paths.extra_file(folder, bucket, name, file.external_path) for name in file.extra_files]
     for name in names:
         try:
-            store.env.file_io.delete(name)
+            store.removal.delete(name)
         except StorageError:
             continue

@@ -116,6 +116,10 @@ class Folders(Protocol):
     def remove_empty(self, path: str, *, below: str) -> None:
         """Removes a folder and those above it while they are empty, up to but without `below`; best effort."""
 
+    def way_out(self, path: str, *, below: str) -> str | None:
+        """The first folder between `below` and the last part of a path that is a link or `..`; None for none, and for
+        a path that lies elsewhere."""
+
     def rename(self, source: str, target: str) -> None:
         """Gives a folder, with all below it, a name that is free, atomically and durably.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 from typing import Final
@@ -11,6 +12,8 @@ from freshet.storage.exceptions import AlreadyExistsError, RetryableError
 from freshet.storage.io.local_errors import storage_error
 
 DELETE_TRIES: Final = 20
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class LocalFolders:
@@ -28,6 +31,15 @@ class LocalFolders:
             except OSError:
                 return
             path = os.path.dirname(path)
+
+    def way_out(self, path: str, *, below: str) -> str | None:
+        """Asks for each part."""
+        current = below
+        for part in path[len(below) + 1 :].split("/")[:-1] if path.startswith(f"{below}/") else ():
+            current = f"{current}/{part}"
+            if part == ".." or os.path.islink(current):
+                return current
+        return None
 
     def rename(self, source: str, target: str) -> None:
         """One `rename`; then both folders that name them are synced."""
@@ -63,10 +75,10 @@ def make_folder(path: str) -> None:
 def delete_folder(path: str) -> None:
     """Removes a folder and all below it, also while others create and delete files there.
 
-    Of a link to a folder, that folder and then the link; links below it are removed and not followed.
+    Links are removed and not followed, neither those below it nor the path itself.
     """
     if os.path.islink(path):
-        delete_folder(os.path.realpath(path))
+        _LOG.warning("%s is a link: it is removed, and what it leads to, %s, stays", path, os.path.realpath(path))
         _unlink(path)
         return
     for tries_left in reversed(range(DELETE_TRIES)):

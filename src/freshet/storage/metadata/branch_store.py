@@ -142,15 +142,16 @@ class Branches:
 
         Raises `NotFoundError` where there is none, `InvalidRequestError` for one that readers of the table need.
         """
-        store, file_io = self._store, self._store.env.file_io
+        store = self._store
         self.check_droppable(name)
         paths = self._paths(name)
         store.env.finish_later()  # an expiry of this process that is under way would write a hint into the folder
-        file_io.overwrite(paths.branch_marker, store.env.new_uuid().encode())
-        store.env.reach(CrashPoint.BRANCH_DROP_MARKED)
-        file_io.delete_prefix(paths.schema_folder)
-        store.env.reach(CrashPoint.BRANCH_SCHEMAS_REMOVED)
-        file_io.delete_prefix(paths.home)
+        if store.removal.way_out(f"{paths.home}/") is None:  # else it goes as a link, or is refused
+            store.env.file_io.overwrite(paths.branch_marker, store.env.new_uuid().encode())
+            store.env.reach(CrashPoint.BRANCH_DROP_MARKED)
+            store.removal.delete_prefix(paths.schema_folder)
+            store.env.reach(CrashPoint.BRANCH_SCHEMAS_REMOVED)
+        store.removal.delete_prefix(paths.home)
 
     def fast_forward(self, name: str) -> Never:
         """Not in this release: raises `UnsupportedFeatureError`."""
@@ -240,8 +241,8 @@ class Branches:
 
     def _undo(self, paths: TablePaths) -> None:
         if is_marked(self._store.env, paths):
-            self._store.env.file_io.delete_prefix(paths.schema_folder)
-            self._store.env.file_io.delete_prefix(paths.home)
+            self._store.removal.delete_prefix(paths.schema_folder)
+            self._store.removal.delete_prefix(paths.home)
 
     def _check_changeable(self, name: str, done: str) -> None:
         """Refuses what is no branch of the table, the one that this is, and one that readers need."""

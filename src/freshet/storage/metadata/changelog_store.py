@@ -13,6 +13,7 @@ from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import numbered_files
+from freshet.storage.io.removal import Removal
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import CHANGELOG_PREFIX, TablePaths
 
@@ -52,7 +53,7 @@ class ChangelogStore:
     def remove_hints(self) -> None:
         """Of a table without copies."""
         hints = [self._paths.changelog_latest_hint, self._paths.changelog_earliest_hint]
-        self._env.file_io.delete_all(hints)
+        Removal(self._env.file_io, self._paths.location).delete_all(hints)
 
     def write_earliest_hint(self, snapshot_id: int) -> None:
         """Says which copy is the oldest."""

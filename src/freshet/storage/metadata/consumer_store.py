@@ -17,6 +17,7 @@ import orjson
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import FileStatus
+from freshet.storage.io.removal import Removal
 from freshet.storage.paths import CONSUMER_PREFIX, TablePaths
 
 ID_BYTES_MAX: Final = 200
@@ -58,17 +59,21 @@ class ConsumerStore:
 
     def delete(self, consumer_id: str) -> bool:
         """Removes a consumer; False when there was none. Snapshots are no longer held back for it."""
-        return self._env.file_io.delete(self._path(consumer_id))
+        return self._removal.delete(self._path(consumer_id))
 
     def expire(self, older_than_ms: int) -> list[str]:
         """Removes consumers whose file was last written longer ago than that, and returns their ids."""
         before_ms = self._env.now_ms() - older_than_ms
         gone = [status for status in self._files() if status.modified_ms < before_ms]
-        return [self._id_of(status) for status in gone if self._env.file_io.delete(status.path)]
+        return [self._id_of(status) for status in gone if self._removal.delete(status.path)]
 
     def active_since(self, time_ms: int) -> list[str]:
         """Ids of the consumers whose file was written at a time or after it."""
         return [self._id_of(status) for status in self._files() if status.modified_ms >= time_ms]
+
+    @property
+    def _removal(self) -> Removal:
+        return Removal(self._env.file_io, self._paths.location)
 
     def _files(self) -> list[FileStatus]:
         statuses = self._env.file_io.entries(self._paths.consumer_folder)

@@ -29,6 +29,7 @@ from freshet.storage.exceptions import (
     StorageError,
 )
 from freshet.storage.io.env import Env
+from freshet.storage.io.removal import Removal
 from freshet.storage.metadata.branch_opening import asked_branch, check_whole, no_branch, own_options
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
@@ -130,6 +131,11 @@ class TableStore:
     def location(self) -> str:
         """Folder of the table; of a branch that of its schemas and snapshots."""
         return self.paths.home
+
+    @property
+    def removal(self) -> Removal:
+        """Removes files of the table, and none behind links."""
+        return Removal(self.env.file_io, self.paths.location)
 
     @cached_property
     def changelogs(self) -> ChangelogStore:

@@ -16,6 +16,7 @@ from freshet.storage.codec.tag_json import decode_tag, encode_tag
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import FileStatus, create_or_ask
+from freshet.storage.io.removal import Removal
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.tag import Tag
 from freshet.storage.paths import SUCCESS_FILE_FOLDER, TAG_PREFIX, TablePaths
@@ -114,7 +115,7 @@ class TagStore:
 
     def remove(self, name: str) -> bool:
         """Removes the file of a tag and nothing else; False when it was not there."""
-        return self._env.file_io.delete(self._paths.tag(name))
+        return Removal(self._env.file_io, self._paths.location).delete(self._paths.tag(name))
 
     def _files(self) -> list[tuple[str, FileStatus]]:
         statuses = self._env.file_io.entries(self._paths.tag_folder)
