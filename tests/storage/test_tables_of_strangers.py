@@ -1,5 +1,5 @@
-"""Tables whose metadata names what is not theirs: whatever is done with them, other files stay as they are, and no row of
-another table is read.
+"""Tables whose metadata names what is not theirs: whatever is done with them, other files stay as they are, and no row
+of another table is read.
 
 Each name that metadata gives is replaced by one that leads out of its folder, to a file that is there.
 """
@@ -208,7 +208,7 @@ def everything(place: Path) -> list[StorageError]:
     errors = []
     for verb in (
         lambda: read_rows(table()),
-        lambda: table().changelog(1).to_arrow(),
+        lambda: table().changelog(from_snapshot=1).to_arrow(),
         lambda: table().check(),
         lambda: table().system("files").scan().to_arrow(),
         write,

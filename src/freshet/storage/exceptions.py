@@ -70,6 +70,11 @@ class RetryableError(StorageError):
     """The call failed for a reason that may pass (a full retry budget, a busy disk); try again."""
 
 
+class OutOfMemoryError(RetryableError):
+    """Memory ran out. Another attempt may need less or find more; a pipeline whose batch ends so three times gives
+    up."""
+
+
 class OvertakenError(RetryableError):
     """Expiry or a rollback was faster than a reader. A reader that starts over gets past it, one that keeps its place
     does not."""

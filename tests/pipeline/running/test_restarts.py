@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.query_run import QueryRun
@@ -24,7 +25,13 @@ from freshet.pipeline.running.restarts import Restart, RestartRule
 from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.running.running_pipeline import RunningPipeline
 from freshet.storage.catalog import Catalog
-from freshet.storage.exceptions import ConflictError, CorruptDataError, RetryableError, UnknownOutcomeError
+from freshet.storage.exceptions import (
+    ConflictError,
+    CorruptDataError,
+    OutOfMemoryError,
+    RetryableError,
+    UnknownOutcomeError,
+)
 
 PIPELINE = """
 name: NAME
@@ -205,17 +212,35 @@ def test_a_stop_while_one_waits_is_a_good_end(pipelines: Pipelines) -> None:
     assert pipelines.tries["a"] == 1
 
 
+CRASH = PySparkException("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)")
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_crash_at_the_first_batch_would_come_again_and_a_later_one_may_not(
     pipelines: Pipelines, tmp_path: Path
 ) -> None:
-    pipelines.errors = [MemoryError()]
+    pipelines.errors = [CRASH]
     with pytest.raises(PipelineFailedError) as failed:
         pipelines.runner(names="a", restarts=QUICK).run()
     assert (failed.value.kind, failed.value.exit_code, pipelines.tries["a"]) == (ErrorKind.INTERNAL, 1, 1)
     (tmp_path / "in" / "2.json").write_text(json.dumps({"id": 2}) + "\n")
-    pipelines.errors = [None, MemoryError()]
+    pipelines.errors = [None, CRASH]
     pipelines.runner(names="a", restarts=QUICK).run()
     assert (pipelines.rows("a"), pipelines.tries["a"]) == (2, 4)
     assert [each.kind for each in pipelines.states] == [ErrorKind.RETRYABLE]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError("no room")], ids=type)
+def test_a_batch_that_runs_out_of_memory_three_times_is_given_up(pipelines: Pipelines, error: Exception) -> None:
+    """Whoever starts it again: two tries of one process, one of the next."""
+    pipelines.errors = [error] * 3
+    for restarts, kind, code in ((RestartRule(1, first_wait_s=0.01), ErrorKind.RETRYABLE, 75), (QUICK, None, 1)):
+        with pytest.raises(PipelineFailedError, match="memory|MemoryError|no room") as failed:
+            pipelines.runner(names="a", restarts=restarts).run()
+        assert (failed.value.kind, failed.value.exit_code) == (kind or ErrorKind.INTERNAL, code)
+    assert pipelines.tries["a"] == 3
+    pipelines.runner(names="a", restarts=QUICK).run()
+    assert pipelines.rows("a") == 1

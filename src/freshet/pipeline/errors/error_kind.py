@@ -48,6 +48,7 @@ _CLASSES: Final[Mapping[type[BaseException], ErrorKind]] = {
     exceptions.CorruptDataError: ErrorKind.CORRUPT_DATA,
     exceptions.ConflictError: ErrorKind.CONFLICT,
     exceptions.UnknownOutcomeError: ErrorKind.UNKNOWN_OUTCOME,
+    MemoryError: ErrorKind.RETRYABLE,
 }
 
 _OURS: Final = "freshet."
@@ -56,6 +57,7 @@ _MAY_PASS: Final = frozenset(
     {
         errno.ENOSPC,
         errno.EDQUOT,
+        errno.ENOMEM,
         errno.EMFILE,
         errno.ENFILE,
         errno.EAGAIN,

@@ -7,6 +7,7 @@ inherits from say the kind. What Spark and Kafka's client say in their own words
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Final
 
@@ -20,6 +21,7 @@ from freshet.pipeline.errors.error_kind import (
 )
 from freshet.pipeline.errors.known_causes import kind_of_text
 from freshet.pipeline.exceptions import PipelineError, worker_exception
+from freshet.storage.exceptions import OutOfMemoryError
 
 _FOREIGN: Final = ("pyspark.", "py4j.")
 _RAISED: Final = re.compile(r"(?P<name>[\w.]+)(?:: (?:\[Errno (?P<errno>\d+)\]|(?P<kind>\w+Error): )?|$)", re.MULTILINE)
@@ -62,6 +64,19 @@ def kind_of_foreign(text: str) -> ErrorKind:
     """The kind of a failure that Spark reports: by the exception of a Python worker, or by what Spark says itself."""
     raised = worker_exception(text)
     return kind_of_text(text) if raised is None else _kind_of_raised(raised)
+
+
+def ran_out_of_memory(error: BaseException | None) -> bool:
+    """True where Python, Arrow or the system had no memory left, here or in a worker."""
+    while error is not None:
+        raised = worker_exception(whole_text(error)) if is_foreign(error) else None
+        match = None if raised is None else _RAISED.match(raised)
+        error_class = type(error) if match is None else class_named(match["name"])
+        code = str(getattr(error, "errno", None)) if match is None else match["errno"]
+        if code == str(errno.ENOMEM) or issubclass(error_class or type(error), MemoryError | OutOfMemoryError):
+            return True
+        error = error.__cause__
+    return False
 
 
 def whole_text(error: BaseException) -> str:

@@ -4,8 +4,9 @@
     take_failure()             None while all is well; else why it ended, and everything of this start is closed
     restart()                  opens and starts again, by the file and the table as they are now
 
-A crash (out of memory, a worker that was killed) is worth another try if a batch was finished since the last start: at
-the first batch after a start it would come again, since a restart plans the same batch.
+A crash (Java's heap used up, a worker that was killed) is worth another try if a batch was finished since the last
+start: at the first batch after a start it would come again, since a restart plans the same batch. Memory that runs out
+in Python is, until a batch has ended so three times (`memory_failures`): what else ran on the machine may be over.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
-from freshet.pipeline.errors.failure import kind_of, whole_text
-from freshet.pipeline.errors.known_causes import full_checkpoint, is_crash, missing_file_system
+from freshet.pipeline.errors.failure import kind_of, ran_out_of_memory, whole_text
+from freshet.pipeline.errors.known_causes import READ_LESS, full_checkpoint, is_crash, missing_file_system
 from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, Problem, brief_reason
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, spark_path
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.identity.checkpoint_topics import claim_topics
+from freshet.pipeline.identity.memory_failures import TIMES_MAX, count_memory_failure
 from freshet.pipeline.identity.open_checkpoint import open_checkpoint
 from freshet.pipeline.running.progress import ProgressHub
 from freshet.pipeline.running.restarts import Restart, RestartRule
@@ -239,7 +241,10 @@ class RunningPipeline:
             text = full_checkpoint(str(failure), self.config.checkpoint)
             if text is not None:
                 return PipelineFailedError(text, pipeline=self.name, kind=ErrorKind.RETRYABLE)
-        return failed_pipeline(self.config, failure, has_progressed=self.batches_done > 0)
+        times, checkpoint = 0, self._checkpoint
+        if checkpoint is not None and self.micro_batch_id is not None and ran_out_of_memory(failure):
+            times = count_memory_failure(checkpoint, self.micro_batch_id)
+        return failed_pipeline(self.config, failure, has_progressed=self.batches_done > 0, memory_failures=times)
 
     def _start(self, frame: DataFrame, sink: TableSink) -> StreamingQuery:
         config = self._planned
@@ -294,15 +299,19 @@ def opened_checkpoint(spark: SparkSession, config: PipelineConfig) -> Checkpoint
 
 
 def failed_pipeline(
-    config: PipelineConfig, failure: BaseException, *, has_progressed: bool = False
+    config: PipelineConfig, failure: BaseException, *, has_progressed: bool = False, memory_failures: int = 0
 ) -> PipelineFailedError:
-    """The error of a pipeline, of the kind of its cause; met while it ran, whatever the kind."""
+    """The error of a pipeline, of the kind of its cause; met while it ran, whatever the kind. `memory_failures` is how
+    often its batch ended so, where memory ran out."""
     if isinstance(failure, PipelineFailedError) and failure.pipeline is not None:
         return failure
     text = str(failure) if isinstance(failure, PipelineError | StorageError) else brief_reason(failure)
     kind = kind_of(failure)
-    if kind is ErrorKind.INTERNAL and (isinstance(failure, MemoryError) or is_crash(whole_text(failure))):
+    if kind is ErrorKind.INTERNAL and is_crash(whole_text(failure)):
         kind = ErrorKind.RETRYABLE if has_progressed else ErrorKind.INTERNAL
+    if kind is ErrorKind.RETRYABLE and memory_failures >= TIMES_MAX:
+        kind = ErrorKind.INTERNAL
+        text = f"{text}; the batch ended so {memory_failures} times: give the machine more memory, or {READ_LESS}"
     failed = PipelineFailedError(config.without_secrets(text), pipeline=config.name, kind=kind)
     failed.__cause__ = failure
     return failed

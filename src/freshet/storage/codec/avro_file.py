@@ -19,27 +19,26 @@ import cramjam
 import fastavro
 from fastavro.schema import SchemaParseException
 
-from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
+from freshet.storage.exceptions import CorruptDataError, OutOfMemoryError, UnsupportedFeatureError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-# What fastavro, its codecs and the conversion of a record raise for bytes that are not such a file.
-_BROKEN: Final = (
+BROKEN: Final = (
     ValueError,
     EOFError,
     LookupError,
     TypeError,
     AttributeError,
     ArithmeticError,
-    MemoryError,
     zlib.error,
     zstd.ZstdError,
     cramjam.DecompressionError,
     SchemaParseException,
 )
+"""What fastavro, its codecs and the conversion of a record raise for bytes that are not such a file."""
 
 T = TypeVar("T")
 
@@ -51,6 +50,12 @@ _EXPAND: Final[dict[str, Callable[[memoryview], bytes]]] = {
     "deflate": lambda content: zlib.decompress(content, -15),
 }
 """Codecs whose blocks `blocks_with` looks into; of others it reads everything."""
+
+
+def zstd_frame(data: Any, level: int) -> bytes:
+    """The bytes compressed by zstd with a checksum, which every reader compares: Avro has none of its own."""
+    parameter = zstd.CompressionParameter
+    return zstd.compress(data, options={parameter.compression_level: level, parameter.checksum_flag: 1})
 
 
 def required(name: str, field_type: Any) -> Field:
@@ -102,7 +107,9 @@ def read_records(data: bytes, path: str, convert: Callable[[Field], T], newest_v
             result.append(convert(record))
         sync = reader._header["sync"]
         is_whole = buffer.tell() == len(data) and data.endswith(sync) and (bool(result) or data.count(sync) == 1)
-    except _BROKEN as error:
+    except MemoryError as error:
+        raise OutOfMemoryError(f"there is not enough memory to read {path}; try again with more", path=path) from error
+    except BROKEN as error:
         raise CorruptDataError(
             f"the Avro file cannot be read ({type(error).__name__}: {str(error)[:200]}); it is truncated or was "
             "overwritten",
@@ -123,7 +130,7 @@ def file_property(data: bytes, key: str) -> str | None:
     try:
         header: Any = fastavro.reader(io.BytesIO(data))
         text = header.metadata.get(key)
-    except _BROKEN:
+    except BROKEN:
         return None
     return text if isinstance(text, str) else None
 
@@ -152,7 +159,7 @@ def blocks_with(data: bytes, values: Collection[bytes]) -> bytes | None:
             if any(value in content for value in wanted):
                 kept.append(data[start : end + len(sync)])
             start = end + len(sync)
-    except _BROKEN:
+    except BROKEN:
         return None
     return b"".join(kept) if len(kept) > 1 else b""
 

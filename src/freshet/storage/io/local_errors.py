@@ -6,7 +6,13 @@ import errno
 import os
 from typing import Final
 
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
+from freshet.storage.exceptions import (
+    InvalidRequestError,
+    NotFoundError,
+    OutOfMemoryError,
+    RetryableError,
+    StorageError,
+)
 
 PATH_SHOWN_MAX: Final = 500
 """Characters of a path in a message: a partition value may be of any length."""
@@ -25,6 +31,8 @@ def storage_error(error: OSError, action: str, path: str, *, room: str = _ROOM) 
     text = f"cannot {action} {shown}: {os.strerror(code) if code else error}"
     if isinstance(error, FileNotFoundError):
         return NotFoundError(f"{text}; check the path, or whether the file was expired or cleaned")
+    if code == errno.ENOMEM:
+        return out_of_memory(action, shown)
     if code in _NO_SPACE:
         return RetryableError(f"{text}; {room}, then try again")
     if code in _NOT_ALLOWED:
@@ -36,3 +44,17 @@ def storage_error(error: OSError, action: str, path: str, *, room: str = _ROOM) 
     if code in _MAY_PASS | _AWAY:
         return RetryableError(f"{text}; try again (for open files: raise the limit of the process)")
     return StorageError(f"{text}; check the disk and its mount")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, which says nothing about the bytes that were being read."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
+def out_of_memory(action: str, path: str) -> OutOfMemoryError:
+    """The error where memory ran out in the work on a file."""
+    return OutOfMemoryError(
+        f"there is not enough memory to {action} {path}: nothing is wrong with the file as far as is known. Try again "
+        "with more memory, or with less at a time (fewer columns, to_batches(), fewer tasks at once)",
+        path=path,
+    )

@@ -329,6 +329,8 @@ def _read(content: pa.Buffer, stream: _Stream, what: str, *, is_checked: bool = 
         with ipc.open_stream(pa.BufferReader(part)) as reader:
             table = reader.read_all()
         table.validate()
+    except MemoryError:  # no fault of the store
+        raise
     except (pa.ArrowException, OSError) as error:  # only of what is not checked
         raise BrokenStoreError(f"its stream {what} is damaged: {error}") from error
     return table

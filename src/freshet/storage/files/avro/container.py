@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet.storage.codec.avro_file import zstd_frame
 from freshet.storage.exceptions import UnsupportedFeatureError
 
 MAGIC: Final = b"Obj\x01"
@@ -122,7 +123,7 @@ def _compressed(records: pa.Buffer, codec: str, zstd_level: int) -> bytes:
         case "null":
             return bytes(records)
         case "zstandard":
-            return bytes(pa.Codec("zstd", compression_level=zstd_level).compress(records))
+            return zstd_frame(records, zstd_level)
         case "deflate":
             compress = zlib.compressobj(wbits=-15)
             return compress.compress(records) + compress.flush()

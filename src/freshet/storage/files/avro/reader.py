@@ -8,25 +8,22 @@ as level 0 and changelogs.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, Final
 
-import cramjam
 import pyarrow as pa
-from fastavro.schema import SchemaParseException
 
+from freshet.storage.codec.avro_file import BROKEN
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
-from freshet.storage.exceptions import CorruptDataError, StorageError
 from freshet.storage.files.avro.container import SYNC_BYTES, Block, read_header, read_long
 from freshet.storage.files.avro.decoder import Decoder
 from freshet.storage.files.file_format import READ_BATCH_ROWS
 from freshet.storage.files.opening import no_footer, open_file, opened_input, read_part
+from freshet.storage.files.read_errors import read_errors
 from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.io.env import Env
-from freshet.storage.io.local_errors import storage_error
 from freshet.storage.io.ranges import ByteRange
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
@@ -191,20 +188,5 @@ def _grouped(blocks: Sequence[Block]) -> list[list[Block]]:
     return groups
 
 
-@contextmanager
-def _read_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except (
-        *(pa.ArrowException, OSError, EOFError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError),
-        *(SchemaParseException, cramjam.DecompressionError, zlib.error),
-    ) as error:
-        if isinstance(error, OSError) and error.errno:  # the disk failed, not the format
-            raise storage_error(error, "read", path) from error
-        raise CorruptDataError(
-            f"the Avro file cannot be read ({type(error).__name__}: {str(error)[:200]}); restore it from a copy, or "
-            "drop it with the data it holds",
-            path=path,
-        ) from error
+def _read_errors(path: str) -> AbstractContextManager[None]:
+    return read_errors(path, "Avro", *BROKEN)

@@ -9,9 +9,9 @@ Source: FORMAT.md §2.3, §7.1.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from decimal import InvalidOperation
+from contextlib import AbstractContextManager
 from typing import Any
 
 import cramjam
@@ -20,15 +20,15 @@ import pyarrow.compute as pc
 import pyarrow.orc
 
 from freshet.storage.codec.stats import ColumnStats
-from freshet.storage.exceptions import CorruptDataError, StorageError
+from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.file_format import READ_BATCH_ROWS
 from freshet.storage.files.opening import open_file, opened_input
 from freshet.storage.files.orc.footer import CHAR_KIND, footer_bytes, parse_footer
 from freshet.storage.files.orc.stripe_file import StripeFile
 from freshet.storage.files.orc.stripe_stats import check_readable, stripe_stats
+from freshet.storage.files.read_errors import read_errors
 from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.io.env import Env
-from freshet.storage.io.local_errors import storage_error
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.nested_arrays import converted
@@ -149,6 +149,7 @@ class OrcReader:
                 "from a copy",
                 path=self.path,
             )
+        batch.validate(full=True)  # streams have no checksums: of damaged ones, texts would be no UTF-8
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
         return {name: pa.chunked_array([self._unpadded(found[name], self._footer.columns[name])]) for name in names}
 
@@ -166,19 +167,5 @@ class OrcReader:
         return list(range(len(self._footer.stripes)))
 
 
-@contextmanager
-def _read_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except (
-        *(pa.ArrowException, OSError, ValueError, LookupError, InvalidOperation, RecursionError),
-        cramjam.DecompressionError,
-    ) as error:
-        if isinstance(error, OSError) and error.errno:  # the disk failed, not the format
-            raise storage_error(error, "read", path) from error
-        raise CorruptDataError(
-            f"the ORC file cannot be read ({error}); restore it from a copy, or drop it with the data it holds",
-            path=path,
-        ) from error
+def _read_errors(path: str) -> AbstractContextManager[None]:
+    return read_errors(path, "ORC", cramjam.DecompressionError, zlib.error)

@@ -16,23 +16,23 @@ Source: FORMAT.md §2.3, §7.1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from freshet.storage.codec.stats import ColumnStats
-from freshet.storage.exceptions import CorruptDataError, StorageError
+from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.file_fields import has_nano_timestamps
 from freshet.storage.files.file_format import READ_BATCH_ROWS
 from freshet.storage.files.opening import open_file, opened_input
 from freshet.storage.files.parquet.footer import footer_bytes, row_group_stats
 from freshet.storage.files.parquet.instants import check_instants
 from freshet.storage.files.parquet.ranged_file import WINDOW_BYTES, RangedFile
+from freshet.storage.files.read_errors import read_errors
 from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.io.env import Env
-from freshet.storage.io.local_errors import storage_error
 from freshet.storage.model.data_type import DataField
 
 _READ_BUFFER_BYTES: Final = 32 * 1024
@@ -54,7 +54,7 @@ class ParquetReader:
             opening = open_file(env, path, size_bytes, footer_bytes)
             self._input: Any = pa.BufferReader(opening.data)
             if not opening.is_whole:
-                with _read_errors(path):
+                with read_errors(path, "Parquet"):
                     metadata = pq.read_metadata(self._input)
                 self._ranged = RangedFile(env, path, size_bytes, metadata, opening)
                 self._input = pa.PythonFile(self._ranged, mode="r")
@@ -62,14 +62,14 @@ class ParquetReader:
             self._input = opened_input(env, path, size_bytes, part)
         try:
             self._file = self._parquet_file(metadata, 0 if self._ranged else _READ_BUFFER_BYTES)
-            with _read_errors(path):
+            with read_errors(path, "Parquet"):
                 self.arrow_schema: pa.Schema = self._file.schema_arrow
         except BaseException:
             self._input.close()
             raise
 
     def _parquet_file(self, metadata: pq.FileMetaData | None, buffer_bytes: int) -> pq.ParquetFile:
-        with _read_errors(self.path):
+        with read_errors(self.path, "Parquet"):
             return pq.ParquetFile(
                 self._input,
                 metadata=metadata,
@@ -131,7 +131,7 @@ class ParquetReader:
             return
         present = self._present(fields)
         columns = StoredColumns(fields, self.path)
-        with _read_errors(self.path):
+        with read_errors(self.path, "Parquet"):
             if not present:
                 for count in _batch_sizes(self.metadata, groups, batch_rows):
                     yield columns.batch(pa.RecordBatch.from_arrays([], []), count)
@@ -161,7 +161,7 @@ class ParquetReader:
         nanos = [field for field in fields if has_nano_timestamps([field])]
         present = self._present([field for field in fields if field not in nanos])
         held = nullcontext() if self._ranged is None else self._ranged.holding(groups, self._present(fields))
-        with _read_errors(self.path), held:
+        with read_errors(self.path, "Parquet"), held:
             parts = self._file.read_row_groups(groups, present, use_threads=use_threads)
             columns = {name: parts.column(name) for name in parts.column_names}
             if nanos:
@@ -199,18 +199,3 @@ def _batch_sizes(metadata: pq.FileMetaData, groups: Sequence[int], batch_rows: i
     while rest > 0:
         yield min(rest, batch_rows)
         rest -= batch_rows
-
-
-@contextmanager
-def _read_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno:  # the disk failed, not the format
-            raise storage_error(error, "read", path) from error
-        raise CorruptDataError(
-            f"the Parquet file cannot be read ({error}); restore it from a copy, or drop it with the data it holds",
-            path=path,
-        ) from error
