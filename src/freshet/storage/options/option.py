@@ -78,6 +78,7 @@ RAW_NAMES: Final = Kind("names", lambda text: tuple(text.split(",")))
 LEVELS: Final = Kind("map", lambda text: tuple(parse_levels(text).items()))
 WORD: Final = Kind("text", str.lower)
 TEXT: Final = Kind("text", str)
+COLUMN: Final = Kind("text", str)
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Option(Generic[T]):
 
     `former` are older names, which count where the key is not given; `former_values` are older names of values, with
     what they are called now. Numbers must be larger than `above`. `immutable` options cannot change once the table has
-    a snapshot.
+    a snapshot; those that `reinterpret` say what rows are there, so that they change once each key has one row.
     """
 
     key: str
@@ -97,6 +98,7 @@ class Option(Generic[T]):
     former_values: tuple[tuple[str, str], ...] = ()
     above: int | None = None
     immutable: bool = False
+    reinterprets: bool = False
     refusals: tuple[Refusal, ...] = ()
 
     @overload
