@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from freshet import Catalog, Table
+from freshet import Catalog, SetOption, Table
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import open_table_store
 from tests.contract.cases import arrow_rows, canonical
@@ -192,3 +192,23 @@ def test_pypaimon_reads_narrow_vectors(tmp_path: Path, pypaimon: PypaimonJudge) 
     assert sum(table.engine.marked_rows().values())
     ours: pa.Table = table.scan().to_arrow()
     assert canonical(pypaimon.read_arrow(table.location)) == canonical(ours)
+
+
+def test_vectors_that_are_turned_on_and_off(tmp_path: Path, paimon: PaimonJudge) -> None:
+    """Both sides see the same rows before and after, and Paimon goes on."""
+    shape = Shape("plain", PLAIN, ("k",), {"deletion-vectors.modifiable": "true"}, deletes=True)
+    nothing = dict.fromkeys(shape.columns)
+    table = create(shape, tmp_path)
+    judge = paimon.table(table.location)
+    with table.writer("freshet") as writer:
+        for rows_given in (base(shape)[:50], [{**nothing, "k": 3, "v": 5}]):
+            writer.write(arrow_rows(rows_given, shape.columns))
+            writer.commit()
+    for value, turned in enumerate(("true", "false"), 6):
+        before = same_rows(table, judge)
+        table = table.alter(SetOption("deletion-vectors.enabled", turned))
+        judge = paimon.table(table.location)
+        assert same_rows(table, judge) == before
+        judge.write(arrow_rows([{**nothing, "k": 4, "v": value}], shape.columns))
+        table.update({"v": 7}, "k = 5")
+        assert same_rows(table, judge) != before

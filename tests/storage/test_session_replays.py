@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from freshet import SetOption
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import Table
@@ -109,7 +110,7 @@ def test_a_block_left_after_abort_or_with_nothing_accepted(table: Table) -> None
     with table.writer("loader-1") as writer:
         writer.write([{"id": 1, "status": "new"}])
         writer.abort()
-    with table.with_options({"ignore-delete": "true"}).writer("loader-1") as writer:
+    with table.alter(SetOption("ignore-delete", "true")).writer("loader-1") as writer:
         assert writer.write([{"id": 1, "status": "new", "_ROW_KIND": "-D"}]) == 0
     assert held(table) == {}
 

@@ -48,9 +48,10 @@ from freshet.storage.maintenance.table_compaction import (
     compact_table,
     repair_levels,
 )
+from freshet.storage.maintenance.vector_switch import altered
 from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.table_handle import TableHandle
-from freshet.storage.metadata.table_store import alter_table, open_store, open_table_store
+from freshet.storage.metadata.table_store import open_store, open_table_store
 from freshet.storage.model.moment import TimeGiven
 from freshet.storage.options.values import option_texts
 from freshet.storage.scan.table_scan import TableScan
@@ -540,12 +541,14 @@ class Table(EditableTable):
             table.alter(AddColumn("zip", "STRING", within="address"))  # a field of a ROW
 
         A change of type that could lose or break stored values is refused, naming what could happen, unless
-        `allow_lossy` says that it may.
+        `allow_lossy` says that it may. So is an option that would make other rows of those that are there, such as
+        `sequence.field`, before the table is compacted in full. `deletion-vectors.enabled` changes with
+        `deletion-vectors.modifiable`, and compacts it.
 
         Raises `InvalidRequestError` naming the change that is refused, `ConflictError` when others change the schema
         all the time.
         """
-        return Table(alter_table(self.store, changes, allow_lossy=allow_lossy))
+        return Table(altered(self.store, changes, allow_lossy=allow_lossy))
 
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with options overridden for the new object only, on top of those that this one was given."""

@@ -266,7 +266,7 @@ def test_keys_of_engines_and_families_are_known(key: str) -> None:
 
 def test_what_options_cannot_be_changed_later_and_which_is_meant() -> None:
     assert {"merge-engine", "bucket-key", "partition", "type", "dynamic-bucket.initial-buckets"} <= IMMUTABLE_KEYS
-    assert len(IMMUTABLE_KEYS) == 21
+    assert len(IMMUTABLE_KEYS) == 23
     assert nearest_key("merge-engin") == "merge-engine"
     assert nearest_key("zzzzzz") is None
 
@@ -296,7 +296,7 @@ GATE: list[tuple[dict[str, str], bool, Access | None]] = [
     ({"bucket": "1", "deletion-vectors.enabled": "true"}, True, Access.CREATE),
     ({"deletion-vectors.enabled": "true"}, False, Access.CREATE),
     ({"bucket": "1", "deletion-vectors.enabled": "false"}, True, Access.CREATE),
-    ({"bucket": "1", "deletion-vectors.modifiable": "true"}, True, Access.WRITE),
+    ({"bucket": "1", "deletion-vectors.modifiable": "true"}, True, Access.CREATE),
     ({"bucket": "1", "merge-engine": "deduplicate"}, True, Access.CREATE),
     ({"bucket": "1", "merge-engine": "partial-update"}, True, Access.CREATE),
     ({"bucket": "1", "merge-engine": "aggregation"}, True, Access.CREATE),

@@ -529,17 +529,13 @@ def test_an_odd_table_is_opened_with_dynamic_options_and_refuses_odd_ones(catalo
     file.write_text(text.replace('"merge-engine"', '"fields.a.distinct":"true","merge-engine"'), encoding="utf-8")
     opened = catalog.table("shop.wide", options={"write-only": True})
     assert opened.store.options.field_option("a", "distinct") == "true"
-    for options, parts in (
-        ({"fields.b.distinct": "true"}, ["fields.b.distinct", "no effect"]),
-        ({"fields.b.aggregate-function": "sum"}, ["column b is STRING"]),
-        ({"fields.b.agregate-function": "max"}, ["did you mean fields.b.aggregate-function?"]),
-        ({"aggregation.remove-record-on-delete": "true"}, ["cannot be given when opening it"]),
+    for key, value in (
+        ("fields.b.distinct", "true"),
+        ("fields.b.aggregate-function", "listagg"),
+        ("aggregation.remove-record-on-delete", "true"),
     ):
-        with pytest.raises(InvalidRequestError) as caught:
-            catalog.table("shop.wide", options=options)
-        named(str(caught.value), parts)
-    dynamic = catalog.table("shop.wide", options={"fields.b.aggregate-function": "listagg"})
-    assert engine_options(dynamic.store.schema, dynamic.store.options).functions["b"].name is F.LISTAGG
+        with pytest.raises(InvalidRequestError, match=f"option {key} .* cannot be given when opening it"):
+            catalog.table("shop.wide", options={key: value})
 
 
 def test_changes_keep_the_options_of_the_engine_right(catalog: Catalog) -> None:

@@ -97,7 +97,11 @@ def alter(
         ),
     ] = None,
     allow_lossy: Annotated[
-        bool, typer.Option("--allow-lossy", help="Allow a --type that may lose or break stored values.")
+        bool,
+        typer.Option(
+            "--allow-lossy",
+            help="Allow a --type that may lose or break stored values, and options that change rows that are there.",
+        ),
     ] = False,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,

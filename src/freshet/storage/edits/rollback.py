@@ -21,6 +21,7 @@ from freshet.storage.edits.edit_commit import commit_edit
 from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
 from freshet.storage.edits.restoration import Restoration
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.metadata.present_rows import check_restorable
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.moment import TimeGiven, time_ms
 from freshet.storage.model.snapshot import ROLLED_BACK_PROPERTY, Snapshot
@@ -42,6 +43,9 @@ def roll_back(
 
     Raises `NotFoundError` where the target expires meanwhile, `ConflictError` where there is another one.
     """
+    if target is not None:
+        then = store.schemas.schema(target.schema_id)
+        check_restorable(store.name, then, store.schema, store.manifests, target)
     try:
         restoration = Restoration(store, target, find)
     except NotFoundError as error:

@@ -40,7 +40,8 @@ from freshet.storage.maintenance.rescale_plan import (
 )
 from freshet.storage.maintenance.table_compaction import Elsewhere, run_compaction
 from freshet.storage.maintenance.upkeep import upkeep_later
-from freshet.storage.metadata.table_store import TableStore, alter_table
+from freshet.storage.metadata.schema_alteration import alter_table
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.display import ids_text, size_text
 from freshet.storage.model.shown import Facts, Shown

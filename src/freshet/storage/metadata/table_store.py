@@ -9,7 +9,7 @@ Source: FORMAT.md §1, §2, §15.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -34,7 +34,6 @@ from freshet.storage.metadata.branch_opening import asked_branch, check_whole, n
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
-from freshet.storage.metadata.emitted_rows import check_emitted
 from freshet.storage.metadata.external_files import ExternalFiles
 from freshet.storage.metadata.hash_index_store import HashIndexStore
 from freshet.storage.metadata.live_file_index import LiveFileIndex
@@ -46,17 +45,14 @@ from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions, check_option_keys
-from freshet.storage.options.keys import IMMUTABLE_KEYS
+from freshet.storage.options.declaration import OPTIONS
+from freshet.storage.options.keys import IMMUTABLE_KEYS, present_key, reinterprets
 from freshet.storage.options.refusal import Access
 from freshet.storage.options.retracts import RetractRule, retract_rule
 from freshet.storage.options.supported import check_access
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, canonical_location
-from freshet.storage.schema.change import SchemaChange
-from freshet.storage.schema.changed_schema import apply_changes
 from freshet.storage.schema.readable_options import readable_options
-from freshet.storage.schema.validation import check_dynamic_options, validate_changed_schema
-
-ALTER_ATTEMPTS: Final = 10
+from freshet.storage.schema.validation import check_dynamic_options
 
 EXPIRED_MAX: Final = 16
 """Snapshots that may expire, one after the other, while their manifests are read."""
@@ -409,41 +405,6 @@ def open_store(handle: TableHandle) -> TableStore:
     return store
 
 
-def alter_table(store: TableStore, changes: Sequence[SchemaChange], *, allow_lossy: bool) -> TableStore:
-    """The table at its schema with these changes, upon what others change meanwhile; raises as `Table.alter` says."""
-    store.claims.check_writable()
-    store.check_is_there()  # the next table of the name would get the columns of this one
-    for _ in range(ALTER_ATTEMPTS):
-        current = store.schemas.latest()
-        if current is None:
-            raise NotFoundError(
-                f"table {store.name} was dropped or renamed while it was open; there is nothing to alter",
-                table=store.name,
-            )
-        latest = store.snapshots.latest()
-        changed = apply_changes(
-            current,
-            changes,
-            has_snapshot=latest is not None,
-            time_ms=store.env.now_ms(),
-            allow_lossy=allow_lossy,
-        )
-        validate_changed_schema(current, changed)
-        old, new = (own_core_options(schema, store.paths.branch_name) for schema in (current, changed))
-        check_emitted(store.name, old, new, store.manifests, latest)
-        if store.claims.claim_schema(changed):
-            return open_table_store(
-                store.env,
-                store.paths.location,
-                name=store.name,
-                claims=store.claims,
-                branch=store.paths.branch_name,
-            )
-    raise ConflictError(
-        f"table {store.name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again", table=store.name
-    )
-
-
 def own_core_options(schema: TableSchema, branch: str | None, dynamic: Mapping[str, str] | None = None) -> CoreOptions:
     """The options of a schema, on a branch where that is given, and what is given for one opening on top."""
     return CoreOptions.parse(
@@ -458,9 +419,18 @@ def _effective_options(schema: TableSchema, dynamic: Mapping[str, str], branch: 
     # Only what was typed here is checked for spelling: the table may carry keys of other programs.
     check_option_keys(dynamic)
     for key, value in dynamic.items():
-        if key in _NEVER_DYNAMIC and schema.options.get(key) != value:
+        is_fixed = key in _NEVER_DYNAMIC or reinterprets(key)
+        if is_fixed and schema.options.get(key) != value and not _says_the_same(schema, key, value):
             raise InvalidRequestError(
                 f"option {key} decides what the table's files mean and cannot be given when opening it; "
-                f"it is {schema.options.get(key, 'not set')} in the table at schema {schema.id}"
+                f"it is {schema.options.get(key, 'not set')} in the table at schema {schema.id}. Table.alter changes "
+                "what may be changed",
+                option=key,
             )
     return {**own_options(schema, branch), **dynamic}
+
+
+def _says_the_same(schema: TableSchema, key: str, value: str) -> bool:
+    """Whether an option that reinterprets rows has this value anyway, by default or in other words."""
+    option = OPTIONS.get(present_key(key))
+    return option is not None and reinterprets(key) and option.of(schema.options) == option.of({key: value})

@@ -8,7 +8,7 @@ Source: FORMAT.md §11.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -63,20 +63,19 @@ def parameters_without_index(given: Mapping[str, str]) -> list[str]:
     return found
 
 
-def names_column(key: str, value: str, column: str) -> bool:
-    """Whether the option indexes the column."""
-    return is_list_of_columns(key) and column in map(_column, value.split(","))
-
-
-def renamed(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:
-    """An option of indexes with the new name of a column."""
-    if key.endswith(_COLUMNS):
-        items = (item.strip() for item in value.split(","))
-        return key, ",".join(new_name + item[len(name) :] if _column(item) == name else item for item in items)
+def with_names(key: str, value: str, rename: Callable[[str], str]) -> tuple[str, str]:
+    """An option of indexes with other names of columns."""
+    if is_list_of_columns(key):
+        return key, ",".join(_with_name(item.strip(), rename) for item in value.split(","))
     kind, column = _place(key)
-    if _column(column) == name:
-        return f"{PREFIX}{kind}.{new_name}{column[len(name) :]}.{key.rpartition('.')[2]}", value
+    if column:
+        return f"{PREFIX}{kind}.{_with_name(column, rename)}.{key.rpartition('.')[2]}", value
     return key, value
+
+
+def _with_name(item: str, rename: Callable[[str], str]) -> str:
+    name = _column(item)
+    return rename(name) + item[len(name) :]
 
 
 def is_part_of_map(column: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,6 +13,7 @@ from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS,
 from freshet.storage.options.option import LOCAL_FOLDER, Status
 
 _FORMER_KEYS: Final = frozenset(key for option in OPTIONS.values() for key in option.former)
+_PRESENT: Final = {former: key for key, option in OPTIONS.items() for former in option.former}
 _OUR_KEYS: Final = sorted({*OPTIONS, *_FORMER_KEYS, *MOVED_OUT, *FORMAT_KEYS})
 
 IMMUTABLE_KEYS: Final = frozenset({key for key, option in OPTIONS.items() if option.immutable} | MOVED_OUT.keys())
@@ -24,6 +26,23 @@ LOCAL_FOLDERS: Final = frozenset(key for key, option in OPTIONS.items() if optio
 def local_folders(options: Mapping[str, str]) -> dict[str, str]:
     """Those among options."""
     return {key: text for key, text in options.items() if key in LOCAL_FOLDERS}
+
+
+_REINTERPRETING: Final = frozenset(
+    name for key, option in OPTIONS.items() if option.reinterprets for name in (key, *option.former)
+)
+_FIELDS: Final = "fields."
+_NOT_MERGED_BY: Final = re.compile(r".*\.(stats-mode|(map|pk)[.-].*)")
+
+
+def reinterprets(key: str) -> bool:
+    """Whether the option says what rows are there, where several files have rows of one key."""
+    return key in _REINTERPRETING or (key.startswith(_FIELDS) and _NOT_MERGED_BY.fullmatch(key) is None)
+
+
+def present_key(key: str) -> str:
+    """The key by its present name, where it is a former one."""
+    return _PRESENT.get(key, key)
 
 
 def option_status(key: str) -> Status | None:

@@ -84,6 +84,7 @@ FILE_PREFIX: Final = Kind("text", parse_file_prefix)
 FOLDER: Final = Kind("text", parse_folder)
 LOCAL_FOLDER: Final = Kind("local folder", str)
 """On the machine of who opens the table, which heeds those of a schema only where it allows them."""
+COLUMN: Final = Kind("text", str)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Option(Generic[T]):
 
     `former` are older names, which count where the key is not given; `former_values` are older names of values, with
     what they are called now. Numbers must be larger than `above`. `immutable` options cannot change once the table has
-    a snapshot.
+    a snapshot; those that `reinterpret` say what rows are there, so that they change once each key has one row.
     """
 
     key: str
@@ -103,6 +104,7 @@ class Option(Generic[T]):
     former_values: tuple[tuple[str, str], ...] = ()
     above: int | None = None
     immutable: bool = False
+    reinterprets: bool = False
     refusals: tuple[Refusal, ...] = ()
 
     @overload

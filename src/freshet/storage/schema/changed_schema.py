@@ -21,7 +21,6 @@ Source: FORMAT.md §2.4, §13.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -34,10 +33,10 @@ from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField, DataType, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
-from freshet.storage.options import file_indexes
 from freshet.storage.options.choices import DYNAMIC_BUCKET
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.keys import IMMUTABLE_KEYS
+from freshet.storage.options.named_columns import columns_named, with_names
 from freshet.storage.options.values import option_text
 from freshet.storage.schema.change import (
     AddColumn,
@@ -58,8 +57,6 @@ from freshet.storage.schema.change import (
 from freshet.storage.schema.nested_change import Place, apply_nested, path_of, put, with_ids
 from freshet.storage.schema.type_change import check_stored_rows
 
-_COLUMN_LISTS: Final = ("bucket-key", "sequence.field", "partial-update.remove-record-on-sequence-group")
-_SINGLE_COLUMNS: Final = ("rowkind.field", "record-level.time-field")
 _DEFAULT_BUCKET: Final = str(DYNAMIC_BUCKET)
 
 
@@ -155,7 +152,7 @@ def _drop(schema: TableSchema, name: str) -> TableSchema:
     rest = tuple(field for field in schema.fields if field.name != name)
     if not rest:
         raise InvalidRequestError(f"cannot drop column {name!r}: it is the only one", column=name)
-    users = [key for key, value in schema.options.items() if _option_names(key, value, name)]
+    users = [key for key, value in schema.options.items() if name in columns_named(key, value, schema.by_name)]
     if users:
         raise InvalidRequestError(
             f"cannot drop column {name!r}: option {users[0]!r} names it; reset the option first",
@@ -176,7 +173,11 @@ def _rename(schema: TableSchema, name: str, new_name: str) -> TableSchema:
     renamed = replace(column, name=new_name)
     fields = tuple(renamed if field.name == name else field for field in schema.fields)
     keys = tuple(new_name if key == name else key for key in schema.primary_keys)
-    options = dict(_renamed_option(key, value, name, new_name) for key, value in schema.options.items())
+
+    def new(given: str) -> str:
+        return new_name if given == name else given
+
+    options = dict(with_names(key, value, schema.by_name, new) for key, value in schema.options.items())
     return replace(schema, fields=fields, primary_keys=keys, options=options)
 
 
@@ -278,29 +279,3 @@ def _without_primary_key(schema: TableSchema, *, has_snapshot: bool) -> TableSch
             "create another table and copy the rows"
         )
     return replace(schema, primary_keys=())
-
-
-def _option_names(key: str, value: str, column: str) -> bool:
-    if file_indexes.names_column(key, value, column):
-        return True
-    if key in _COLUMN_LISTS or key in _SINGLE_COLUMNS:
-        return column in value.split(",")
-    match = re.match(r"^fields\.(.+)\.[^.]+$", key)
-    return match is not None and (column in match[1].split(",") or (_is_group(key) and column in value.split(",")))
-
-
-def _is_group(key: str) -> bool:
-    return key.endswith(".sequence-group")
-
-
-def _renamed_option(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:
-    """An option with the column's new name wherever the key or the value names the column."""
-    if key.startswith(file_indexes.PREFIX):
-        return file_indexes.renamed(key, value, name, new_name)
-    if key in _COLUMN_LISTS or key in _SINGLE_COLUMNS or _is_group(key):
-        value = ",".join(new_name if item == name else item for item in value.split(","))
-    match = re.match(r"^fields\.(.+)\.([^.]+)$", key)
-    if match is not None:
-        columns = ",".join(new_name if item == name else item for item in match[1].split(","))
-        key = f"fields.{columns}.{match[2]}"
-    return key, value

@@ -24,6 +24,7 @@ from freshet.storage.options.aggregate_function import AggregateFunction, option
 from freshet.storage.options.choices import ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import DEFAULT_FUNCTION_KEY, EngineOptions, engine_options, own_function_key
+from freshet.storage.options.named_columns import split_key
 from freshet.storage.options.values import parse_bool
 
 _FUNCTION_OPTIONS: Final = frozenset({"aggregate-function"}.union(*(options_of(name) for name in AggregateFunction)))
@@ -141,7 +142,7 @@ def _check_typed(schema: TableSchema, options: CoreOptions, engine: EngineOption
 
 
 def _check_column_option(schema: TableSchema, options: CoreOptions, engine: EngineOptions, key: str) -> None:
-    column, name = _split_key(schema, key)
+    column, name = split_key(key, schema.by_name)
     if name.startswith(_FAMILIES) or name == "stats-mode":
         return
     if name not in _FUNCTION_OPTIONS | _OTHER_OPTIONS:
@@ -205,16 +206,6 @@ def _check_order_of_booleans(schema: TableSchema, engine: EngineOptions, key: st
             option=key,
             column=column,
         )
-
-
-def _split_key(schema: TableSchema, key: str) -> tuple[str, str]:
-    """Column (or columns) and option; the longest column that fits, as names may hold dots."""
-    rest = key.removeprefix("fields.")
-    for dot in sorted((i for i, letter in enumerate(rest) if letter == "."), reverse=True):
-        if all(name in schema.by_name for name in rest[:dot].split(",")):
-            return rest[:dot], rest[dot + 1 :]
-    column, _, name = rest.partition(".")
-    return column, name
 
 
 def _check_takes_effect(schema: TableSchema, options: CoreOptions, key: str, *engines: MergeEngine) -> None:

@@ -147,7 +147,7 @@ def check_options(schema: TableSchema, options: CoreOptions, typed: Collection[s
 
 def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Collection[str]) -> None:
     """Checks options given for one opening of a table against its columns and each other; not those of buckets."""
-    _check_named_columns(schema, options)
+    _check_named_columns(schema, options, typed)
     _check_combinations(schema, options)
     check_log_options(schema, options)
     check_engine(schema, options, typed)
@@ -296,7 +296,7 @@ def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:
     check_bucket_function(function, schema.types_of(bucket_key))
 
 
-def _check_named_columns(schema: TableSchema, options: CoreOptions) -> None:
+def _check_named_columns(schema: TableSchema, options: CoreOptions, typed: Collection[str]) -> None:
     _refuse_doubles(options.sequence_field, "sequence.field column")
     for name in options.sequence_field:
         column = _column(schema, name, "sequence.field", option="sequence.field")
@@ -312,6 +312,9 @@ def _check_named_columns(schema: TableSchema, options: CoreOptions) -> None:
                 option="rowkind.field",
                 column=column.name,
             )
+    ignored = CoreOptions.changelog_row_deduplicate_ignore_fields.key
+    for name in (options.changelog_row_deduplicate_ignore_fields or ()) if ignored in typed else ():
+        _column(schema, name, ignored, option=ignored)
     for key in options.given:
         parts = key.split(".")
         if parts[0] != "fields" or len(parts) < 2 or parts[1] == "default-aggregate-function":

@@ -156,12 +156,11 @@ class FileOptions:
     to plan and dearer to rewrite."""
     target_file_row_num = Option("target-file-row-num", LONG, LONG_MAX, above=0)
     """Rows at which a data file is closed when it is written; compaction goes by size only."""
-    partition_default_name = Option("partition.default-name", TEXT, DEFAULT_PARTITION_NAME)
-    """Folder of rows whose partition value is NULL or blank. A change makes earlier files of such partitions
-    unreadable."""
-    partition_legacy_name = Option("partition.legacy-name", FLAG, True)
-    """Writes dates in partition folders as days since 1970 and timestamps in ISO form, as Paimon does by default. A
-    change makes earlier partitions unreadable."""
+    partition_default_name = Option("partition.default-name", TEXT, DEFAULT_PARTITION_NAME, immutable=True)
+    """Folder of rows whose partition value is NULL or blank. Never changes once the table has a snapshot."""
+    partition_legacy_name = Option("partition.legacy-name", FLAG, True, immutable=True)
+    """Writes dates in partition folders as days since 1970 and timestamps in ISO form, as Paimon does by default. Never
+    changes once the table has a snapshot."""
 
 
 class StatisticsOptions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from freshet.storage.options.choices import ChangelogProducer, MergeEngine, SequenceInitMode, SortOrder
-from freshet.storage.options.option import COLUMN_NAMES, DURATION, FLAG, INT, NAMES, TEXT, Option, Status, one_of
+from freshet.storage.options.option import COLUMN, COLUMN_NAMES, DURATION, FLAG, INT, NAMES, Option, Status, one_of
 from freshet.storage.options.refusal import Access, Refusal, is_none_of
 
 
@@ -33,6 +33,7 @@ class MergeOptions:
             "first-row.ignore-delete",
             "partial-update.ignore-delete",
         ),
+        reinterprets=True,
     )
     """Drops -D and -U rows before the write buffer. Deletions are then lost for good."""
     ignore_update_before = Option("ignore-update-before", FLAG, False)
@@ -47,12 +48,14 @@ class MergeOptions:
     """Ordering columns of sequence groups: a -D that does not come late for such a group removes the row."""
     aggregation_remove_record_on_delete = Option("aggregation.remove-record-on-delete", FLAG, False, immutable=True)
     """A -D removes the row instead of being retracted column by column."""
-    rowkind_field = Option("rowkind.field", TEXT, None, immutable=True)
+    rowkind_field = Option("rowkind.field", COLUMN, None, immutable=True)
     """Column whose text (`+I`, `-U`, `+U`, `-D`) is the kind of a row; NULL is an error."""
-    sequence_field = Option("sequence.field", NAMES, ())
+    sequence_field = Option("sequence.field", NAMES, (), reinterprets=True)
     """Columns that decide which of two changes of one key is later, instead of the order of arrival. A NULL is earlier
     than every value. A late change loses, a late delete as well."""
-    sequence_field_sort_order = Option("sequence.field.sort-order", one_of(SortOrder), SortOrder.ASCENDING)
+    sequence_field_sort_order = Option(
+        "sequence.field.sort-order", one_of(SortOrder), SortOrder.ASCENDING, reinterprets=True
+    )
     """`descending` lets the smaller value win."""
     sequence_snapshot_ordering = Option(
         "sequence.snapshot-ordering",
@@ -78,9 +81,12 @@ class MergeOptions:
         ),
     )
     """Where a writer takes its first sequence number from; only `scan` is supported."""
-    deletion_vectors_enabled = Option("deletion-vectors.enabled", FLAG, False)
+    deletion_vectors_enabled = Option("deletion-vectors.enabled", FLAG, False, reinterprets=True)
     """Marks deleted rows in index files, so that reads need not merge: rows show once they were compacted. In append
     tables other programs mark rows (DELETE of Paimon); they are read and compacted without them."""
+    deletion_vectors_modifiable = Option("deletion-vectors.modifiable", FLAG, False)
+    """Lets `Table.alter` turn `deletion-vectors.enabled` on and off once there are rows: it compacts the table in full
+    first. Without it the option is fixed by then."""
     deletion_vectors_merge_on_read = Option("deletion-vectors.merge-on-read", FLAG, False)
     """Reads rows of level 0 too, before they are compacted, and merges. Slower reads of newer rows."""
     deletion_vectors_bitmap64 = Option("deletion-vectors.bitmap64", FLAG, False)
@@ -88,7 +94,7 @@ class MergeOptions:
     record_level_expire_time_ms = Option("record-level.expire-time", DURATION, None)
     """Compactions of keyed tables leave out rows that are older, by `record-level.time-field`. Until it is rewritten a
     row is read; no -D is emitted for it."""
-    record_level_time_field = Option("record-level.time-field", TEXT, None)
+    record_level_time_field = Option("record-level.time-field", COLUMN, None)
     """The column that says how old a row is: INT (seconds), BIGINT (seconds, or milliseconds from 1000000000000 on),
     TIMESTAMP or TIMESTAMP_LTZ. Rows with NULL there never expire."""
     force_lookup = Option("force-lookup", FLAG, False, immutable=True)

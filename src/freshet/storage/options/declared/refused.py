@@ -81,13 +81,6 @@ REFUSED: Final = (
     _refused("commit.callbacks", Access.WRITE, is_set, _CALLBACKS, _REMOVE),
     _refused("tag.callbacks", Access.WRITE, is_set, _CALLBACKS, _REMOVE),
     _refused(
-        "deletion-vectors.modifiable",
-        Access.CREATE,
-        is_true,
-        "the option is not changed here once there are rows",
-        _REMOVE,
-    ),
-    _refused(
         "path",
         Access.CREATE,
         is_set,

@@ -1,4 +1,4 @@
-"""Rows that were written for another changelog producer than the table has when they are committed.
+"""Rows that were written for other options than the table has when they are committed.
 
 Whoever writes rows tells their changes as the schema says that it has: `input` with the rows, the others later. The
 snapshot has the newest schema, and by that one readers look for them.
@@ -9,7 +9,8 @@ snapshot has the newest schema, and by that one readers look for them.
 | input | lookup, full-compaction | told again by a compaction |
 
 Such a commit is refused; the same rows, written again, are told once. `Table.alter` refuses the change where rows are
-committed already (`metadata.emitted_rows`).
+committed already (`metadata.emitted_rows`). What was written with deletion vectors is refused by a table without, and
+the reverse (`maintenance.vector_switch`): rows would show twice, or not.
 """
 
 from __future__ import annotations
@@ -20,6 +21,22 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.options.choices import ChangelogProducer
+
+
+def refuse_other_vectors(store: TableStore, change: SnapshotChange, newest_schema_id: int) -> None:
+    """Raises `ConflictError` for files of a writer that opened the table before its vectors were turned on or off."""
+    added = [entry.file.schema_id for entry in change.entries if entry.kind is EntryKind.ADD]
+    written_by = max([store.schema.id, *added]) if change.kind is not CommitKind.APPEND else min(added, default=None)
+    if written_by is None or written_by >= newest_schema_id:
+        return
+    old, new = (store.at_schema(each).options.deletion_vectors_enabled for each in (written_by, newest_schema_id))
+    if old != new:
+        raise ConflictError(
+            f"table {store.name}: deletion-vectors.enabled was changed to {str(new).lower()} while the files of this "
+            "commit were written; nothing was committed. Open the table again and write them again; a pipeline does so "
+            "when it is started again",
+            table=store.name,
+        )
 
 
 def refuse_other_producer(store: TableStore, change: SnapshotChange, newest_schema_id: int) -> None:
