@@ -9,7 +9,8 @@ from tests.pipeline.records import pipeline_of
 
 COLUMNS = {
     "id": "BIGINT", "t": "STRING", "b": "BYTES", "n": "DECIMAL(38,10)", "money": "DECIMAL(14,4)",
-    "texts": "ARRAY<STRING>", "ints": "ARRAY<INT>", "octets": "ARRAY<BYTES>", "flags": "ARRAY<BOOLEAN>", "nums": "ARRAY<DECIMAL(20,4)>",
+    "texts": "ARRAY<STRING>", "ints": "ARRAY<INT>", "octets": "ARRAY<BYTES>",
+    "flags": "ARRAY<BOOLEAN>", "nums": "ARRAY<DECIMAL(20,4)>",
     "ats": "ARRAY<TIMESTAMP(6)>", "map": "MAP<STRING, STRING>", "at": "TIMESTAMP(6)",
 }  # fmt: skip
 ALWAYS = ["flags", "nums", "ats"]

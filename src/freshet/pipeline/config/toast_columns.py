@@ -38,7 +38,7 @@ def toast_warning(names: Sequence[str], where: str = "") -> str:
     """What is to be known of such columns."""
     return (
         f"{', '.join(names)}{where}: where the source is PostgreSQL, Debezium writes NULL for a value of such a type "
-        "that a change leaves as it is and that is stored out of line (TOAST), and NULL overwrites what the table has: set "
+        "that a change leaves as it is and that is stored out of line (TOAST): it overwrites what the table has. Set "
         "REPLICA IDENTITY FULL for the source table, or have numbers written as texts (decimal.handling.mode=string) "
         "and bytes as bytes (binary.handling.mode=bytes)"
     )

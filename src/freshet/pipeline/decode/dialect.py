@@ -53,5 +53,5 @@ def dialect_of(source: SourceConfig) -> Dialect:
         digits_are_coded=source.is_debezium and not source.is_avro and source.decimal_handling_mode == "precise",
         numeric_times=source.numeric_times,
         binary_mode="latin1" if source.format == "canal-json" else source.binary_handling_mode,
-        named_times=source.is_debezium,
+        named_times=source.is_debezium and not (source.is_avro and source.time_precision_mode is not None),
     )
