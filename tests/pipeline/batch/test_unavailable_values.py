@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from freshet.pipeline.batch.unavailable_values import NOT_STORED, UnavailableValues
-from freshet.pipeline.decode.outcomes import COLUMN, REASON
+from freshet.pipeline.batch.unavailable_values import MOVED, NOT_STORED, UnavailableValues
+from freshet.pipeline.decode.old_keys import old_key_text
+from freshet.pipeline.decode.outcomes import COLUMN, KAFKA_PARTITION, REASON
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.local_file_io import LocalFileIO
@@ -45,15 +47,21 @@ def _filled(
     names = list(table.schema.column_names)
     values = UnavailableValues(table, table.store.snapshots.latest().id, names)
     outcomes = [
-        data(number, *row, kind=kind, unavailable=",".join(str(names.index(name)) for name in lacking.split()) or None)
+        data(number, *row, kind=kind, unavailable=",".join(_part(names, name) for name in lacking.split()) or None)
         for number, (kind, row, lacking) in enumerate(rows)
     ]
+    if "n" in names:
+        outcomes = [each | {KAFKA_PARTITION: each[f"_d{names.index('n')}"]} for each in outcomes]
     routed = outcome_table(table.schema, outcomes)
     values.watch(routed.to_batches())
     filled = values.fill(routed)
     kept = [tuple(row[f"_d{place}"] for place in range(len(names))) for row in filled.rows.to_pylist()]
-    assert set(filled.dead.column(REASON).to_pylist()) <= {NOT_STORED}
+    assert set(filled.dead.column(REASON).to_pylist()) <= {NOT_STORED, MOVED}
     return kept, filled.dead.column(COLUMN).to_pylist(), filled.count
+
+
+def _part(names: list[str], text: str) -> str:
+    return str(names.index(text)) if text in names else text
 
 
 def test_from_the_table_and_from_the_batch(table: Table) -> None:
@@ -212,3 +220,78 @@ def test_rows_that_may_wait_unseen_are_not_asked(tmp_path: Path) -> None:
     assert values.fill(whole).rows.num_rows == 1
     with pytest.raises(InvalidRequestError, match="the value of a, and with bucket=-2 .* REPLICA IDENTITY FULL"):
         values.watch(lacks.to_batches())
+
+
+# --- the row of the key before ----------------------------------------------------------------------------------------
+
+KEYED = {"k": "BIGINT", "day": "DATE", "doc": "STRING", "n": "BIGINT"}
+DAY = date(2024, 2, 29)
+
+
+def _keyed(folder: Path, **options: str) -> Table:
+    table = Catalog(str(folder)).create_table(
+        "db.m", schema=KEYED, primary_keys=["k", "day"], options={"bucket": "1", **options}
+    )
+    with table.writer("loader") as writer:
+        rows = [{"k": k, "day": DAY, "doc": f"stored {k}", "n": 0} for k in (1, 2, 3)]
+        writer.write(pa.Table.from_pylist(rows, schema=table.arrow_schema))
+        writer.commit(1)
+    return table
+
+
+def _was(table: Table, k: int) -> str:
+    """What a row lacks whose key was this one."""
+    return "doc " + old_key_text(table.schema.fields[:2], {"k": k, "day": DAY})
+
+
+GONE = ""
+HISTORIES: list[tuple[str, str, list[str | None]]] = [
+    # The rows are an operation, a key, and what it has or was: "d1" · "c9<1" · "u1=new"; a "." before a row in another
+    # Kafka partition. What they have in the end, "" for a dead letter.
+    ("deleted, then inserted", "d1 c9<1", [None, "stored 1"]),
+    ("in another partition", ".d1 c9<1", [None, "stored 1"]),
+    ("the deletion is behind it", "c9<1 .d1", ["stored 1", None]),
+    ("changed before", "u1=new d1 c9<1", ["new", None, "new"]),
+    ("made before", "c7=new d7 c9<7", ["new", None, "new"]),
+    ("changed behind it", "c9<1 .u1=new .d1", [GONE, "new", None]),
+    ("another row has the key then", ".d1 .c1=other c9<1", [None, "other", "stored 1"]),
+    ("deleted twice in front of it", "d1 c1=new d1 c9<1", [None, "new", None, "new"]),
+    ("deleted twice elsewhere", ".d1 .c1=new .d1 c9<1", [None, "new", None, GONE]),
+    ("twice", "d1 c8<1 d8 c9<8", [None, "stored 1", None, "stored 1"]),
+    ("swapped", "d1 c9<1 d2 c1<2 d9 c2<9", [None, "stored 1", None, "stored 2", None, "stored 1"]),
+    ("sent again, its row is there", "c2<7", ["stored 2"]),
+    ("no deletion in the task", "c9<1", [GONE]),
+    ("a change in the task, and no deletion", "u1=new c9<1", ["new", GONE]),
+    ("nothing was stored", "d7 c9<7", [None, GONE]),
+    ("no key before", "d1 c9<", [None, GONE]),
+]
+KINDS = {"c": 0, "u": 2, "d": 3}
+
+
+@pytest.mark.parametrize(("name", "history", "expected"), HISTORIES, ids=[name for name, *_ in HISTORIES])
+def test_the_row_of_the_key_before_has_the_value(
+    tmp_path: Path, name: str, history: str, expected: list[str | None]
+) -> None:
+    table = _keyed(tmp_path)
+    rows = []
+    for text in history.split():
+        own = text.lstrip(".")
+        lacking = "" if "<" not in own else _was(table, int(own[3:])) if own[3:] else "doc"
+        doc = own[3:] if "=" in own else None
+        rows.append((KINDS[own[0]], (int(own[1]), DAY, doc, int(text[0] == ".")), lacking))
+    kept, dead, _ = _filled(table, *rows)
+    assert [row[2] for row in kept] == [each for each in expected if each != GONE]
+    assert dead == ["doc"] * expected.count(GONE)
+
+
+def test_a_partial_update_takes_it_where_its_key_has_none(tmp_path: Path) -> None:
+    options = {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"}
+    table = _keyed(tmp_path, **options)
+    rows = [
+        (DELETE, (1, DAY, None, 1), ""),
+        (ADD, (9, DAY, None, 1), _was(table, 1)),
+        (ADD, (2, DAY, None, 1), _was(table, 1)),
+    ]
+    kept, dead, count = _filled(table, *rows)
+    assert [row[2] for row in kept] == [None, "stored 1", None]
+    assert (dead, count) == ([], 1)

@@ -12,11 +12,11 @@ A value that PostgreSQL keeps out of line is never NULL, so a NULL that is store
 
 A row whose key has changed (`old_keys`) has its values from the row of the old key, where its own key has none:
 
-| the old key, when the row is taken | outcome |
+| the deletion of the old key | outcome |
 |---|---|
-| has been deleted in this batch | its values before that |
-| is deleted behind it (of another Kafka partition), and has no other row there | its values |
-| has no row in this task: another task, or another batch, has the deletion | dead letter naming the column |
+| is in front of the row, in the same Kafka partition | the values before it |
+| is in another Kafka partition, and the only one of that key in the batch | the same |
+| is in another task (of a large batch) or another batch, or one of several | dead letter naming the column |
 
 Where rows have an order of their own (`sequence.field`, or a sequence group of a partial-update table, each with a
 state of its own) the state is the row that wins by it, not the one that came last:
@@ -50,7 +50,17 @@ import pyarrow.compute as pc
 from freshet.pipeline.config.engine_rules import engine_rules
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
 from freshet.pipeline.decode.old_keys import is_old_key, old_key_in
-from freshet.pipeline.decode.outcomes import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
+from freshet.pipeline.decode.outcomes import (
+    COLUMN,
+    DATA_PREFIX,
+    KAFKA_PARTITION,
+    KIND,
+    REASON,
+    TAG,
+    TAG_DEAD,
+    TOPIC,
+    UNAVAILABLE,
+)
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.gather import take_rows
 from freshet.storage.model.row_kind import RowKind
@@ -67,6 +77,8 @@ MOVED: Final = (
 Key = tuple[Any, ...]
 Order = tuple[tuple[bool, Any], ...]
 """Ordering values, so that NULL is smallest whatever the direction."""
+Place = tuple[Any, ...]
+"""Topic and Kafka partition."""
 Positions = npt.NDArray[np.int64]
 
 
@@ -144,9 +156,11 @@ class UnavailableValues:
         self._old: set[Key] = set()
         """Keys that rows had before."""
         self._ahead: Counter[Key] = Counter()
-        """Of these, the rows still to come, deletions not counted; all that have a row in the task are here."""
-        self._gone: dict[tuple[Key, Unit], State] = {}
-        """Their states before they were deleted."""
+        """Of these, the rows still to come, deletions not counted."""
+        self._deletions: Counter[Key] = Counter()
+        """Of these, the deletions of the task."""
+        self._gone: dict[tuple[Key, Unit], tuple[State, Place]] = {}
+        """Their states before they were deleted, and where that was."""
         self._keeps_on_null: frozenset[str] = frozenset()
         self._states: dict[tuple[Key, Unit], State] = {}
 
@@ -181,6 +195,7 @@ class UnavailableValues:
             kinds = batch.column(KIND).take(pa.array(positions)).to_pylist()
             for key, kind in zip(keys, kinds, strict=True):
                 self._ahead[key] += not RowKind(kind).is_retract
+                self._deletions[key] += kind == RowKind.DELETE
 
     def fill(self, rows: pa.Table) -> FilledRows:
         """Fills in the rows of one slice."""
@@ -191,16 +206,17 @@ class UnavailableValues:
         values = [rows.column(self._column_names[name]).take(pa.array(related)).to_pylist() for name in names]
         kinds = rows.column(KIND).take(pa.array(related)).to_pylist()
         lacking = rows.column(UNAVAILABLE).take(pa.array(related)).to_pylist()
+        places = self._places(rows, related)
         found: dict[str, list[tuple[int, Any]]] = {name: [] for name in names}
         dead: dict[int, tuple[str, str]] = {}
         filled = 0
         for index, (position, key) in enumerate(zip(related.tolist(), related_keys, strict=True)):
             row = {name: column[index] for name, column in zip(names, values, strict=True)}
             missing = self._named(lacking[index])
-            is_retract = RowKind(kinds[index]).is_retract
-            self._ahead[key] -= not is_retract
+            kind = RowKind(kinds[index])
+            self._ahead[key] -= not kind.is_retract
             old_keys = self._old_key(lacking[index])
-            looked_up = self._look_up(key, row, missing, old_keys)
+            looked_up = self._look_up(key, row, missing, old_keys, places[index])
             unknown = next((name for name, value in looked_up.items() if value is None), None)
             if unknown is not None:
                 dead[position] = (MOVED if old_keys else NOT_STORED, unknown)
@@ -208,11 +224,11 @@ class UnavailableValues:
             for name, value in looked_up.items():
                 found[name].append((position, value))
             filled += bool(looked_up)
-            self._note(key, {**row, **looked_up}, is_retract=is_retract)
+            self._note(key, {**row, **looked_up}, kind, places[index])
         return _apply(rows, {self._column_names[name]: pairs for name, pairs in found.items()}, dead, filled)
 
     def _look_up(
-        self, key: Key, row: Mapping[str, Any], missing: frozenset[str], old_keys: Sequence[Key]
+        self, key: Key, row: Mapping[str, Any], missing: frozenset[str], old_keys: Sequence[Key], place: Place
     ) -> dict[str, Any]:
         """The values of the missing columns that will be taken from this row; None where there is none."""
         values: dict[str, Any] = {}
@@ -224,7 +240,7 @@ class UnavailableValues:
             if state is not None and unit.order_of(row) < state.order:
                 continue
             own = {} if state is None else state.values
-            old = {name: value for old_key in old_keys for name, value in self._before(old_key, unit).items()}
+            old = self._before(old_keys[0], unit, place) if old_keys else {}
             for name in wanted:
                 if own.get(name) is None:
                     values[name] = old.get(name)
@@ -232,26 +248,25 @@ class UnavailableValues:
                     values[name] = own[name]
         return values
 
-    def _before(self, old_key: Key, unit: Unit) -> Mapping[str, Any]:
+    def _before(self, old_key: Key, unit: Unit, place: Place) -> Mapping[str, Any]:
         """The values of a key before the row of another one took its place; none where they are not known."""
-        state = self._states.get((old_key, unit))
-        if old_key not in self._ahead:
+        state, gone = self._states.get((old_key, unit)), self._gone.get((old_key, unit))
+        if gone is not None and (gone[1] == place or self._deletions[old_key] == 1):
+            return gone[0].values
+        if gone is not None or self._deletions[old_key] != 1 or self._ahead[old_key] > 0 or state is None:
             return {}
-        if state is not None and state.values:
-            return {} if self._ahead[old_key] > 0 else state.values
-        gone = self._gone.get((old_key, unit))
-        return {} if gone is None else gone.values
+        return state.values
 
-    def _note(self, key: Key, row: Mapping[str, Any], *, is_retract: bool) -> None:
+    def _note(self, key: Key, row: Mapping[str, Any], kind: RowKind, place: Place) -> None:
         """The row becomes the state of the units that take it."""
         for unit in self._units:
             if not unit.takes_part(row):
                 continue
             order, state = unit.order_of(row), self._states.get((key, unit))
             if state is None or order >= state.order:
-                if is_retract and key in self._old and state is not None and state.values:
-                    self._gone[key, unit] = state
-                values = {} if is_retract else {name: row[name] for name in unit.columns}
+                if kind is RowKind.DELETE and key in self._old:
+                    self._gone[key, unit] = State(order, {}) if state is None else state, place
+                values = {} if kind.is_retract else {name: row[name] for name in unit.columns}
                 self._states[key, unit] = State(order, values)
 
     def _units_of(self, columns: Sequence[str]) -> tuple[Unit, ...]:
@@ -282,6 +297,13 @@ class UnavailableValues:
     def _keys(self, rows: pa.Table | pa.RecordBatch, positions: Positions) -> list[Key]:
         names = [self._column_names[name] for name in self._table.schema.primary_keys]
         parts = [rows.column(name).take(pa.array(positions)).to_pylist() for name in names]
+        return list(zip(*parts, strict=True))
+
+    def _places(self, rows: pa.Table, positions: Positions) -> list[Place]:
+        """Where these rows are from."""
+        if not self._old:
+            return [()] * len(positions)
+        parts = (rows.column(name).take(pa.array(positions)).to_pylist() for name in (TOPIC, KAFKA_PARTITION))
         return list(zip(*parts, strict=True))
 
     def _related(self, rows: pa.Table | pa.RecordBatch) -> tuple[Positions, list[Key]]:

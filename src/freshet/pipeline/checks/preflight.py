@@ -25,6 +25,7 @@ from freshet.pipeline.config.catalogs import target_catalog, target_location
 from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import warnings
+from freshet.pipeline.config.toast_columns import toast_warnings
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
 from freshet.pipeline.identity.checkpoint_folder import (
@@ -71,7 +72,8 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
         unused = [*unused_options(config), *default_buckets(config)]
     except (StorageError, OSError):
         known, is_compacted, unused = config, False, []
-    return [*warnings(config), *changelog_warnings(known, is_compacted=is_compacted), *unused]
+    changelog = changelog_warnings(known, is_compacted=is_compacted)
+    return [*warnings(config), *toast_warnings(known), *changelog, *unused]
 
 
 def refuse_to_start(configs: list[PipelineConfig]) -> None:

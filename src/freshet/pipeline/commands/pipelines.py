@@ -244,6 +244,7 @@ def _routes(config: SyncPipelineConfig, warnings: list[str]) -> tuple[list[dict[
         warnings += _warn(config, ["the brokers could not be asked where their records go"])
         return [], []
     warnings += _warn(config, part.warnings_of_renames(config))
+    warnings += _warn(config, part.warnings_of_toast(config, routed))
     refused = [config.origin.placed(Problem(("sync", "tables"), text)) for text in part.refusals(config, routed)]
     return [{"source": each.source, "target": each.target, "text": each.text} for each in routed], refused
 

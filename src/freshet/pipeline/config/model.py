@@ -214,16 +214,16 @@ class SourceConfig(_Model):
     only: OnlyTables | None = None
     """Records of which tables are read, where they name it; without it a second table stops the run."""
     decimal_handling_mode: Literal["precise", "string", "double"] = "precise"
-    """Debezium's; decides only what a text of digits alone means where a record brings no schema."""
+    """Debezium's; whether texts are the base64 of numbers where a record brings no schema."""
     time_precision_mode: (
         Literal["adaptive", "adaptive_time_microseconds", "connect", "microseconds", "nanoseconds", "isostring"] | None
     ) = None
-    """Debezium's; unit of times that are numbers where a record brings no schema. Default: adaptive for the Debezium
-    formats, isostring (numbers are refused) for the others."""
+    """Debezium's; unit of times that are numbers where a record brings no schema, or one in Avro that does not say it.
+    Default: adaptive for the Debezium formats, isostring (numbers are refused) for the others."""
     binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
-    """Debezium's; how binary values are written as text."""
+    """Debezium's; how binary values are written as text. With bytes, what a schema calls a string is none."""
     unavailable_value_placeholder: str = Field(default="__debezium_unavailable_value", min_length=1)
-    """Debezium's; the text in place of an unchanged TOAST value."""
+    """Debezium's; the text in place of an unchanged TOAST value, or `hex:` and its bytes."""
 
     def fills(self, column: str) -> bool:
         """True when rows of this source have a value for the table column; the others are NULL in them."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.pipeline.decode.dialect import Fact
+from freshet.pipeline.decode.dialect import BYTES, STRING, Fact
 from freshet.pipeline.decode.json_value import JsonValue, parse_json
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
@@ -167,7 +167,13 @@ def _fact(schema: Mapping[str, JsonValue]) -> Fact:
     name, parameters, items = schema.get("name"), schema.get("parameters"), schema.get("items")
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
     own = int(scale) if isinstance(scale, str) and _SCALE.fullmatch(scale) else None
-    return Fact(name if isinstance(name, str) else "", own, _fact(items) if isinstance(items, dict) else None)
+    kind = schema.get("type")
+    return Fact(
+        name if isinstance(name, str) else "",
+        own,
+        _fact(items) if isinstance(items, dict) else None,
+        kind if kind in (BYTES, STRING) else "",
+    )
 
 
 def whole_ts(value: JsonValue) -> int | None:

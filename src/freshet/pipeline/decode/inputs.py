@@ -17,22 +17,24 @@ from typing import Any, Final
 import pyarrow as pa
 
 from freshet.pipeline.decode.change import Facts
-from freshet.pipeline.decode.convert.by_type import converter_for
+from freshet.pipeline.decode.convert.by_type import converter_for, is_refused
 from freshet.pipeline.decode.convert.converter import Converted, Converter, FieldConversion
 from freshet.pipeline.decode.convert.decimals import DECIMALS
 from freshet.pipeline.decode.convert.scalars import IntegerConverter, TextConverter
 from freshet.pipeline.decode.convert.times import unit_of
 from freshet.pipeline.decode.dialect import PLAIN_TEXT, Fact
+from freshet.pipeline.decode.dialect import STRING as STRING_KIND
 from freshet.pipeline.decode.json_value import INT, STRING, JsonValue, text_of
+from freshet.pipeline.decode.plan import NAMED_TYPES, ColumnPlan, DecodePlan, PayloadField
 from freshet.pipeline.decode.plan import STRING as STRING_TYPE
-from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, PayloadField
-from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
+from freshet.storage.model.data_type import ArrayType, DataType, ScalarType, TypeRoot
 
 FactsKey = tuple[tuple[str, Fact], ...] | None
 """The facts that matter, in the order of the fields; None without a schema."""
 
 _BIGINT: Final = ScalarType(TypeRoot.BIGINT)
 _NO_FACT: Final = Fact("")
+_TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
 _TIMES: Final = frozenset({TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 
 
@@ -92,7 +94,16 @@ def facts_key(plan: DecodePlan, facts: Facts) -> FactsKey:
     if facts is None or not plan.wants_facts:
         return None
     found = ((field, facts.get(field.name, _NO_FACT)) for field in plan.fields if field.wants_fact)
-    return tuple((field.name, fact) for field, fact in found if not field.is_text or fact.name in DECIMALS)
+    return tuple((field.name, fact) for field, fact in found if _matters(field.type, fact))
+
+
+def _matters(data_type: DataType, fact: Fact) -> bool:
+    """Whether a fact says something that the declared type does not."""
+    if isinstance(data_type, ArrayType):
+        return _matters(data_type.element, fact.items or _NO_FACT)
+    if data_type.root in NAMED_TYPES:
+        return True
+    return fact.name in DECIMALS if data_type.root in _TEXTS else bool(fact.kind)
 
 
 def inputs_of(plan: DecodePlan, key: FactsKey) -> Inputs:
@@ -137,6 +148,9 @@ def _member_input(column: ColumnPlan, index: int) -> Input:
 def _hint(data_type: DataType, plan: DecodePlan, fact: Fact | None) -> str:
     if not isinstance(data_type, ScalarType):
         return ""
+    if fact is not None and is_refused(data_type, plan.dialect, fact):
+        mode = "; binary_handling_mode says what a text is" if fact.kind == STRING_KIND else ""
+        return f" (its schema calls it {fact.name or fact.kind}{mode})"
     if data_type.root in _TIMES:
         if fact is not None and (fact.name or plan.dialect.named_times):
             takes_numbers = unit_of(data_type, plan.dialect, fact) is not None

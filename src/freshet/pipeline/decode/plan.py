@@ -23,13 +23,12 @@ References = frozenset[tuple[str, ...]]
 
 STRING: Final = ScalarType(TypeRoot.VARCHAR, True, LENGTH_MAX)
 _REFERENCE: Final = "env:"
-_NAMED_TYPES: Final = frozenset(
+NAMED_TYPES: Final = frozenset(
     {TypeRoot.DECIMAL, TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
 )
 """Types for which the type name in the record's schema matters."""
 
-_TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
-_NO_TOAST: Final = (_NAMED_TYPES - {TypeRoot.DECIMAL}) | {
+_NO_TOAST: Final = (NAMED_TYPES - {TypeRoot.DECIMAL}) | {
     TypeRoot.BOOLEAN, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT,
     TypeRoot.DOUBLE,
 }  # fmt: skip
@@ -51,16 +50,11 @@ class PayloadField:
 
     @property
     def wants_fact(self) -> bool:
-        """True when the type in a record's schema says something that the declared type does not."""
+        """True when the type in a record's schema may say something that the declared type does not."""
         kind = self.type
         while isinstance(kind, ArrayType):
             kind = kind.element
-        return kind.root in _NAMED_TYPES or kind.root in _TEXTS
-
-    @property
-    def is_text(self) -> bool:
-        """True for texts, for which only decimals among the names matter."""
-        return self.type.root in _TEXTS
+        return isinstance(kind, ScalarType)
 
 
 @dataclass(frozen=True, slots=True)

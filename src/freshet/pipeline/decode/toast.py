@@ -54,6 +54,15 @@ def placeholder_forms(placeholder: str | None) -> frozenset[str]:
     return frozenset([text, *coded, *map(compact_json, nested)])
 
 
+def octet_forms(forms: frozenset[str]) -> set[bytes]:
+    """The bytes that are one of the forms in base64."""
+    found = set()
+    for form in forms:
+        with suppress(ValueError):
+            found.add(base64.b64decode(form, validate=True))
+    return {octets for octets in found if base64.b64encode(octets).decode() in forms}
+
+
 def _octets(placeholder: str) -> bytes:
     if placeholder.startswith(_HEX):
         with suppress(ValueError):

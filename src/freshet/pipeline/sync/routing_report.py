@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from freshet.pipeline.checks.kafka_reach import ask_once, brokers_of, sample_records, topics_of
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.config.toast_columns import null_when_unchanged, toast_warning
 from freshet.pipeline.decode.change import Dead, RawRecord, Reading, Skipped
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record
 from freshet.pipeline.decode.flat import is_tombstone
@@ -21,6 +22,8 @@ from freshet.pipeline.sync.rename_report import rename_warnings
 from freshet.pipeline.sync.routes import EXCLUDED, Route, refuse_target, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.storage.exceptions import StorageError
+from freshet.storage.model.data_type import DataType
+from freshet.storage.model.sql_type import parse_sql_type
 
 SAMPLE: Final = 2000
 _NO: Final = "cannot be"
@@ -34,6 +37,8 @@ class RoutedTable:
     target: str | None
     text: str
     table: SourceTable
+    columns: Mapping[str, DataType] = field(default_factory=dict)
+    """Of the target, where they are known."""
 
 
 def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
@@ -82,6 +87,14 @@ def warnings_of_renames(config: SyncPipelineConfig) -> Iterator[str]:
         yield from rename_warnings(config, records or (), topics)
 
 
+def warnings_of_toast(config: SyncPipelineConfig, routed: list[RoutedTable]) -> Iterator[str]:
+    """Columns whose unchanged values come as NULL."""
+    for each in routed:
+        names = null_when_unchanged(each.columns, config.sync.source)
+        if names:
+            yield toast_warning(names, f" of {each.target}")
+
+
 def refusals(config: SyncPipelineConfig, routed: list[RoutedTable]) -> Iterator[str]:
     """Source tables that go to one table without `merge`, and tables that cannot be."""
     by_target: dict[str, list[RoutedTable]] = {}
@@ -107,7 +120,8 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
             schema = catalog.table(route.target).schema
             changes, _ = changes_of(schema, route, described) if described is not None else ((), ())
             more = f", {len(changes)} changes of its columns" if changes else ""
-            return RoutedTable(str(table), route.target, f"exists{more}", table)
+            columns = {column.name: column.type for column in schema.fields}
+            return RoutedTable(str(table), route.target, f"exists{more}", table, columns)
         if described is None or described.is_empty:
             return RoutedTable(str(table), route.target, "is created once there is a row", table)
         if not described.is_typed and config.sync.of_schema != "infer":
@@ -120,6 +134,8 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
         guessed = "" if described.is_typed else ", types guessed"
         keys = f"key {', '.join(new.primary_keys)}" if new.primary_keys else "no key"
         text = f"is created: {len(new.columns)} columns, {keys}{guessed}{without}"
+        columns = {name: parse_sql_type(kind) for name, kind in new.columns.items()}
+        return RoutedTable(str(table), route.target, text, table, columns)
     except (InvalidRequestError, StorageError, OSError) as error:
         text = f"{_NO}: {error}"
     return RoutedTable(str(table), route.target, text, table)

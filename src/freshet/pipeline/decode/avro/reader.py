@@ -12,7 +12,6 @@ hundred 23 µs, since all are then looked at one by one.
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -39,7 +38,7 @@ from freshet.pipeline.decode.json_value import encodable, text_of
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.source_table import PARTS, SourceTable
 from freshet.pipeline.decode.tables_seen import TablesSeen
-from freshet.pipeline.decode.toast import placeholder_forms
+from freshet.pipeline.decode.toast import octet_forms, placeholder_forms
 
 _HALVED_UNTIL: Final = 1024
 """Datums of a group with a broken one that are looked at one by one, at 15 µs each."""
@@ -207,7 +206,7 @@ class GroupReader:
         counts = {form.count(",") + 1 for form in self._forms if form.startswith("[")}
         self._counts = pa.array(sorted(counts), pa.int32())
         self._text_forms = pa.array(sorted(self._forms), pa.string())
-        self._octet_forms = pa.array(sorted(_octet_forms(self._forms)), pa.binary())
+        self._octet_forms = pa.array(sorted(octet_forms(self._forms)), pa.binary())
 
     def read(self, datum: Any, records: RowIndexes, findings: Findings) -> tuple[list[Images], RowIndexes]:
         """The images of the records at these indexes of the block, and the records that are done with."""
@@ -439,17 +438,6 @@ class GroupReader:
 def _is_in(array: Any, forms: Any) -> Mask:
     found: Mask = pc.is_in(array, forms).to_numpy(zero_copy_only=False)
     return found
-
-
-def _octet_forms(forms: frozenset[str]) -> set[bytes]:
-    """The bytes that are one of the forms in base64."""
-    found = set()
-    for form in forms:
-        try:
-            found.add(binascii.a2b_base64(form, strict_mode=True))
-        except (binascii.Error, ValueError):
-            continue
-    return {octets for octets in found if binascii.b2a_base64(octets, newline=False).decode() in forms}
 
 
 def _table(parts: Sequence[str | None]) -> SourceTable | None:

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from freshet.pipeline.decode.change import Facts
 from freshet.pipeline.decode.convert.decimals import CONNECT_DECIMAL
-from freshet.pipeline.decode.dialect import Fact
+from freshet.pipeline.decode.dialect import BYTES, STRING, Fact
 
 _PRIMITIVE: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _LOGICAL: Final[Mapping[tuple[str, str], str]] = {
@@ -44,6 +44,7 @@ _LOGICAL: Final[Mapping[tuple[str, str], str]] = {
 }
 """Avro's logical types as Connect and Debezium name them. A logical type on another type is none, as Avro has it."""
 
+_FACT_KINDS: Final = {"bytes": BYTES, "fixed": BYTES, "string": STRING, "enum": STRING}
 _UUID_BYTES: Final = 16
 _SCALE_MAX: Final = 9999
 BRANCH: Final = "b"
@@ -85,9 +86,11 @@ class Node:
     def fact(self) -> Fact:
         """What the type says of values; of several branches, what the only one that says something says."""
         if self.kind == "union":
-            said = [branch.fact for branch in self.branches if branch.fact != Fact("")]
+            said = [replace(branch.fact, kind="") for branch in self.branches]
+            said = [fact for fact in said if fact != Fact("")]
             return said[0] if len(said) == 1 else Fact("")
-        return Fact(self.name, self.scale, self.item.fact if self.kind == "array" and self.item is not None else None)
+        items = self.item.fact if self.kind == "array" and self.item is not None else None
+        return Fact(self.name, self.scale, items, "" if self.is_uuid else _FACT_KINDS.get(self.kind, ""))
 
     @property
     def facts(self) -> Facts:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.decode.convert.converter import Converter
+from freshet.pipeline.decode.convert.converter import Converter, RefusedConverter
 from freshet.pipeline.decode.convert.decimals import DECIMALS, DecimalConverter, DecimalTextConverter
 from freshet.pipeline.decode.convert.nested import ArrayConverter, MapConverter, RowConverter
 from freshet.pipeline.decode.convert.scalars import (
@@ -18,8 +19,16 @@ from freshet.pipeline.decode.convert.scalars import (
     TextConverter,
 )
 from freshet.pipeline.decode.convert.times import DateConverter, TimeConverter, TimestampConverter
-from freshet.pipeline.decode.dialect import PLAIN_TEXT, Dialect, Fact
+from freshet.pipeline.decode.dialect import BYTES, PLAIN_TEXT, STRING, Dialect, Fact
 from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType, TypeRoot, with_nullable
+
+NUMBERS: Final = frozenset(
+    {
+        TypeRoot.BOOLEAN, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.FLOAT,
+        TypeRoot.DOUBLE, TypeRoot.DECIMAL,
+    }
+)  # fmt: skip
+"""Types whose values are no bytes."""
 
 
 @lru_cache(1024)
@@ -34,6 +43,8 @@ def converter_for(data_type: DataType, dialect: Dialect, fact: Fact | None = Non
             )
         case RowType(fields=fields):
             return RowConverter(data_type, {field.name: converter_for(field.type, dialect) for field in fields})
+    if fact is not None and is_refused(data_type, dialect, fact):
+        return RefusedConverter(data_type)
     match data_type.root:
         case TypeRoot.BOOLEAN:
             return BooleanConverter(data_type)
@@ -46,7 +57,7 @@ def converter_for(data_type: DataType, dialect: Dialect, fact: Fact | None = Non
                 return DecimalTextConverter(data_type, fact)
             return TextConverter(data_type)
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
-            return BytesConverter(data_type, dialect)
+            return BytesConverter(data_type, dialect, fact)
         case TypeRoot.DATE:
             return DateConverter(data_type, dialect, fact)
         case TypeRoot.TIME:
@@ -57,6 +68,14 @@ def converter_for(data_type: DataType, dialect: Dialect, fact: Fact | None = Non
             return IntegerConverter(data_type)
         case unknown:
             raise AssertionError(f"{unknown} has no converter")
+
+
+def is_refused(data_type: DataType, dialect: Dialect, fact: Fact) -> bool:
+    """Whether no value of what the schema calls a field is one of the type: the text of bytes may look like a number,
+    and a text like that of bytes."""
+    if data_type.root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
+        return fact.kind == STRING and dialect.binary_mode == BYTES
+    return data_type.root in NUMBERS and fact.kind == BYTES and fact.name not in DECIMALS
 
 
 def convert_texts(data_type: DataType, texts: pa.Array) -> pa.Array:

@@ -97,6 +97,13 @@ class Converter(ABC):
         return pa.array([None if value is LOST else value for value in converted], self.arrow), bad
 
 
+class RefusedConverter(Converter):
+    """For values that cannot be of the type, by what the record's schema calls them."""
+
+    def one(self, value: JsonValue) -> Any:
+        return LOST
+
+
 def partly(
     values: Sequence[Any],
     texts: Any,

@@ -36,7 +36,7 @@ from freshet.pipeline.decode.convert.converter import (
     whole_array,
 )
 from freshet.pipeline.decode.convert.numbers import written_number
-from freshet.pipeline.decode.dialect import Dialect
+from freshet.pipeline.decode.dialect import BYTES, Dialect, Fact
 from freshet.pipeline.decode.json_value import BOOL, INT, NUMBER, STRING, JsonNumber, JsonValue, Octets, text_of
 from freshet.storage.model.data_type import LENGTH_MAX, ScalarType, TypeRoot
 
@@ -272,10 +272,10 @@ def is_writable(text: str) -> bool:
 class BytesConverter(Converter):
     """BINARY, VARBINARY, BYTES."""
 
-    def __init__(self, data_type: ScalarType, dialect: Dialect) -> None:
+    def __init__(self, data_type: ScalarType, dialect: Dialect, fact: Fact | None) -> None:
         super().__init__(data_type)
         self._length_max = data_type.length if data_type.length is not None else LENGTH_MAX
-        self._mode = dialect.binary_mode
+        self._mode = BYTES if fact is not None and fact.kind == BYTES else dialect.binary_mode
 
     def one(self, value: JsonValue) -> Any:
         try:
