@@ -139,6 +139,32 @@ def test_a_topic_that_is_not_there_is_warned_of_and_waited_for(
     assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
 
 
+@pytest.mark.parametrize(
+    ("place", "wanted"),
+    [
+        ("T", "'T': write topic, partition and offset, such as shop.public.orders/0/17"),
+        ("other/0/0", "no source of these pipelines reads topic other"),
+        ("T/7/0", "topic T has 2 partitions, from 0 on"),
+        ("T/0/5", "partition 0 of topic T has offsets 0 to 4"),
+        ("T/1/0", "partition 1 of topic T has no records"),
+        ("T/0/2", "reader has read that record, and goes on at offset 3"),
+    ],
+)
+def test_a_record_to_skip_is_there_and_still_to_be_read(
+    freshet: Freshet, tmp_path: Path, kafka_broker: ForeignBroker, topic: str, place: str, wanted: str
+) -> None:
+    file = pipeline(tmp_path, kafka_broker, topic, startingOffsets="earliest")
+    if place == "T/0/2":
+        for folder in ("offsets", "commits"):
+            (tmp_path / "c" / folder).mkdir(parents=True)
+        (tmp_path / "c" / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps({topic: {'0': 3, '1': 0}})}")
+        (tmp_path / "c" / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    called = freshet("run", "--skip-record", place.replace("T", topic), file)
+    assert called.code == 2
+    assert f"--skip-record {wanted if place == 'T' else f'{place}: {wanted}'}".replace("T", topic) in called.err
+    assert not (tmp_path / "w").exists()
+
+
 LOG = (
     "changelog-producer: lookup, log.system: kafka, log.format: FORMAT, log.changelog-mode: upsert, "
     "log.consistency: KIND, kafka.topic: TOPIC"

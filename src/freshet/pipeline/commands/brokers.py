@@ -25,6 +25,7 @@ from freshet.pipeline.checks.kafka_reach import (
     watched_brokers,
 )
 from freshet.pipeline.checks.offset_check import offset_problems
+from freshet.pipeline.checks.record_places import refuse_wrong_places
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig
@@ -40,6 +41,7 @@ __all__ = [
     "broker_problems",
     "log_problems",
     "offset_problems",
+    "refuse_wrong_places",
     "sample_records",
     "topic_ids",
     "wait_for_brokers",

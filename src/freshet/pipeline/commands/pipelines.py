@@ -20,6 +20,7 @@ from freshet.pipeline.config.catalogs import adopting
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
 from freshet.pipeline.identity.checkpoint_folder import as_folder
@@ -61,6 +62,14 @@ def run(
             "rolled back on purpose. One pipeline file.",
         ),
     ] = None,
+    skip_record: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC/PARTITION/OFFSET",
+            help="A record of Kafka that the pipeline cannot get past becomes a dead letter without being read; may be "
+            "given several times.",
+        ),
+    ] = None,
     adopt: Adopt = False,
 ) -> None:
     """Run pipelines in one Spark session until they end or are asked to stop.
@@ -71,6 +80,8 @@ def run(
     configs = [adopting(config) if adopt else config for config in load_pipelines(files)]
     if accept_loss_of is not None:
         configs = _accepting_loss(configs, accept_loss_of)
+    places = _places(skip_record or [])
+    configs = [config.skipping(places) for config in configs] if places else configs
     for config in configs:
         _warn(config, warnings_before_start(config))
     refuse_to_start(configs)
@@ -78,6 +89,8 @@ def run(
     with when_asked_to_stop(stop.set):
         if not _kafka_is_there(configs, wait_s, stop):
             return
+    if places:
+        spark_part("brokers").refuse_wrong_places(configs, places)
     spark_part("running").run_pipelines(configs, progress=progress, restarts=restart, keep_going=keep_going)
 
 
@@ -89,6 +102,13 @@ def _accepting_loss(configs: Sequence[PipelineConfig], text: str) -> list[Pipeli
     if len(configs) != 1:
         raise InvalidRequestError("--accept-loss-of is about the batches of one pipeline; run its file alone")
     return [configs[0].accepting_loss(first, last)]
+
+
+def _places(texts: Sequence[str]) -> list[RecordPlace]:
+    try:
+        return [RecordPlace.parse(text) for text in texts]
+    except ValueError as error:
+        raise InvalidRequestError(f"--skip-record {error}") from error
 
 
 def check(

@@ -16,7 +16,7 @@ Source: conf/reference.yaml.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 from warnings import warn
@@ -40,6 +40,7 @@ from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, DEBEZI
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
+from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.exceptions import KeyPath
 from freshet.storage.catalog import split_branch, split_identifier
 from freshet.storage.exceptions import InvalidRequestError
@@ -392,6 +393,7 @@ class PipelineConfig(_Model):
 
     _origin: Origin = PrivateAttr(default_factory=Origin)
     _accepted_loss: tuple[int, int] | None = PrivateAttr(default=None)
+    _skipped_records: frozenset[RecordPlace] = PrivateAttr(default=frozenset())
 
     @property
     def origin(self) -> Origin:
@@ -411,6 +413,17 @@ class PipelineConfig(_Model):
         """The same pipeline, which goes on where a table of it lacks these batches."""
         copy = self.model_copy()
         copy._accepted_loss = (first, last)
+        return copy
+
+    @property
+    def skipped_records(self) -> frozenset[RecordPlace]:
+        """The records that become dead letters unread, where whoever starts the pipeline says so."""
+        return self._skipped_records
+
+    def skipping(self, places: Iterable[RecordPlace]) -> Self:
+        """The same pipeline, which makes dead letters of these records without reading them."""
+        copy = self.model_copy()
+        copy._skipped_records = frozenset(places)
         return copy
 
     @property

@@ -39,9 +39,10 @@ from freshet.pipeline.decode.outcome_batches import BlockWriter, OutcomeWriter
 from freshet.pipeline.decode.outcomes import SeenSchema, SeenTable, Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.record_block import RecordBlock, block_of, blocks_within
+from freshet.pipeline.decode.skipped_records import with_culprit, without_skipped
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.decode.tables_seen import TablesSeen
-from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
+from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS
 from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.storage.exceptions import RetryableError
 
@@ -101,6 +102,12 @@ class RecordDecoder:
             records = block_of(batch)
             counts.sizes = counts.sizes.joined(records.sizes())
             for block in blocks_of(records, 1 if self.plan.is_avro else len(self.plan.fields), bytes_max):
+                if self.plan.skips:
+                    count = block.num_rows
+                    block, dead = without_skipped(block, self.plan.skips, state.writer)
+                    counts.read += count - block.num_rows
+                    if dead is not None:
+                        yield dead
                 before = dict(counts.notes)
                 collect_now_and_then()
                 try:
@@ -112,7 +119,8 @@ class RecordDecoder:
                 except RetryableError:
                     raise  # of a schema registry; Spark may try the task again
                 except REPEATING_ERRORS as error:
-                    yield state.writer.tally(Tally(counts.read, error=error_document(error)))
+                    failed = with_culprit(error, block, lambda part: list(state.decode(part, Counts())))
+                    yield state.writer.tally(Tally(counts.read, error=failed))
                     return
                 yield from outcomes
         if counts.read:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, ENVELOPE_FORMATS, Format
 from freshet.pipeline.config.only_tables import OnlyTables
+from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.config.rules import METADATA_COLUMNS
 from freshet.pipeline.decode.dialect import Dialect
 from freshet.storage.codec.bucket_function import BucketRule
@@ -166,6 +167,8 @@ class DecodePlan:
     on_unknown: Literal["ignore", "fail", "add"]
     only: OnlyTables | None = None
     registry: RegistrySettings | None = None
+    skips: frozenset[RecordPlace] = frozenset()
+    """Records of which nobody looks at more than their place."""
 
     @property
     def fails_on_unknown(self) -> bool:

@@ -138,6 +138,7 @@ def plan_decoding(
         on_unknown=source.on_unknown_field,
         only=source.only,
         registry=registry_settings(source),
+        skips=config.skipped_records,
     )
 
 

@@ -32,6 +32,7 @@ REPEATING_ERRORS: Final = (
     AssertionError,
     AttributeError,
     NotImplementedError,
+    RecursionError,
     pa.lib.ArrowCapacityError,
     pa.lib.ArrowSerializationError,
 )

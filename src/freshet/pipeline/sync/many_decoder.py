@@ -35,8 +35,9 @@ from freshet.pipeline.decode.outcomes import Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, RecordBlock, block_of, blocks_within
+from freshet.pipeline.decode.skipped_records import with_culprit, without_skipped
 from freshet.pipeline.decode.source_table import SourceTable, table_of_topic
-from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
+from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS
 from freshet.pipeline.sync.field_versions import VersionSorter
 from freshet.pipeline.sync.many_plan import LEFT, NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.record_sorter import RecordSorter, SortedRecords, tables_of_topics
@@ -95,13 +96,18 @@ class ManyDecoder:
                 except RetryableError:
                     raise
                 except REPEATING_ERRORS as error:
-                    yield from self.tally(Tally(stream.counts.read, error=error_document(error)))
+                    failed = with_culprit(error, block, self._alone)
+                    yield from self.tally(Tally(stream.counts.read, error=failed))
                     return
                 yield from outcomes
         counts = stream.counts
         if counts.read:
             tally = Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=stream.news.found())
             yield from self.tally(replace(tally, truncated=tuple(stream.truncated)))
+
+    def _alone(self, block: RecordBlock) -> None:
+        shared = _shared(self.plan.ledger)
+        list(self._decoded(block, _Stream(StreamNews(self.plan, shared.schemas)), shared))
 
     @property
     def _renames(self) -> bool:
@@ -117,7 +123,14 @@ class ManyDecoder:
             yield task, table, packed
 
     def _decoded(self, block: RecordBlock, stream: _Stream, shared: _Shared) -> Iterator[tuple[int, int, pa.Buffer]]:
-        counts, indexes = stream.counts, block.present()
+        counts = stream.counts
+        if self.plan.ledger.skips:
+            count = block.num_rows
+            block, letters = without_skipped(block, self.plan.ledger.skips, shared.writer)
+            counts.read += count - block.num_rows
+            if letters is not None:
+                yield from self._packed(NO_TABLE, letters)
+        indexes = block.present()
         is_whole = len(indexes) == block.num_rows
         tombstones = indexes[:0] if is_whole else np.setdiff1d(np.arange(block.num_rows), indexes)
         presumed, indexes = shared.sorter.presumed(block, indexes)

@@ -142,7 +142,8 @@ def nameless_plan(config: SyncPipelineConfig) -> DecodePlan:
     options = _with_kinds(source, schema, LEDGER_KEY)
     plan = plan_decoding(_as_pipeline(config, source, schema, options, {LEDGER_KEY: _quoted(LEDGER_KEY)}), 0)
     nothing = BucketPlan((), plan.bucket_key.rule)
-    return replace(plan, fields=(), columns=(), scope=(), bucket_key=nothing, kind_field=None)
+    plan = replace(plan, fields=(), columns=(), scope=(), bucket_key=nothing, kind_field=None)
+    return replace(plan, skips=config.skipped_records)
 
 
 def _with_own(
