@@ -22,7 +22,7 @@ from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 
 def watched(query: ActiveQuery, sizes: RecordSizes) -> None:
     follow_sizes(query, sizes)
-    print("polls", *(each["max.poll.records"] for each in query.kafka_parameters()), flush=True)
+    print("polls", *(each["max.poll.records"] for each in query.kafka_parameters().values()), flush=True)
 
 
 def main() -> None:

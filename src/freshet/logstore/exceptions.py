@@ -8,7 +8,15 @@ LogLostError          stop               records of a committed batch are not in
 
 from __future__ import annotations
 
+from typing import Final
+
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError, RetryableError
+
+LOST: Final = (
+    "records were deleted by retention, or the topic was deleted and made again. What was lost must come from the "
+    "source once more (a snapshot of its tables); to go on without it, set failOnDataLoss: false"
+)
+"""Why offsets of a source are not in Kafka any more, and what to do."""
 
 
 class LogUnavailableError(RetryableError):

@@ -19,7 +19,13 @@ from itertools import takewhile
 from typing import Any, Final
 
 from freshet.pipeline.errors.error_kind import ErrorKind, exit_code, worst
-from freshet.pipeline.errors.known_causes import missing_file, missing_file_system, out_of_memory, second_run
+from freshet.pipeline.errors.known_causes import (
+    lost_offsets,
+    missing_file,
+    missing_file_system,
+    out_of_memory,
+    second_run,
+)
 
 _OURS: Final = re.compile(r"freshet\.[\w.]*exceptions\.\w+: .")
 """An exception of ours at the end of a trace: its message says it all."""
@@ -129,7 +135,8 @@ def brief_reason(error: BaseException) -> str:
     Where a Python worker failed, its last exception is what happened: it is at the end of a long text.
     """
     text = str(error)
-    known = missing_file(text) or missing_file_system(text) or second_run(text) or out_of_memory(text)
+    known = missing_file(text) or missing_file_system(text) or second_run(text) or lost_offsets(text)
+    known = known or out_of_memory(text)
     if known is not None:
         return known
     raised = worker_exception(str(error))

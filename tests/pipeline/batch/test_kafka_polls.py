@@ -29,8 +29,8 @@ class Query(ActiveQuery):
         for parameters, source in zip(self.sources, sources, strict=True):
             parameters.data = source  # the test looks at what it gave
 
-    def kafka_parameters(self) -> list[Any]:
-        return self.sources
+    def kafka_parameters(self) -> dict[int, Any]:
+        return dict(enumerate(self.sources))
 
 
 def test_another_number_comes_with_another_group() -> None:

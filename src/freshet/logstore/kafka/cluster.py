@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from freshet.logstore.kafka.connection import LastError, error_text
-from freshet.logstore.kafka.java_options import ClientSettings
+from freshet.logstore.kafka.java_options import READ_UNCOMMITTED, ClientSettings
+from freshet.logstore.kafka.open_transactions import OpenTransaction, open_transactions
 from freshet.logstore.kafka.partition_offsets import offset_bounds, offsets_at
 from freshet.logstore.kafka.sampled_record import SampledRecord
 from freshet.logstore.protocol.client import OffsetBounds
+
+_AT_ONCE: Final = 500
+_FURTHER: Final = 16
+"""How many times further back a partition is looked at that has no record so near its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class KafkaCluster:
 
     def __init__(self, settings: ClientSettings) -> None:
         """Raises `ValueError` for settings that librdkafka refuses."""
+        self._settings = settings.values
         self._last_error = LastError(settings.values)
         configuration: dict[str, Any] = {
             **settings.values,
@@ -78,23 +84,34 @@ class KafkaCluster:
                 ids[name] = str(topic_id)
         return ids
 
-    def bounds(self, places: Collection[tuple[str, int]], timeout_s: float) -> dict[tuple[str, int], OffsetBounds]:
+    def bounds(
+        self, places: Collection[tuple[str, int]], timeout_s: float, *, isolation: str = READ_UNCOMMITTED
+    ) -> dict[tuple[str, int], OffsetBounds]:
         """As `offset_bounds`; raises `OSError` where they could not be had."""
         try:
-            return offset_bounds(self._client, places, timeout_s)
+            return offset_bounds(self._client, places, timeout_s, isolation=isolation)
         except KafkaException as error:
             raise OSError(error_text(error)) from error
 
-    def offsets_at(self, times_ms: Mapping[tuple[str, int], int], timeout_s: float) -> dict[tuple[str, int], int]:
+    def open_transactions(self, places: Collection[tuple[str, int]], timeout_s: float) -> list[OpenTransaction]:
+        """As the function of this name; raises `OSError` where they could not be asked for."""
+        try:
+            return open_transactions(self._client, self._settings, places, timeout_s)
+        except KafkaException as error:
+            raise OSError(error_text(error)) from error
+
+    def offsets_at(
+        self, times_ms: Mapping[tuple[str, int], int], timeout_s: float, *, isolation: str
+    ) -> dict[tuple[str, int], int]:
         """As the function of this name; raises `OSError` where they could not be had."""
         try:
-            return offsets_at(self._client, times_ms, timeout_s)
+            return offsets_at(self._client, times_ms, timeout_s, isolation)
         except KafkaException as error:
             raise OSError(error_text(error)) from error
 
 
 def last_records(
-    settings: ClientSettings, partition_counts: Mapping[str, int], *, count: int, timeout_s: float
+    settings: ClientSettings, partition_counts: Mapping[str, int], *, count: int, timeout_s: float, isolation: str
 ) -> list[SampledRecord]:
     """The last records of some topics, about `count` over all of their partitions.
 
@@ -103,30 +120,44 @@ def last_records(
     """
     deadline = time.monotonic() + timeout_s
     partitions = [TopicPartition(topic, number) for topic, parts in partition_counts.items() for number in range(parts)]
-    each = max(1, count // max(1, len(partitions)))
+    back = max(1, count // max(1, len(partitions)))
+    own = {"group.id": "freshet-check", "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
     try:
-        consumer = Consumer(
-            {**settings.values, "group.id": "freshet-check", "enable.auto.commit": False, "log_level": 0}
-        )
+        consumer = Consumer({**settings.values, **own, "isolation.level": isolation})
         try:
-            wanted = 0
-            for place in partitions[:count]:
-                low, high = consumer.get_watermark_offsets(place, timeout=max(0.1, deadline - time.monotonic()))
-                place.offset = max(low, high - each)
-                wanted += high - place.offset
-            consumer.assign(partitions[:count])
+            bounds = {
+                place: consumer.get_watermark_offsets(place, timeout=max(0.1, deadline - time.monotonic()))
+                for place in partitions[:count]
+            }
             found: list[SampledRecord] = []
-            while len(found) < wanted and (rest := deadline - time.monotonic()) > 0:
-                messages = consumer.consume(wanted - len(found), timeout=min(1.0, rest))
-                if found and not messages:
-                    break  # what ends a transaction has an offset and is no record
-                found += [
-                    SampledRecord(message.key(), message.value(), message.topic() or "")
-                    for message in messages
-                    if message.error() is None
-                ]
+            left = [place for place, (low, high) in bounds.items() if low < high]
+            while left and len(found) < count and time.monotonic() < deadline:
+                for place in left:
+                    place.offset = max(bounds[place][0], bounds[place][1] - back)
+                silent = _read_to_the_ends(consumer, left, found, deadline)
+                left = [place for place in left if place in silent and place.offset > bounds[place][0]]
+                back *= _FURTHER
             return found
         finally:
             consumer.close()
     except KafkaException as error:
         raise ValueError(error_text(error)) from error
+
+
+def _read_to_the_ends(
+    consumer: Consumer, places: list[TopicPartition], found: list[SampledRecord], deadline: float
+) -> set[TopicPartition]:
+    """Adds what is there; gives the places that had nothing: what ends a transaction, and what one that was aborted
+    has written, have offsets and are no records."""
+    consumer.assign(places)
+    silent, reading = set(places), set(places)
+    while reading and (rest := deadline - time.monotonic()) > 0:
+        for message in consumer.consume(_AT_ONCE, timeout=min(0.05, rest)):
+            place = TopicPartition(message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if error is None:
+                silent.discard(place)
+                found.append(SampledRecord(message.key(), message.value(), message.topic() or ""))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                reading.discard(place)
+    return silent

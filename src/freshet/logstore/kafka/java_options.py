@@ -14,6 +14,10 @@ from typing import Final
 PREFIX: Final = "kafka."
 """Options of Spark's source that begin so belong to the client."""
 
+READ_UNCOMMITTED: Final = "read_uncommitted"
+READ_COMMITTED: Final = "read_committed"
+"""Values of `isolation.level`, of both clients."""
+
 _SAME: Final[tuple[str, ...]] = (
     "bootstrap.servers", "security.protocol", "client.id", "client.dns.lookup", "sasl.kerberos.service.name",
 )  # fmt: skip

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from freshet.logstore.kafka.java_options import ClientSettings
+from freshet.logstore.kafka.java_options import READ_COMMITTED, ClientSettings
 from freshet.logstore.kafka.partition_offsets import offset_bounds
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.logstore.protocol.client import OffsetBounds, TopicPartition
@@ -61,7 +61,11 @@ _CLIENT: Final[dict[str, Any]] = {
 
 
 def look_at_records(
-    settings: ClientSettings, partition_counts: Mapping[str, int], read: Mapping[TopicPartition, int]
+    settings: ClientSettings,
+    partition_counts: Mapping[str, int],
+    read: Mapping[TopicPartition, int],
+    *,
+    isolation: str = READ_COMMITTED,
 ) -> RecordSizes:
     """The sizes in these topics, from the offsets on that were `read` already, else from the first one that is there.
 
@@ -70,10 +74,10 @@ def look_at_records(
     partitions = [TopicPartition(topic, number) for topic, count in partition_counts.items() for number in range(count)]
     chosen = partitions[:: max(1, -(-len(partitions) // PARTITIONS_MAX))]
     try:
-        bounds = _bounds(settings, chosen, read)
+        bounds = _bounds(settings, chosen, read, isolation)
         if not bounds:
             return NOTHING_SEEN
-        consumer = Consumer({**settings.values, **_CLIENT})
+        consumer = Consumer({**settings.values, **_CLIENT, "isolation.level": isolation})
     except (KafkaException, ValueError):
         return NOTHING_SEEN
     try:
@@ -92,7 +96,10 @@ def places_of(bounds: OffsetBounds, count: int = PLACES) -> tuple[int, ...]:
 
 
 def _bounds(
-    settings: ClientSettings, partitions: Collection[TopicPartition], read: Mapping[TopicPartition, int]
+    settings: ClientSettings,
+    partitions: Collection[TopicPartition],
+    read: Mapping[TopicPartition, int],
+    isolation: str,
 ) -> dict[TopicPartition, OffsetBounds]:
     """What is unread, of partitions that hold something."""
     if not partitions:
@@ -102,7 +109,7 @@ def _bounds(
     # Asked for offsets before it knows a broker, a client may look for their leaders in vain, and only three seconds
     # later once more: 6 of 60 did. With this all take 60 ms.
     admin.list_topics(timeout=LOOK_S)
-    found = offset_bounds(admin, partitions, LOOK_S)
+    found = offset_bounds(admin, partitions, LOOK_S, isolation=isolation)
     unread = {name: OffsetBounds(max(first, read.get(name, 0)), end) for name, (first, end) in found.items()}
     return {name: bounds for name, bounds in unread.items() if bounds.first < bounds.end}
 

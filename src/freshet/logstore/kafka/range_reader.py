@@ -9,7 +9,8 @@ A range is over when what was reached is at or beyond its end:
 
 Nothing else ends it: where nothing comes for the time allowed, `LogUnavailableError`; where an offset is not in Kafka
 any more, or the partition ends before the range or the offset and stays so (`ENDED_S`), `LogTruncatedError`, or the
-reader goes on at the first that is there, and says how many it has passed over.
+reader goes on at the first that is there, and says how many it has passed over. What an open transaction holds back of
+a reader under `read_committed` is there: it is waited for.
 Memory: what the client holds ahead is bounded (`QUEUE_BYTES`, and what a fetch of 8 MiB unpacks to), and so is a batch
 (`BATCH_BYTES`, or one record). Measured, 646-byte records with lz4: 2.3 µs of processor time each, the threads of the
 client included.
@@ -30,8 +31,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from freshet._garbage import without_gc
-from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
+from freshet.logstore.exceptions import LOST, LogTruncatedError, LogUnavailableError
 from freshet.logstore.kafka.connection import LastError, made_client
+from freshet.logstore.kafka.java_options import READ_UNCOMMITTED
 from freshet.logstore.kafka.polled_records import PolledRecords, offset_of
 
 QUEUE_BYTES: Final = 64 << 20
@@ -93,6 +95,7 @@ class RangeReader:
 
     def __init__(self, settings: Mapping[str, Any], *, timeout_s: float, takes_losses: bool) -> None:
         """`settings` are those of librdkafka for the connection, and its `isolation.level`."""
+        self._settings = settings
         self._timeout_s = timeout_s
         self._takes_losses = takes_losses
         self._records_max = _FIRST_RECORDS
@@ -276,17 +279,20 @@ class RangeReader:
             self._pass_over(wanted, progress, low, high)
 
     def _watermarks(self, wanted: OffsetRange) -> tuple[int, int]:
-        partition = KafkaPartition(wanted.topic, wanted.partition)
-        low, high = self._consumer.get_watermark_offsets(partition, timeout=self._timeout_s)
-        return low, high
+        """The first offset and the end, of open transactions too: the consumer's own end is where one began."""
+        asking = made_client(Consumer, {**self._settings, **_NOT_OURS, "isolation.level": READ_UNCOMMITTED})
+        try:
+            partition = KafkaPartition(wanted.topic, wanted.partition)
+            low, high = asking.get_watermark_offsets(partition, timeout=self._timeout_s)
+            return low, high
+        finally:
+            asking.close()
 
     def _pass_over(self, wanted: OffsetRange, progress: RangeProgress, low: int, high: int) -> None:
         """The offset that was asked for is not there, and will not come."""
         if not self._takes_losses:
             raise LogTruncatedError(
-                f"{wanted}: offset {progress.reached} is not in Kafka, which has {low} to {high}: records were "
-                "deleted by retention, or the topic was deleted and made again. What was lost must come from "
-                "the source once more (a snapshot of its tables); to go on without it, set failOnDataLoss: false"
+                f"{wanted}: offset {progress.reached} is not in Kafka, which has {low} to {high}: {LOST}"
             )
         following = min(low, wanted.end) if low > progress.reached else wanted.end
         progress.passed_over += following - progress.reached

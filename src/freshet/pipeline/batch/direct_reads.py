@@ -29,6 +29,9 @@ class DirectReads(Protocol):
     def takes(self, ranges: Ranges) -> bool:
         """Whether a batch of these ranges is read so."""
 
+    def under(self, isolations: Mapping[int, str]) -> DirectReads:
+        """The same with each source under its isolation of these."""
+
     def packed_schema(self) -> pa.Schema | None:
         """The columns of the outcomes, where they need nothing of Spark and may be packed."""
 

@@ -30,7 +30,7 @@ def follow_sizes(query: ActiveQuery, sizes: RecordSizes) -> None:
     """The next batch of a query polls as these sizes ask for. Of several sources none gets more than it has: which
     of them has the large records is not known."""
     try:
-        sources = query.kafka_parameters()
+        sources = query.kafka_parameters().values()
         for parameters in sources:
             now = int(parameters.get(_POLL) or CLIENT_POLL_RECORDS)  # a map of the JVM knows no default
             wanted = poll_records(int(parameters.get(_FETCH) or FETCH_MIN_BYTES), sizes)

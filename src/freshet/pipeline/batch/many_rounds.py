@@ -90,7 +90,7 @@ class ManyRounds:
             return BatchReport(self.commit_user, number, is_replay=True)
         last = None if held.last is None else held.last.identifier
         refuse_missing_batches(last, number, table=ledger.table.name, pipeline=self.commit_user, is_ledger=True)
-        ranges = self.job.ranges(query)
+        ranges = self.job.ranges(query, number)
         starts = batch_starts(query, number, ranges)
         self.many.begin(number, held, starts)
         batch = _Batch(frame, identity, query, starts, ranges, held.last, clock)

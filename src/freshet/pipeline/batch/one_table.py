@@ -25,6 +25,7 @@ from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.decode.outcomes import DATA_PREFIX
 from freshet.pipeline.identity.missing_batches import AcceptedLoss
+from freshet.pipeline.identity.planned_isolation import PlannedBefore
 from freshet.pipeline.spark.arrow_map import ArrowFunction, schema_text
 from freshet.pipeline.spark.single_stage import SingleStage
 from freshet.storage.model.schema import TableSchema
@@ -49,6 +50,7 @@ def one_table_run(
     follows_polls: bool = False,
     direct: DirectReads | None = None,
     accepted_loss: AcceptedLoss | None = None,
+    planned_before: PlannedBefore | None = None,
 ) -> QueryRun:
     """A query whose rows all go into `table`; arguments as those of `TableCommit`, `OneTableJob` and `QueryRun`.
 
@@ -67,6 +69,7 @@ def one_table_run(
         follows_polls=follows_polls,
         direct=direct,
         accepted_loss=accepted_loss,
+        planned_before=planned_before,
     )
 
 

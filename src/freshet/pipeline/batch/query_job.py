@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Protocol
 
 import pyarrow as pa
@@ -22,9 +23,11 @@ from freshet.pipeline.batch.batch_pin import BatchPin, hand_over
 from freshet.pipeline.batch.direct_reads import DirectReads, Ranges, planned_ranges
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.packed_rows import PackedTasks
+from freshet.pipeline.batch.replayed_isolation import read_under
 from freshet.pipeline.batch.small_batches import RANGES_MAX, is_small
 from freshet.pipeline.batch.task_result import TaskResult, sum_results
 from freshet.pipeline.batch.whole_job import run_whole_job
+from freshet.pipeline.identity.planned_isolation import PlannedBefore
 from freshet.pipeline.spark.active_query import ActiveQuery, collected_binary
 from freshet.pipeline.spark.arrow_map import ArrowFunction
 from freshet.pipeline.spark.batch_settings import batch_settings
@@ -57,15 +60,25 @@ class QueryJob:
     """Runs `job` for the batches of one query; `table_name` is what messages call its tables."""
 
     def __init__(
-        self, job: BatchJob, table_name: str, *, direct: DirectReads | None, is_of_many: bool, follows_polls: bool
+        self,
+        job: BatchJob,
+        table_name: str,
+        *,
+        direct: DirectReads | None,
+        is_of_many: bool,
+        follows_polls: bool,
+        planned_before: PlannedBefore | None = None,
     ) -> None:
-        """`is_of_many`: the job is planned for each batch, whoever reads its records. `direct` and `follows_polls` are
-        those of `QueryRun`."""
+        """`is_of_many`: the job is planned for each batch, whoever reads its records. `direct`, `follows_polls` and
+        `planned_before` are those of `QueryRun`."""
         self._job = job
         self._table_name = table_name
         self._direct = direct
+        self._direct_now = direct
+        """The same for the batch whose ranges were asked for last."""
         self._is_of_many = is_of_many
         self._follows_polls = follows_polls
+        self._planned_before = planned_before
         self._planned_tasks: int | None = None
         self._single: SingleStage | None = None
         self._is_small = False
@@ -88,9 +101,11 @@ class QueryJob:
         self._ran = None
         return rows
 
-    def ranges(self, query: ActiveQuery | None) -> Ranges | None:
+    def ranges(self, query: ActiveQuery | None, micro_batch_id: int) -> Ranges | None:
         """What the workers read themselves of the batch; None where Spark does."""
         self._is_small = False
+        before = self._before(micro_batch_id)
+        self._direct_now = self._direct if self._direct is None or before is None else self._direct.under(before)
         is_of_use = self.is_planned or self._is_of_many
         if query is None or not is_of_use or (self._direct is None and self._single is None):
             return None
@@ -102,7 +117,7 @@ class QueryJob:
 
     def first_look(self, ranges: Ranges | None) -> Look | None:
         """Some of the records, from which the tables are described; None where few are read, or Spark reads them."""
-        return None if self._direct is None or ranges is None else self._direct.first_look(ranges)
+        return None if self._direct_now is None or ranges is None else self._direct_now.first_look(ranges)
 
     def run(
         self,
@@ -115,11 +130,13 @@ class QueryJob:
     ) -> tuple[TaskResult, int]:
         """The result of all tasks, and how many there are at most. What is set for the batch that comes next follows
         the records of this one. Raises `TableFailedError` where the work on a table failed for good."""
-        collected, task_count = run_whole_job(
-            lambda: self._collect(frame, micro_batch_id, pins, query, ranges, look),
-            table=self._table_name,
-            micro_batch_id=micro_batch_id,
-        )
+        before = self._before(micro_batch_id)
+        with nullcontext() if query is None or before is None else read_under(query, before):
+            collected, task_count = run_whole_job(
+                lambda: self._collect(frame, micro_batch_id, pins, query, ranges, look),
+                table=self._table_name,
+                micro_batch_id=micro_batch_id,
+            )
         result = sum_results(collected)
         self._follow_sizes(frame, result, query)
         return result, task_count
@@ -137,8 +154,8 @@ class QueryJob:
         if look is not None:
             direct, pieces = look
             return self._collect_direct(direct, frame.sparkSession, pieces, pins)
-        if ranges is not None and self._direct is not None:
-            return self._collect_direct(self._direct, frame.sparkSession, ranges, pins)
+        if ranges is not None and self._direct_now is not None:
+            return self._collect_direct(self._direct_now, frame.sparkSession, ranges, pins)
         if self._planned_tasks is not None:
             if query is None:
                 raise InvalidRequestError("a frame of with_tasks runs in a streaming query; this batch belongs to none")
@@ -166,6 +183,11 @@ class QueryJob:
             else:
                 rows, task_count = packed.tasks(direct.frame(spark, ranges, packed.rule), pins)
             return collected_binary(rows), task_count
+
+    def _before(self, micro_batch_id: int) -> Mapping[int, str] | None:
+        """The isolations of a batch that was planned under others than those of the sources now."""
+        before = self._planned_before
+        return before.isolations if before is not None and before.micro_batch_id == micro_batch_id else None
 
     def _follow_sizes(self, frame: DataFrame, result: TaskResult, query: ActiveQuery | None) -> None:
         """The Arrow batches and polls of the batch that comes next follow the records of this one."""

@@ -53,6 +53,7 @@ from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
 from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
 from freshet.pipeline.identity.missing_batches import AcceptedLoss, refuse_missing_batches
 from freshet.pipeline.identity.open_checkpoint import open_checkpoint
+from freshet.pipeline.identity.planned_isolation import PlannedBefore
 from freshet.pipeline.identity.read_digest import ReadDigests
 from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.pipeline.spark.arrow_map import ArrowFunction
@@ -112,6 +113,7 @@ class QueryRun:
         direct: DirectReads | None = None,
         many: ManyTables | None = None,
         accepted_loss: AcceptedLoss | None = None,
+        planned_before: PlannedBefore | None = None,
     ) -> None:
         """`pipeline` is the name that dead letters carry, by default the commit user. `dead_letters` is their table, or
         what commits them there. `writes_all_batches` says that
@@ -119,7 +121,7 @@ class QueryRun:
         is alone holds all. `follows_polls` says that the polls of its Kafka sources follow the sizes of their records.
         `direct` reads the records of its Kafka sources for Spark, batch by batch, where it takes them. With `many`, the
         tables are those of each round, and `tables` is its ledger alone. `accepted_loss` are batches that the table
-        may lack.
+        may lack. `planned_before` is a batch that is read under another isolation than the sources have now.
         """
         if writes_all_batches and len(tables) > 1:
             raise ValueError("a batch is committed to the tables that it has rows for: no table of several holds all")
@@ -129,7 +131,12 @@ class QueryRun:
         self._accepted_loss = accepted_loss
         self._many = many
         self._job = QueryJob(
-            job, self.table_name, direct=direct, is_of_many=many is not None, follows_polls=follows_polls
+            job,
+            self.table_name,
+            direct=direct,
+            is_of_many=many is not None,
+            follows_polls=follows_polls,
+            planned_before=planned_before,
         )
         letters = DeadLetterCommit(dead_letters, commit_user) if isinstance(dead_letters, Table) else dead_letters
         self._dead_letters = letters
@@ -225,7 +232,7 @@ class QueryRun:
         self._refuse_out_of_place(run, micro_batch_id, last, checks)
         clock.lap("look")
         query = None if run is None else run.query
-        ranges = self._job.ranges(query)
+        ranges = self._job.ranges(query, micro_batch_id)
         written = self._run_job(frame, batch, query, ranges, limits, checks, clock)  # 2
         emptied = truncate_texts(written.truncates, self._tables)
         carried = self._check.check(written.result, micro_batch_id, last, ranges, self._tables, emptied)  # 3

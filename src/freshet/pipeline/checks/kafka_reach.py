@@ -8,6 +8,7 @@ A cluster that only the Java client can reach (a JKS key store, Kerberos) is not
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections import Counter
@@ -21,6 +22,7 @@ from freshet.logstore.kafka.java_options import ClientSettings, client_settings
 from freshet.logstore.kafka.sampled_record import SampledRecord
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import subscribed_pattern, subscribed_topics
+from freshet.pipeline.config.starting_offsets import Place
 
 ASK_S: Final = 5.0
 """How long a cluster has to answer."""
@@ -90,7 +92,7 @@ def sample_records(source: SourceConfig, count: int) -> list[SampledRecord] | No
         return None
     counts = {name: answer.partition_counts.get(name, 0) for name in topics_of(source, answer)}
     try:
-        return last_records(brokers.settings, counts, count=count, timeout_s=ASK_S)
+        return last_records(brokers.settings, counts, count=count, timeout_s=ASK_S, isolation=source.isolation)
     except ValueError:
         return None
 
@@ -115,6 +117,19 @@ def topics_of(source: SourceConfig, answer: ClusterAnswer) -> set[str]:
     except re.error:
         return set()  # Java's patterns know more than Python's
     return {topic for topic in answer.topics if matches(topic)}
+
+
+def places_read(source: SourceConfig, answer: ClusterAnswer) -> set[Place]:
+    """The partitions that a source reads, of those that are there."""
+    there = {(topic, n) for topic in topics_of(source, answer) for n in range(answer.partition_counts.get(topic, 0))}
+    assigned = assigned_places(source)
+    return there if assigned is None else there & assigned
+
+
+def assigned_places(source: SourceConfig) -> set[Place] | None:
+    """The partitions that a source is assigned; None where it reads all of its topics."""
+    text = {key.lower(): text for key, text in revealed(source.kafka or {}).items()}.get("assign")
+    return None if not text else {(topic, number) for topic, numbers in json.loads(text).items() for number in numbers}
 
 
 def wait_for_brokers(
@@ -179,17 +194,20 @@ def watched_brokers(
     every_s: float = WATCH_S,
     topic_ids: Mapping[str, Mapping[str, str]] | None = None,
     on_renewed: Callable[[PipelineConfig, Sequence[str]], None] | None = None,
+    on_answer: Callable[[Brokers, KafkaCluster, ClusterAnswer], None] = lambda brokers, cluster, answer: None,
 ) -> Iterator[None]:
     """Says, while the block runs, when a cluster stops answering and when it is back.
 
     `topic_ids` are those of the start by pipeline; `on_renewed` is called, in a thread of its own, where topics of a
-    pipeline were deleted and created again. Batches wait for none of this.
+    pipeline were deleted and created again; `on_answer` there too, with each answer of a cluster. Batches wait for
+    none of this.
     """
     ended = threading.Event()
     watched = [brokers for brokers in clusters(configs) if not brokers.settings.untranslated]
     known = {config.name: dict((topic_ids or {}).get(config.name, {})) for config in configs}
 
     def look(brokers: Brokers, cluster: KafkaCluster, answer: ClusterAnswer) -> None:
+        on_answer(brokers, cluster, answer)
         if on_renewed is None:
             return
         for config in configs:

@@ -1,24 +1,36 @@
 """Whether topics can be read from where the pipeline's file, or its checkpoint, says: asked before a run.
 
-A checkpoint that says it counts; else the options of the source (`config.starting_offsets`). Topics that are not there
-are for `awaited_topics`. Clusters that only the Java client can reach are not asked, nor patterns that only Java knows.
+A checkpoint that says it counts; else the options of the source (`config.starting_offsets`). Its topics are to be those
+that it was written for (`identity.checkpoint_topics`), and what it goes on at is to be there still. Topics that are not
+there are for `awaited_topics`. Clusters that only the Java client can reach are not asked, nor patterns that only Java
+knows.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from freshet.logstore.kafka.cluster import KafkaCluster
-from freshet.pipeline.checks.kafka_reach import ASK_S, brokers_of, topics_of
+from freshet.pipeline.checks.kafka_reach import ASK_S, assigned_places, brokers_of, topics_of
+from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.config.starting_offsets import assigned_problems, start_of, start_problems
 from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, as_folder
-from freshet.pipeline.identity.checkpoint_offsets import checkpoint_offset_problems, checkpoint_offsets
+from freshet.pipeline.identity.checkpoint_offsets import (
+    CheckpointOffsets,
+    Positions,
+    checkpoint_offset_problems,
+    checkpoint_offsets,
+    lost_offset_problems,
+    unfinished_batch,
+)
+from freshet.pipeline.identity.checkpoint_owner import query_id_of
+from freshet.pipeline.identity.checkpoint_topics import renewal_text, renewed_topics
+from freshet.storage.exceptions import StorageError
 
 _NO_LOSS: Final = "false"
 
@@ -59,24 +71,44 @@ def _source(config: PipelineConfig, index: int, source: SourceConfig, folder: Ch
     options = revealed(source.kafka or {})
     lowered = {key.lower(): (key, value) for key, value in options.items()}
     there = {(topic, n) for topic in topics_of(source, answer) for n in range(answer.partition_counts[topic])}
-    if "assign" in lowered:
-        key, text = lowered["assign"]
-        assigned = {(topic, number) for topic, numbers in json.loads(text).items() for number in numbers}
+    assigned = assigned_places(source)
+    if assigned is not None:
+        key, _ = lowered["assign"]
         yield from (Problem((*key_path, key), text) for text in assigned_problems(assigned, there))
         there &= assigned
     if not there:
         return  # a pattern that matches nothing yet, or that only Java knows
     takes_losses = lowered.get("failondataloss", ("", "true"))[1].lower() == _NO_LOSS
+    renewed = renewed_topics(folder, client.topic_ids({topic for topic, _ in there}, ASK_S))
+    if renewed:
+        yield Problem(("checkpoint",), f"since it was written {renewal_text(folder, renewed)}")
+        return
     kept = checkpoint_offsets(folder, index)
     if kept is not None:
         if not takes_losses:
-            ends = {place: end for place, (_, end) in client.bounds(there, ASK_S).items()}
-            for text in checkpoint_offset_problems(kept, ends, checkpoint=config.checkpoint):
+            bounds = client.bounds(there, ASK_S)
+            ends = {place: end for place, (_, end) in bounds.items()}
+            texts = [*checkpoint_offset_problems(kept, ends, checkpoint=config.checkpoint)]
+            for text in texts or lost_offset_problems(_positions(config, folder, kept), bounds):
                 yield Problem(("checkpoint",), f"sources[{index}] {text}")
         return
     start = start_of(options)
     if start is not None:
         bounds = client.bounds(there, ASK_S)
-        matches = client.offsets_at(start.times(there), ASK_S)
+        matches = client.offsets_at(start.times(there), ASK_S, isolation=source.isolation)
         for text in start_problems(start, bounds, matches, takes_losses=takes_losses):
             yield Problem((*key_path, start.option), text)
+
+
+def _positions(config: PipelineConfig, folder: CheckpointFolder, kept: CheckpointOffsets) -> Positions:
+    """Where the next run reads on: not what the batch that was planned last has, where the table holds it already."""
+    planned = {**kept.planned, **kept.start}
+    number = unfinished_batch(folder)
+    if number is None:
+        return planned
+    try:
+        engine = target_catalog(config).table(config.table.name).engine
+        is_held = engine.has_committed(config.name, query_id_of(folder), number).is_committed
+    except StorageError:
+        is_held = False  # reported elsewhere
+    return {**planned, **kept.planned} if is_held else planned

@@ -38,7 +38,9 @@ def unread_records(source: SourceConfig, checkpoint: CheckpointPlace) -> UnreadR
     counts = partition_counts(source)
     if brokers is None or not counts:
         return NOTHING_KNOWN
-    return UnreadRecords(sum(counts.values()), look_at_records(brokers.settings, counts, finished_offsets(checkpoint)))
+    read = finished_offsets(checkpoint)
+    sizes = look_at_records(brokers.settings, counts, read, isolation=source.isolation)
+    return UnreadRecords(sum(counts.values()), sizes)
 
 
 def finished_offsets(checkpoint: CheckpointPlace) -> dict[TopicPartition, int]:

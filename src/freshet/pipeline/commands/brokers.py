@@ -25,6 +25,7 @@ from freshet.pipeline.checks.kafka_reach import (
     watched_brokers,
 )
 from freshet.pipeline.checks.offset_check import offset_problems
+from freshet.pipeline.checks.open_transactions import WatchedTransactions, waiting_texts
 from freshet.pipeline.checks.record_places import refuse_wrong_places
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.config.catalogs import target_catalog
@@ -38,6 +39,7 @@ SERVERS = "kafka.bootstrap.servers"
 TOPIC = "kafka.topic"
 
 __all__ = [
+    "WatchedTransactions",
     "broker_problems",
     "log_problems",
     "offset_problems",
@@ -46,6 +48,7 @@ __all__ = [
     "topic_ids",
     "wait_for_brokers",
     "wait_for_topics",
+    "waiting_texts",
     "watched_brokers",
 ]
 

@@ -142,6 +142,8 @@ def check(
         problems = _problems(configs, no_spark=no_spark, offline=offline)
         if not problems:
             for each, found in zip(configs, warnings, strict=True):
+                if not offline and _reads_kafka([each]):
+                    found += _warn(each, spark_part("brokers").waiting_texts(each, each.checkpoint))
                 if isinstance(each, SyncPipelineConfig):
                     routes[each.name], refused = ([], []) if offline else _routes(each, found)
                     problems += refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from freshet.pipeline.commands.output import complain
 from freshet.pipeline.commands.running import needed_jars
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.running.runner import spark_settings
@@ -16,4 +17,4 @@ def resume(config: SyncPipelineConfig, table: str, *, anew: bool) -> Resumed:
     settings = spark_settings([config])
     jars = needed_jars([config], {**submitted_settings(), **settings})
     with session_of_a_command(f"{config.name} resume", settings=settings, jars=jars) as spark:
-        return resume_table(spark, config, table, anew=anew)
+        return resume_table(spark, config, table, anew=anew, say=complain)

@@ -174,7 +174,11 @@ def _watched_brokers(
         runner.fail(PipelineFailedError(text, pipeline=config.name, kind=ErrorKind.INVALID_REQUEST))
 
     watching: AbstractContextManager[object] = spark_part("brokers").watched_brokers(
-        configs, say=complain, topic_ids=topic_ids, on_renewed=stop
+        configs,
+        say=complain,
+        topic_ids=topic_ids,
+        on_renewed=stop,
+        on_answer=spark_part("brokers").WatchedTransactions(configs, runner.checkpoint_of, complain).look,
     )
     return watching
 

@@ -36,6 +36,7 @@ from pydantic import (
     model_validator,
 )
 
+from freshet.logstore.kafka.java_options import READ_COMMITTED
 from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, DEBEZIUM_FORMATS, Format
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.only_tables import OnlyTables
@@ -59,6 +60,8 @@ KAFKA_OPTIONS: Final = (
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
 )  # fmt: skip
 """Options of Spark's Kafka source that a stream takes, besides everything that begins with `kafka.`."""
+
+ISOLATION: Final = "kafka.isolation.level"
 
 FILE_OPTIONS: Final = (
     "maxFilesPerTrigger", "maxBytesPerTrigger", "latestFirst", "maxFileAge", "pathGlobFilter", "recursiveFileLookup",
@@ -239,6 +242,17 @@ class SourceConfig(_Model):
     def is_kafka(self) -> bool:
         """True for a Kafka source."""
         return self.kafka is not None
+
+    @property
+    def given_isolation(self) -> str | None:
+        """What the file says of records in transactions of Kafka: read_committed or read_uncommitted."""
+        options = {key.lower(): text.lower() for key, text in revealed(self.kafka or {}).items()}
+        return options.get(ISOLATION) or None
+
+    @property
+    def isolation(self) -> str:
+        """`given_isolation` with its default filled in: records count once their transaction is committed."""
+        return self.given_isolation or READ_COMMITTED
 
     @property
     def is_debezium(self) -> bool:

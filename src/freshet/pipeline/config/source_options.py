@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from freshet.logstore.kafka.java_options import READ_COMMITTED, READ_UNCOMMITTED
 from freshet.pipeline.exceptions import KeyPath, Problem
 
 Check = Callable[[str], str | None]
@@ -143,6 +144,7 @@ _BOOLEAN: Final = _word("true", "false")
 _KAFKA_CHECKS: Final[Mapping[str, Check]] = {
     "kafka.bootstrap.servers": _servers,
     "kafka.security.protocol": _pattern(_PROTOCOL, "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
+    "kafka.isolation.level": _word(READ_COMMITTED, READ_UNCOMMITTED),
     "assign": _document('{"topic": [0, 1]}', _is_partitions),
     "startingOffsets": _starting_offsets,
     "startingOffsetsByTimestamp": _document('{"topic": {"0": 1700000000000}}', _is_offsets),

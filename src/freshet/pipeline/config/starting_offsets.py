@@ -91,11 +91,11 @@ def start_problems(
         if offset < EARLIEST:
             yield f"{offset} is no offset of {shown([place])}; write -2 for the earliest, -1 for the latest"
         elif offset > end:
-            yield f"offset {offset} lies beyond the end of {shown([place])}, which has {_range(first, end)}"
+            yield f"offset {offset} lies beyond the end of {shown([place])}, which has {range_text(first, end)}"
         elif 0 <= offset < first and not takes_losses:
             yield (
-                f"offset {offset} of {shown([place])} was deleted; there are {_range(first, end)}. Write -2 for the "
-                "earliest"
+                f"offset {offset} of {shown([place])} was deleted; there are {range_text(first, end)}. Write -2 for "
+                "the earliest"
             )
 
 
@@ -124,5 +124,6 @@ def _other_places(start: Start, read: set[Place]) -> Iterator[str]:
         yield f"lacks {shown(left_out)}; {_ALL_PARTITIONS}"
 
 
-def _range(first: int, end: int) -> str:
+def range_text(first: int, end: int) -> str:
+    """The offsets that a partition has, for people."""
     return f"no records (its next offset is {end})" if first == end else f"offsets {first} to {end - 1}"

@@ -6,6 +6,7 @@
 | the scheme of a path (`s3a://`) is unknown, or the class for it is missing | the path, and which jar it wants |
 | no space, or no more quota, while it writes its own notes between batches | the checkpoint's folder |
 | another query has written the checkpoint | that two runs use it, and which one goes on |
+| offsets are not in Kafka any more | which, and what to do: as the workers say it that read them themselves |
 
 `kind_of_text` says of which kind such a failure is:
 
@@ -26,6 +27,7 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from freshet.logstore.exceptions import LOST
 from freshet.pipeline.errors.error_kind import ErrorKind
 
 _MISSING: Final = re.compile(
@@ -50,6 +52,22 @@ _TWO_RUNS: Final = re.compile(
     r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY\b|Multiple streaming jobs detected|"
     r"Multiple streaming queries are concurrently using"
 )
+_LOST: Final = re.compile(r"Some data may have been lost because.{0,500}?Reason:\s*(?P<reason>[^\n]*\S)", re.DOTALL)
+_LOST_RANGES: Final = (
+    (
+        re.compile(r"Could not read records in offset \[(\d+), (\d+)\) for topic partition (\S+)-(\d+)"),
+        r"topic \3 partition \4 offsets \1 to \2 are not in Kafka any more",
+    ),
+    (
+        re.compile(r"Starting offset for (\S+)-(\d+) was (\d+) but consumer reset to (\d+)\."),
+        r"topic \1 partition \2: offset \3 is not in Kafka, whose first one is \4",
+    ),
+    (
+        re.compile(r"Partition (\S+)-(\d+) offset was changed from (\d+) to (\d+)\."),
+        r"topic \1 partition \2 was read up to offset \3 and ends at \4",
+    ),
+)
+"""How Spark names the offsets, and how they are named here."""
 _KINDS: Final = (  # the first one that is found counts
     (_TWO_RUNS, ErrorKind.INVALID_REQUEST),
     (re.compile(r"SQLSTATE: 22\w{3}|Some data may have been lost"), ErrorKind.INVALID_REQUEST),
@@ -153,6 +171,16 @@ def second_run(text: str) -> str | None:
         "whichever was started first; no row is lost or written twice. Look whether the other one still runs before "
         "you start this one again; two pipelines need a checkpoint each"
     )
+
+
+def lost_offsets(text: str) -> str | None:
+    """Where a text of Spark's says that offsets are not in Kafka any more: which, and what to do; else None."""
+    match = _LOST.search(text)
+    if match is None:
+        return None
+    found = ((pattern.match(match["reason"]), shown) for pattern, shown in _LOST_RANGES)
+    what = next((range_.expand(shown) for range_, shown in found if range_), match["reason"].rstrip("."))
+    return f"{what}: {LOST}"
 
 
 def full_scratch(text: str, local_dir: str) -> str:

@@ -6,7 +6,8 @@
 
 The next batch begins at the end of the last one that is done; a batch that was planned ends where its file says. What
 lies beyond the end of a partition, or names one that is not there, was never read: the file said so at the first start
-(Spark keeps it, whatever the file says later), or the topic was truncated or created again.
+(Spark keeps it, whatever the file says later), or the topic was truncated or created again. What lies before the first
+offset of a partition was deleted before it was read.
 
 A folder that only Spark can reach is looked at once it runs (`checkpoint_folder`).
 """
@@ -18,7 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.pipeline.config.starting_offsets import Place, places_of, shown
+from freshet.logstore.exceptions import LOST
+from freshet.pipeline.config.starting_offsets import Place, places_of, range_text, shown
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace, as_folder
 
 Positions = Mapping[Place, int]
@@ -55,6 +57,14 @@ def checkpoint_offsets(checkpoint: CheckpointPlace, source_index: int) -> Checkp
     return CheckpointOffsets(start or {}, planned or {}, has_batches=done_id is not None)
 
 
+def lost_offset_problems(positions: Positions, bounds: Mapping[Place, tuple[int, int]]) -> Iterator[str]:
+    """Offsets to go on at that are not in Kafka any more; `bounds` are first offset and end of each partition."""
+    for place, offset in sorted(positions.items()):
+        first, end = bounds.get(place, (offset, offset))
+        if offset < first:
+            yield f"goes on with {shown([place])} at offset {offset}, which has {range_text(first, end)}: {LOST}"
+
+
 def checkpoint_offset_problems(
     found: CheckpointOffsets, ends: Mapping[Place, int], *, checkpoint: str
 ) -> Iterator[str]:
@@ -82,6 +92,15 @@ def checkpoint_offset_problems(
 
 def _beyond(planned: Positions, ends: Mapping[Place, int]) -> Positions:
     return {place: offset for place, offset in planned.items() if place not in ends or offset > ends[place]}
+
+
+def unfinished_batch(checkpoint: CheckpointPlace) -> int | None:
+    """The batch that was planned and is not done: the next run begins with it. None where there is none."""
+    folder = as_folder(checkpoint)
+    if folder is None:
+        return None
+    planned = _last_number(folder, OFFSETS)
+    return None if planned == _last_number(folder, COMMITS) else planned
 
 
 def finished_lines(checkpoint: CheckpointPlace) -> list[str]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.identity.checkpoint_folder import CheckpointPlace, as_folder, shown_place
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace, as_folder, shown_place
 
 TOPICS_FILE: Final = "freshet-topics.json"
 
@@ -27,25 +27,39 @@ def claim_topics(checkpoint: CheckpointPlace, topic_ids: Mapping[str, str]) -> N
 
     The folder is there: its pipeline has claimed it.
     """
-    folder, shown = as_folder(checkpoint), shown_place(checkpoint)
+    folder = as_folder(checkpoint)
     if folder is None or not topic_ids:
         return
-    try:
-        known = json.loads(folder.read(TOPICS_FILE) or "{}")
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"checkpoint {shown}: {folder.place(TOPICS_FILE)} cannot be read: {error}. Where no topic was deleted and "
-            "created again since the last run, remove that file"
-        ) from error
-    renewed = sorted(topic for topic, topic_id in topic_ids.items() if known.get(topic, topic_id) != topic_id)
+    renewed = renewed_topics(checkpoint, topic_ids)
     if renewed:
+        shown = shown_place(checkpoint)
         raise ConfigurationError(f"checkpoint {shown}: since it was written {renewal_text(checkpoint, renewed)}")
+    known = _known(folder)
     if known == {**known, **topic_ids}:
         return
     try:
         folder.replace(TOPICS_FILE, json.dumps({**known, **topic_ids}))
     except OSError as error:
-        raise ConfigurationError(f"checkpoint {shown} cannot be written: {error}") from error
+        raise ConfigurationError(f"checkpoint {shown_place(checkpoint)} cannot be written: {error}") from error
+
+
+def renewed_topics(checkpoint: CheckpointPlace, topic_ids: Mapping[str, str]) -> list[str]:
+    """The topics that had other ids when the checkpoint was written; raises `ConfigurationError` where its file is
+    damaged."""
+    folder = as_folder(checkpoint)
+    known = {} if folder is None else _known(folder)
+    return sorted(topic for topic, topic_id in topic_ids.items() if known.get(topic, topic_id) != topic_id)
+
+
+def _known(folder: CheckpointFolder) -> dict[str, str]:
+    try:
+        known: dict[str, str] = json.loads(folder.read(TOPICS_FILE) or "{}")
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"checkpoint {shown_place(folder)}: {folder.place(TOPICS_FILE)} cannot be read: {error}. Where no topic "
+            "was deleted and created again since the last run, remove that file"
+        ) from error
+    return known
 
 
 def renewal_text(checkpoint: CheckpointPlace, topics: Sequence[str]) -> str:

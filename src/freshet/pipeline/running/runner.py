@@ -27,11 +27,13 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.table_setup import refuse_other_table
+from freshet.pipeline.checks.open_transactions import wait_for_transactions, waiting_texts
 from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.errors.error_kind import worst
 from freshet.pipeline.errors.failure import is_retryable
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.identity.checkpoint_folder import CheckpointPlace
 from freshet.pipeline.running.progress import PipelineState, Progress, ProgressHub, ProgressListener
 from freshet.pipeline.running.progress_report import progress_line
 from freshet.pipeline.running.restarts import NO_RESTARTS, Restart, RestartRule
@@ -121,7 +123,7 @@ class Runner:
             listener = ProgressListener(self._hub)
             self._spark.streams.addListener(listener)
             try:
-                for each in self._pipelines:  # 2
+                for each in self._pipelines if self._may_read_on() else ():  # 2
                     each.start()
                     self._say(f"{each.name}: running into {each.target_text}, checkpoint {each.config.checkpoint}")
                 self._watch()  # 3
@@ -130,7 +132,20 @@ class Runner:
                 self._spark.streams.removeListener(listener)
         finally:
             self._close()
+        for each in self._pipelines:
+            if each.config.trigger.available_now and each.failure is None and not self._is_asked:
+                for text in waiting_texts(each.config, each.checkpoint):
+                    self._say(f"{each.name}: {text}")
         return [each.failure for each in self._pipelines if each.failure is not None]
+
+    def checkpoint_of(self, config: PipelineConfig) -> CheckpointPlace:
+        """The folder of a pipeline's checkpoint, as far as it can be reached by now."""
+        return next((each.checkpoint for each in self._pipelines if each.config is config), config.checkpoint)
+
+    def _may_read_on(self) -> bool:
+        """Waits for transactions that the checkpoints lie behind; False when it was asked to stop meanwhile."""
+        places = [(each.config, each.checkpoint) for each in self._pipelines]
+        return wait_for_transactions(places, say=self._say, stop=self._stop)
 
     def _watch(self) -> None:
         while not self._stop.wait(POLL_S):

@@ -37,11 +37,12 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import kind_of, ran_out_of_memory, whole_text
 from freshet.pipeline.errors.known_causes import READ_LESS, full_checkpoint, is_crash, missing_file_system
 from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, Problem, brief_reason
-from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, spark_path
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace, spark_path
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.identity.checkpoint_topics import claim_topics
 from freshet.pipeline.identity.memory_failures import TIMES_MAX, count_memory_failure
 from freshet.pipeline.identity.open_checkpoint import open_checkpoint
+from freshet.pipeline.identity.planned_isolation import claim_isolation
 from freshet.pipeline.running.progress import ProgressHub
 from freshet.pipeline.running.restarts import Restart, RestartRule
 from freshet.pipeline.sources.direct_frame import taken_directly
@@ -102,6 +103,11 @@ class RunningPipeline:
         return self.config.name
 
     @property
+    def checkpoint(self) -> CheckpointPlace:
+        """Its folder, open once it was planned."""
+        return self._checkpoint or self.config.checkpoint
+
+    @property
     def target_text(self) -> str:
         """Where its rows go, for messages."""
         name = self.config.table.name
@@ -132,12 +138,13 @@ class RunningPipeline:
         checkpoint = self._checkpoint or config.checkpoint
         claim_checkpoint(checkpoint, pipeline=config.name, table=table)
         claim_topics(checkpoint, self._topic_ids)
+        planned_before = claim_isolation(checkpoint, config.sources)
         dead_letters = None
         if not config.follows_tables:  # what is read there are rows already, none of which becomes a dead letter
             dead_letters = open_dead_letters(target_catalog(config), config.dead_letter_table)
         if isinstance(config, SyncPipelineConfig):
             assert dead_letters is not None
-            writer = sync_run(self._spark, config, table, dead_letters)
+            writer = sync_run(self._spark, config, table, dead_letters, planned_before)
         else:
             writer = one_table_run(
                 table,
@@ -151,6 +158,7 @@ class RunningPipeline:
                 follows_polls=not any(sets_poll_records(source) for source in config.sources),
                 direct=None if config.follows_tables else taken_directly(config),
                 accepted_loss=config.accepted_loss,
+                planned_before=planned_before,
             )
         for unread in self._unread:
             writer.arrow.saw(unread.sizes)

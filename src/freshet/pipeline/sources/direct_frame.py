@@ -10,7 +10,7 @@ Measured, 646-byte Debezium records: see docs/benchmarks.md, W9.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -52,8 +52,6 @@ PASSED_OVER: Final = "offsets that were not in Kafka any more (failOnDataLoss is
 _TIMEOUT_MS: Final = 120_000
 """Spark's own, `kafkaConsumer.pollTimeoutMs`, where nothing else is said (`spark.network.timeout`)."""
 _ISOLATION: Final = "isolation.level"
-_JAVA_ISOLATION: Final = "read_uncommitted"
-"""The default of the Java client; that of librdkafka is the other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +71,10 @@ class DirectClient:
             return self
         return replace(self, settings=tuple(sorted({**_SEVERAL_FETCH, **dict(self.settings)}.items())))
 
+    def under(self, isolation: str) -> DirectClient:
+        """For records of transactions under another isolation."""
+        return replace(self, settings=tuple(sorted({**dict(self.settings), _ISOLATION: isolation}.items())))
+
     def for_a_look(self) -> DirectClient:
         """For a few records of each range, once: nothing is fetched ahead."""
         settings = tuple(sorted({**dict(self.settings), **_LOOK_FETCH}.items()))
@@ -91,6 +93,11 @@ class DirectSources:
         if all(source.read == "python" for source in self.config.sources):
             return True
         return sum(max(0, each.end - each.start) for of in ranges.values() for each in of) >= RECORDS_MIN
+
+    def under(self, isolations: Mapping[int, str]) -> DirectSources:
+        """As `DirectReads` says."""
+        clients = (client.under(isolations[index]) for index, client in enumerate(self.clients))
+        return replace(self, clients=tuple(clients))
 
     def packed_schema(self) -> pa.Schema | None:
         """As `DirectReads` says."""
@@ -163,8 +170,7 @@ def _is_read_by_spark(source: SourceConfig) -> bool:
 def _client(source: SourceConfig) -> DirectClient:
     options = revealed(source.kafka or {})
     lowered = {key.lower(): value for key, value in options.items()}
-    isolation = lowered.get(f"kafka.{_ISOLATION}", _JAVA_ISOLATION).lower()
-    settings = {**client_settings(options).values, _ISOLATION: isolation}
+    settings = {**client_settings(options).values, _ISOLATION: source.isolation}
     timeout_ms = float(lowered.get("kafkaconsumer.polltimeoutms", _TIMEOUT_MS))
     takes_losses = lowered.get("failondataloss", "true").lower() == "false"
     return DirectClient(tuple(sorted(settings.items())), timeout_ms / 1000, takes_losses)

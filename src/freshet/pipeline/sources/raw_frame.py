@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.checks.unread_records import NOTHING_KNOWN, UnreadRecords
 from freshet.pipeline.config.folder_rules import ARCHIVE_OPTION
-from freshet.pipeline.config.model import FilesConfig, SourceConfig, revealed
+from freshet.pipeline.config.model import ISOLATION, FilesConfig, SourceConfig, revealed
 from freshet.pipeline.decode.raw_records import (
     HEADERS,
     KAFKA_PARTITION,
@@ -69,6 +69,7 @@ def read_stream(spark: SparkSession, source: SourceConfig, unread: UnreadRecords
         options = {
             **fetch_options(unread.kafka_partitions, unread.sizes),
             **revealed(source.kafka),
+            ISOLATION: source.isolation,
             "includeHeaders": str(wants_headers).lower(),
         }
         return kafka_records(spark.readStream.format("kafka").options(**options).load())
@@ -89,6 +90,7 @@ def read_offsets(
         starts.setdefault(each.topic, {})[str(each.partition)] = each.start or _EARLIEST
         ends.setdefault(each.topic, {})[str(each.partition)] = each.end
     own = {key: text for key, text in revealed(source.kafka or {}).items() if key.lower().startswith("kafka.")}
+    own[ISOLATION] = source.isolation
     given = {"assign": places, "startingOffsets": starts, "endingOffsets": ends}
     options = own | {key: json.dumps(value) for key, value in given.items()}
     if takes_losses:

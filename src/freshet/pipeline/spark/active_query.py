@@ -67,19 +67,21 @@ class ActiveQuery:
         each = [offsets.apply(index) for index in range(offsets.size())]
         return tuple(None if offset.isEmpty() else str(offset.get().json()) for offset in each)
 
-    def kafka_parameters(self) -> list[Any]:
-        """Parameters of the clients of the next batch: a map of the JVM for each source that is Kafka, to be changed.
+    def kafka_parameters(self) -> dict[int, Any]:
+        """Parameters of the clients of the batch whose job comes next: of each source that is Kafka, by its number, a
+        map of the JVM, to be changed.
 
         Spark keeps it to itself in a field without a method.
         """
         sources = self._query.sources()
-        found = []
-        for stream in (sources.apply(index) for index in range(sources.size())):
+        found = {}
+        for index in range(sources.size()):
+            stream = sources.apply(index)
             kind = stream.getClass()
             if kind.getSimpleName() == "KafkaMicroBatchStream":
                 field = kind.getDeclaredField("executorKafkaParams")
                 field.setAccessible(True)
-                found.append(field.get(stream))
+                found[index] = field.get(stream)
         return found
 
     def kafka_ranges(self, most: float = math.inf) -> list[tuple[int, list[_Range]]] | None:

@@ -150,6 +150,10 @@ class ManyDirect:
         client = self.sources.clients[0].for_a_look()
         return replace(self, sources=replace(self.sources, clients=(client,))), {0: pieces}
 
+    def under(self, isolations: Mapping[int, str]) -> DirectReads:
+        """As `DirectReads` says."""
+        return replace(self, sources=self.sources.under(isolations))
+
     def packed_schema(self) -> pa.Schema | None:
         """As `DirectReads` says: outcomes are packed table by table."""
         return None

@@ -12,7 +12,7 @@ table apart from that batch on: nothing is lost, and `resume` is needed once mor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -29,6 +29,7 @@ from freshet.pipeline.batch.many_tables import ROUNDS_MAX
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import TableFailedError, TaskResult, sum_results
 from freshet.pipeline.batch.truncates import Truncates, last_truncates, refuse_unordered
+from freshet.pipeline.checks.open_transactions import wait_for_ends
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.source_table import SourceTable
@@ -115,7 +116,14 @@ def _last_commit(config: SyncPipelineConfig, name: str) -> CommitTrace | None:
     return target_catalog(config).table(name).engine.committer(config.name).last_commit()
 
 
-def resume_table(spark: SparkSession, config: SyncPipelineConfig, name: str, *, anew: bool) -> Resumed:
+def resume_table(
+    spark: SparkSession,
+    config: SyncPipelineConfig,
+    name: str,
+    *,
+    anew: bool,
+    say: Callable[[str], None] = lambda text: None,
+) -> Resumed:
     """Brings the table up to the last batch of the ledger; see the module. Raises `InvalidRequestError` first where
     there is nothing to do, `LogTruncatedError` where Kafka does not have the records any more."""
     row = held_back(config, name, anew=anew)
@@ -137,7 +145,9 @@ def resume_table(spark: SparkSession, config: SyncPipelineConfig, name: str, *, 
             "not the checkpoint of this pipeline, or an older one"
         )
     run = _Resume(spark, config, name, ledger, row, takes_losses=anew)
-    result, table = run.write(number, ranges_between(_starts(spark, config, row), ends), ends)
+    ranges = ranges_between(_starts(spark, config, row), ends)
+    wait_for_ends(config.sync.source, {(each.topic, each.partition): each.end for each in ranges}, name, say)
+    result, table = run.write(number, ranges, ends)
     ledger = catalog.table(config.ledger_name)
     done = replace(
         row,
