@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,7 @@ from bench.results import Results
 from bench.spark_bench import small_batches_with_lookup, through_spark
 from bench.storage_bench import storage
 from bench.stores_bench import stores
+from freshet.storage.io.env import LOCAL_DIRS
 
 PARTS: Final = (
     "cdc", "database", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup",
@@ -55,6 +57,7 @@ def main() -> None:
     parser.add_argument("--without", default="", help="peers, readers, steps of stores; comma separated")
     parser.add_argument("--out", type=Path, default=Path("bench-output"))
     arguments = parser.parse_args()
+    os.environ.setdefault(LOCAL_DIRS, "/")  # tables of the benchmarks name folders of their own
     parts = [FORMER_NAMES.get(part, part) for part in arguments.parts.split(",")]
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:

@@ -198,6 +198,21 @@ DOORS = {
     "storage/io/background.py",  # the priority of its own thread
     "storage/io/spill_file.py",  # scratch files lie on the local disk whatever the table's file io is
 }
+TAKES_BACK = {
+    "storage/metadata/branch_store.py",
+    "storage/metadata/manifest_store.py",
+    "storage/metadata/deletion_vector_store.py",
+    "storage/catalogs/jdbc.py",
+    "storage/catalogs/claims.py",
+    "storage/catalogs/remains.py",  # the folder of a table, or a link in its place
+    "storage/catalogs/filesystem.py",  # that of a database, or a link in its place
+    "storage/commit/claim.py",
+    "storage/commit/packed_changelogs.py",
+    "storage/edits/file_copies.py",
+    "storage/files/rolling_file_writer.py",
+    "storage/write/task_writer.py",
+}
+"""They remove what they have made a moment ago; whatever else goes of a table goes by its `Removal`."""
 WORLD_MODULES = {"random", "secrets", "shutil", "socket", "subprocess", "tempfile", "uuid", "glob", "fcntl"}
 WORLD_CALLS = re.compile(
     r"open|io\.open|time\.(time|time_ns|sleep)|(datetime\.)?(datetime|date)\.(now|utcnow|today)"
@@ -383,6 +398,16 @@ def side_doors(module: Module) -> Iterator[str]:
             yield f"{module.path}:{node.lineno} calls {called}(); the world is reached through storage.io.env.Env"
 
 
+def removals_behind_links(module: Module) -> Iterator[str]:
+    """Removals of files of tables that would follow a link out of them."""
+    if module.path.startswith("storage/io/") or module.path in TAKES_BACK:
+        return
+    for node in module.nodes():
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if re.fullmatch(r"(.*\.)?_?file_io\.delete(_all|_prefix)?", called):
+            yield f"{module.path}:{node.lineno} calls {called}(); files of a table are removed by TableStore.removal"
+
+
 def broad_excepts(module: Module) -> Iterator[str]:
     """`except Exception` that does not end by raising."""
     for node in module.nodes():
@@ -439,6 +464,7 @@ RULES: list[Callable[[Module], Iterator[str]]] = [
     known_formats,
     hidden_imports,
     side_doors,
+    removals_behind_links,
     broad_excepts,
     prints,
     undeclared_libraries,
@@ -566,6 +592,8 @@ BAD = [
     (side_doors, "storage/write/x.py", "datetime.datetime.now()"),
     (side_doors, "storage/write/x.py", "os.rename(a, b)"),
     (side_doors, "storage/write/x.py", "Path(a)"),
+    (removals_behind_links, "storage/cleaning/x.py", "store.env.file_io.delete_all(paths)"),
+    (removals_behind_links, "storage/metadata/x.py", "self._file_io.delete(path)"),
     (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept Exception:\n    pass"),
     (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept:\n    pass"),
     (prints, "storage/x.py", "print(1)"),
@@ -587,6 +615,7 @@ GOOD = [
     (hidden_imports, FRONT_DOOR, "def __getattr__(name):\n    from pipeline import runner"),
     (side_doors, "storage/io/env.py", "import uuid"),
     (side_doors, "storage/write/x.py", "time.perf_counter()"),
+    (removals_behind_links, "storage/cleaning/x.py", "store.removal.delete_all(paths)"),
     (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept Exception:\n    g()\n    raise"),
     (prints, "pipeline/x.py", "print(1)"),
     (undeclared_libraries, "storage/x.py", "import yaml, pyarrow.compute"),

@@ -5,7 +5,10 @@ Who may write a table can put a link in the place of any folder of it; what it l
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -139,6 +142,27 @@ def test_no_verb_removes_anything_behind_a_link(verb: str, name: str, made: Path
     error = _run(verb, warehouse)
     assert before - _files(elsewhere) == set(), error
     assert error is None or "leads out of the table" in str(error) or not verb.startswith("drop_")
+
+
+@pytest.mark.slow
+def test_the_commands_as_processes(made: Path, tmp_path: Path) -> None:
+    """Orphans of a bucket that leads to a home, then a drop of its table."""
+    warehouse, home = tmp_path / "warehouse", tmp_path / "home"
+    shutil.copytree(made, warehouse)
+    home.mkdir()
+    (home / "thesis.txt").write_text("mine")
+    os.utime(home / "thesis.txt", ns=(0, 0))
+    (warehouse / "db.db" / "t" / "p=1" / "bucket-7").symlink_to(home)
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "freshet", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout + done.stderr
+
+    assert "bucket-7 leads out of the table" in run("orphans", str(warehouse), "db.t", "--delete")
+    run("drop-table", str(warehouse), "db.t")
+    assert not (warehouse / "db.db" / "t").exists()
+    assert [path.name for path in home.iterdir()] == ["thesis.txt"]
 
 
 @pytest.mark.parametrize(

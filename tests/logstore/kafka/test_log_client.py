@@ -16,6 +16,8 @@ from freshet.logstore.kafka import log_client as kafka_log_client
 from freshet.logstore.kafka.connection import log_client_settings
 from freshet.logstore.kafka.log_client import KafkaLogClient
 from freshet.logstore.protocol.client import Fetched, OffsetBounds, StoredRecord, TopicPartition
+from freshet.logstore.protocol.topic_options import check_topic_options
+from freshet.storage.exceptions import InvalidRequestError
 
 UNKNOWN, NO_LEADER = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.NOT_LEADER_FOR_PARTITION
 
@@ -140,6 +142,32 @@ def test_settings() -> None:
     stores = {"kafka.ssl.truststore.location": "trust.jks"}
     with pytest.raises(LogConfigError, match=r"kafka.ssl.truststore.location is an option of the Java client"):
         log_client_settings({**brokers, **stores})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_refused"),
+    [
+        ("kafka.plugin.library.paths", "/tmp/code.so", True),
+        ("kafka.ssl.engine.location", "/tmp/code.so", True),
+        ("kafka.ssl.engine.id", "dynamic", True),
+        ("kafka.ssl.providers", "/tmp/code", True),
+        ("kafka.sasl.kerberos.kinit.cmd", "touch /tmp/code", True),
+        ("kafka.sasl.kerberos.principal", "me; touch /tmp/code", True),
+        ("kafka.sasl.kerberos.keytab", '"$(touch /tmp/code)"', True),
+        ("kafka.sasl.kerberos.principal", "me/host.example-1@REALM", False),
+        ("kafka.sasl.kerberos.keytab", "/etc/me.keytab", False),
+    ],
+)
+def test_no_option_of_a_table_runs_code(key: str, value: str, is_refused: bool) -> None:
+    """Neither where it is given, nor where a table that another program has made has it."""
+    options = {"kafka.bootstrap.servers": "b:9", "kafka.topic": "t", key: value}
+    for use in (check_topic_options, log_client_settings):
+        if not is_refused:
+            use(options)
+            continue
+        with pytest.raises(InvalidRequestError, match="run code") as caught:
+            use(options)
+        assert caught.value.option == key
 
 
 def test_options_that_are_refused_are_named_without_secrets() -> None:

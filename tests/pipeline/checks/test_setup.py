@@ -156,6 +156,19 @@ def test_records_are_decoded_for_the_options_that_the_table_has(tmp_path: Path) 
     assert with_table(_pipeline(tmp_path / "new", table=_table(tmp_path / "new"))).table.options["bucket"] == "2"
 
 
+def test_a_folder_of_this_machine_is_the_one_of_the_file_and_not_of_the_table(tmp_path: Path) -> None:
+    """With nothing said here, what another has given the table is no option of this pipeline."""
+    folders = {"lookup.cache-dir": "/ours", "cross-partition-upsert.index-dir": "/ours too"}
+    theirs = {"lookup.cache-dir": "/theirs", "cross-partition-upsert.index-dir": "/theirs"}
+    open_or_create(_config(tmp_path, options={"bucket": "2", **theirs}))
+    config = with_table(_pipeline(tmp_path, table=_table(tmp_path, options={})))
+    assert config.table.own_options == {}
+    given = {"options": {"bucket": "2", **folders}, "write_options": {"lookup.cache-dir": "/this writer's"}}
+    config = with_table(_pipeline(tmp_path, table=_table(tmp_path, **given)))
+    assert config.table.own_options == {**folders, **given["write_options"]}
+    assert open_or_create(config).engine.dynamic_options == folders
+
+
 def _pipeline(folder: Path, **changes: object) -> PipelineConfig:
     source = {"files": {"path": str(folder / "in")}, "format": "json"}
     given = {"name": "orders", "sources": [source], "checkpoint": str(folder / "checkpoint"), "table": _table(folder)}

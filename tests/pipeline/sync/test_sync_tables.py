@@ -52,7 +52,7 @@ class World:
 
     def config(self, *rules: Mapping[str, Any], **section: Any) -> SyncPipelineConfig:
         given = rules or ({"from": "shop.public.(.*)", "to": "lake.$1"},)
-        config = sync_config(given, options={"bucket": 2}, **section)
+        config = sync_config(given, **{"options": {"bucket": 2}, **section})
         table = config.table.model_copy(update={"warehouse": str(self.folder)})
         return config.model_copy(update={"warehouse": str(self.folder), "table": table})
 
@@ -115,6 +115,18 @@ def test_a_table_is_created_once(world: World) -> None:
     plan = tables.plan()
     assert {str(name) for name in plan.tables} == {"shop.public.a", "shop.public.b"}
     assert len(plan.rules) == 3 and set(tables.task({0: None, 1: None, 2: None}).tables) == {0, 1, 2}  # type: ignore[dict-item]
+
+
+def test_a_table_has_the_folders_of_this_machine_that_its_rule_names(world: World) -> None:
+    """Also where another run has created it: those of its schema are a stranger's."""
+    rule = {"from": "shop.public.(.*)", "to": "lake.$1", "options": {"lookup.cache-dir": "/of-the-rule"}}
+    of_all = {"options": {"bucket": 2, "lookup.cache-dir": "/of-all", "cross-partition-upsert.index-dir": "/of-all"}}
+    own = {"lookup.cache-dir": "/of-the-rule", "cross-partition-upsert.index-dir": "/of-all"}
+    for section, expected in ((of_all, own), ({}, {"lookup.cache-dir": "/of-the-rule"})):
+        tables = world.run(rule, **section)
+        tables.follow([seen("shop.public.a")], 0, STARTS)
+        assert tables.round(0, STARTS)[1].table.engine.dynamic_options == expected
+        written(world, tables, 0, "lake.a")
 
 
 def test_tables_are_created_side_by_side(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.kafka.java_options import PREFIX, ClientSettings, client_settings
+from freshet.logstore.protocol.topic_options import check_runs_no_code
 from freshet.storage.options import without_secrets
 
 C = TypeVar("C")
@@ -29,7 +30,9 @@ _JAVA_ONLY: Final = ("sasl.jaas.config", "ssl.truststore.location", "ssl.trustst
 
 def log_client_settings(options: Mapping[str, str]) -> dict[str, str]:
     """Settings of librdkafka out of the `kafka.*` options of a table: its own names, and those of the Java client that
-    say how to connect. Raises `LogConfigError` without brokers, or for what librdkafka has no word for."""
+    say how to connect. Raises `LogConfigError` without brokers, or for what librdkafka has no word for,
+    `InvalidRequestError` for what would run code."""
+    check_runs_no_code(options)
     given = {key.removeprefix(PREFIX): value for key, value in options.items() if key.startswith(PREFIX)}
     is_java = not given.keys().isdisjoint(_JAVA_ONLY)
     translated = client_settings(options) if is_java else ClientSettings()

@@ -20,6 +20,15 @@ _ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What a log relies on: the only values that may be given."""
 
+_RUNS_CODE: Final = frozenset({
+    "kafka.plugin.library.paths", "kafka.ssl.engine.location", "kafka.ssl.engine.id", "kafka.ssl.providers",
+    "kafka.sasl.kerberos.kinit.cmd",
+})  # fmt: skip
+"""What loads libraries into the process, or is a command."""
+_IN_A_COMMAND: Final = "kafka.sasl.kerberos."
+_HARMLESS: Final = re.compile(r"[\w.@/:-]*")
+"""What may stand in the command by which librdkafka asks for a Kerberos ticket."""
+
 
 def check_topic_options(given: Mapping[str, str]) -> None:
     """Raises `InvalidRequestError`, naming the option, where there can be no log with these."""
@@ -32,11 +41,22 @@ def check_topic_options(given: Mapping[str, str]) -> None:
             f"most (the control topic adds {CONTROL_SUFFIX})",
             option=TOPIC_OPTION,
         )
+    check_runs_no_code(given)
     for key, allowed in _ALLOWED.items():
         value = given.get(key, "").strip().lower()
         if value and value not in allowed:
             raise InvalidRequestError(
                 f"{key}={value}: a log that loses what was acknowledged is no log; leave the option out, it is "
                 f"{allowed[0]}",
+                option=key,
+            )
+
+
+def check_runs_no_code(given: Mapping[str, str]) -> None:
+    """Raises `InvalidRequestError` for an option by which a table would run code in each process that opens its log."""
+    for key, value in given.items():
+        if key in _RUNS_CODE or (key.startswith(_IN_A_COMMAND) and not _HARMLESS.fullmatch(value)):
+            raise InvalidRequestError(
+                f"{key} is refused: by it a table would run code in every process that opens its log; take it away",
                 option=key,
             )

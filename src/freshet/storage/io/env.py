@@ -349,10 +349,7 @@ class Env:
 
     def allows_local_dir(self, path: str) -> bool:
         """Whether a table's own options may name this folder of the local disk."""
-        allowed = (*self._local_dirs, *os.environ.get(LOCAL_DIRS, "").split(os.pathsep))
-        real = os.path.realpath(path)
-        roots = (os.path.realpath(os.path.expanduser(each)) for each in allowed if each)
-        return any(os.path.commonpath((real, root)) == root for root in roots)
+        return _is_within(path, (*self._local_dirs, *os.environ.get(LOCAL_DIRS, "").split(os.pathsep)))
 
     def sweep_scratch(self) -> list[str]:
         """Removes scratch folders of dead processes on this machine, and returns their paths."""
@@ -396,6 +393,13 @@ def process_env(location: str, settings: EnvSettings) -> Env:
 @lru_cache(ENVS_MAX)
 def _process_env(process_id: int, store: str, settings: EnvSettings) -> Env:
     return open_env(store, settings)
+
+
+@lru_cache(ENVS_MAX)
+def _is_within(path: str, folders: tuple[str, ...]) -> bool:
+    real = os.path.realpath(path)
+    roots = (os.path.realpath(os.path.expanduser(each)) for each in folders if each)
+    return any(os.path.commonpath((real, root)) == root for root in roots)
 
 
 def _time_zone() -> str:

@@ -298,12 +298,13 @@ class LocalCache:
         return os.path.join(self.root, name)
 
     def _make_root(self) -> None:
+        if self._is_marked():
+            self._check_root()
+            return
         os.makedirs(os.path.dirname(self.root), exist_ok=True)
         with suppress(FileExistsError):
             os.mkdir(self.root, mode=0o700)
         self._check_root()
-        if self._is_marked():
-            return
         # Heads before this one made such folders without the mark.
         for name, is_ours in self._names():
             if not is_ours and name != MARK:
