@@ -452,3 +452,28 @@ def test_what_others_hold_on_to_and_cannot_be_read(damage: Damage, name: str) ->
                 table.scan(tag="x")
     damage.write(2)
     assert {row["id"] for row in damage.rows()} == {row["id"] for row in before}
+
+
+@pytest.mark.parametrize("hint", ["2", "4"])
+@pytest.mark.parametrize("folder", ["snapshot", "changelog"])
+def test_a_hint_of_the_oldest_is_only_where_to_begin_to_look(folder: str, hint: str, tmp_path: Path) -> None:
+    """Whatever EARLIEST says, of snapshots or of kept changelogs: nothing that is there is left out."""
+    options = {"bucket": 1, "changelog-producer": "input", "snapshot.num-retained.max": 1, "write-only": "true"}
+    options |= {"snapshot.num-retained.min": 1, "changelog.num-retained.min": 9, "changelog.num-retained.max": 9}
+    options |= {"snapshot.num-retained.max": 9} if folder == "snapshot" else {}
+    columns = {"id": "BIGINT NOT NULL", "total": "INT"}
+    table = Catalog(tmp_path).create_table("shop.orders", schema=columns, primary_keys=["id"], options=options)
+    with table.writer("loader") as writer:
+        for number in range(1, 5):
+            writer.write([{"id": number, "total": number}])
+            writer.commit()
+    table.expire_snapshots()
+    (Path(table.location) / folder / "EARLIEST").write_text(hint)
+    opened = Catalog(tmp_path).table("shop.orders")
+    assert opened.changelog().to_arrow()["id"].to_pylist() == [1, 2, 3, 4]
+    assert opened.changelog(from_timestamp=1).to_arrow().num_rows == 4
+    stream = opened.stream(scan_mode="from-snapshot", from_snapshot=1, max_wait_s=0)
+    assert sum(batch.num_rows for batch in stream) == 4
+    if folder == "snapshot":
+        opened.expire_snapshots(retain_max=2, retain_min=1)
+        assert [each.id for each in opened.snapshots()] == [3, 4]

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import errno
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from freshet import AddColumn, Catalog, InvalidRequestError, RetryableError, StorageError, Table
+from freshet import (
+    AddColumn,
+    Catalog,
+    InvalidRequestError,
+    RetryableError,
+    StorageError,
+    Table,
+    UnknownOutcomeError,
+)
+from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import OutputFile
 from freshet.storage.io.local_errors import storage_error
@@ -34,7 +43,7 @@ def rows(start: int, count: int) -> pa.Table:
 
 def create(catalog: Catalog, **options: object) -> Table:
     return catalog.create_table(
-        "a.b", schema={"id": "BIGINT", "text": "STRING"}, primary_keys=["id"], options={"bucket": 2, **options}
+        "a.b", schema={"id": "BIGINT", "text": "STRING"}, primary_keys=["id"], options={"bucket": 2} | options
     )
 
 
@@ -185,6 +194,54 @@ def test_a_snapshot_that_finds_no_room_was_surely_not_made(tmp_path: Path) -> No
     disk.refuses = None
     table.delete("id < 50")
     assert ids_of(catalog) == list(range(50, 100))
+
+
+VERBS: dict[str, Callable[[Table], EditResult]] = {
+    "delete": lambda table: table.delete("id < 20"),
+    "update": lambda table: table.update({"text": "new"}, "id < 20"),
+    "upsert": lambda table: table.upsert(rows(90, 20)),
+    "append": lambda table: table.append(rows(200, 20)),
+    "merge": lambda table: (
+        table.merge(rows(90, 20), ["id"]).when_matched_delete().when_not_matched_insert_all().execute()
+    ),
+    "overwrite by a filter": lambda table: table.overwrite(rows(0, 10), filter="id < 50"),
+}
+
+
+VECTORS, FIRST_ROW = {"deletion-vectors.enabled": True}, {"merge-engine": "first-row"}
+
+
+@pytest.mark.parametrize(
+    ("options", "verb"), [*((VECTORS, verb) for verb in VERBS), (FIRST_ROW, "upsert"), (FIRST_ROW, "append")], ids=str
+)
+def test_an_edit_that_readers_do_not_see_is_not_said_to_be_done(
+    options: dict[str, object], verb: str, tmp_path: Path
+) -> None:
+    """Where readers do not see level 0, and the disk was full in the compaction after the first snapshot."""
+    disk = _FullDisk()
+    catalog = Catalog(tmp_path, env=Env(disk))
+    create(catalog, **options, **{"bucket": 1, "commit.max-retries": 0})
+    _load(catalog, 0)
+    disk.refuses = "snapshot-4"  # 3 is the APPEND, which compacts nothing that readers see
+    before = ids_of(catalog)
+    with pytest.raises(
+        UnknownOutcomeError, match=r"snapshot 3 has this edit.*No space left.*Do not make the edit again"
+    ):
+        VERBS[verb](catalog.table("a.b"))
+    assert ids_of(catalog) == before
+    disk.refuses = None
+    catalog.table("a.b").compact()
+    assert catalog.table("a.b").scan().to_arrow().to_pylist() != rows(0, 100).to_pylist()
+
+
+def test_an_edit_that_waits_for_the_compaction_of_others_says_so(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    create(catalog, **{"deletion-vectors.enabled": True, "write-only": True})
+    table = catalog.table("a.b")
+    table.append(rows(0, 10))
+    assert repr(table.delete("id < 5")).endswith("; readers see it with the next compaction)")
+    table.compact()
+    assert ids_of(catalog) == list(range(5, 10))
 
 
 @pytest.mark.parametrize(("share", "is_lost"), [(0.0, True), (0.3, True), (0.9, False)])

@@ -97,7 +97,7 @@ def test_errors_of_damaged_files_name_the_file(file_format: str, codec: str, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("file_format", "codec"), CODECS)
+@pytest.mark.parametrize(("file_format", "codec"), [CODECS[0], CODECS[4], CODECS[5], CODECS[9]])
 def test_errors_of_damaged_files_name_the_file_wherever_a_bit_flips(
     file_format: str, codec: str, tmp_path: Path
 ) -> None:

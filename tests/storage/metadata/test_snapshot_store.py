@@ -64,8 +64,13 @@ def test_the_latest_snapshot_whatever_the_hint_says(tmp_path: Path, hint: str | 
     assert latest is not None
     assert latest.id == 5
     assert earliest is not None
-    # An EARLIEST that names a snapshot there is trusted, as the format says.
-    assert earliest.id == (int(hint) if hint is not None and hint.strip() in {"2", "3", "5"} else 2)
+    # Of EARLIEST only what lies below a gap is left out: it says where to begin to look.
+    assert earliest.id == 2
+
+
+def test_snapshots_below_a_gap_are_older_than_the_earliest(tmp_path: Path) -> None:
+    store_with(tmp_path, [1, 3, 4, 5], earliest="5")
+    assert SnapshotStore(local_env(), TablePaths(str(tmp_path))).earliest_id() == 3
 
 
 @pytest.mark.parametrize("hint", ["6", "99"])

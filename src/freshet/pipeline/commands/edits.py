@@ -144,6 +144,7 @@ def report_edit(result: EditResult, table: str, *, as_json: bool) -> None:
                 "partitions": result.partitions,
                 "snapshots_removed": list(result.snapshots_removed),
                 "dry_run": result.is_dry_run,
+                **({"waits_for_compaction": True} if result.hidden_buckets else {}),
             }
         )
         return
@@ -161,7 +162,8 @@ def report_edit(result: EditResult, table: str, *, as_json: bool) -> None:
         say(f"would be: {', '.join(parts)}; nothing was committed")
         return
     ids = [snapshot.id for snapshot in result.snapshots]
-    say(", ".join([*parts, *([in_snapshots(ids)] if ids else [])]))
+    waits = "; readers see it with the next compaction" if result.hidden_buckets else ""
+    say(", ".join([*parts, *([in_snapshots(ids)] if ids else [])]) + waits)
 
 
 def _moment(text: str) -> datetime.datetime:

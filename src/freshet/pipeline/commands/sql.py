@@ -91,6 +91,7 @@ def _report(result: SqlResult, form: str) -> None:
                     **{name: count for name, count in counts.items() if count is not None},
                     "files_removed": edit.files_removed,
                     "files_added": edit.files_added,
+                    **({"waits_for_compaction": True} if edit.hidden_buckets else {}),
                 }
             )
         )

@@ -85,6 +85,8 @@ class CommitResult(Shown):
     """What was committed: those given, but for files that were written again."""
     hidden_buckets: tuple[BucketId, ...] = ()
     """Buckets whose new rows readers do not see before the next compaction."""
+    hidden_cause: StorageError | None = field(default=None, repr=False)
+    """The error that ended their compaction, where it was none of others who were first."""
 
     def _shown(self) -> Facts:
         yield from (("snapshots", ids_text(each.id for each in self.snapshots)), ("was there", self.already_committed))

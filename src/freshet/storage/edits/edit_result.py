@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from freshet.storage.commit.committer import CommitResult
+from freshet.storage.exceptions import UnknownOutcomeError
+from freshet.storage.maintenance.hidden_rows import unseen_buckets
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.display import ids_text
@@ -17,6 +20,8 @@ from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
+
+WAITS: Final = "readers see it with the next compaction"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,7 +56,8 @@ class EditResult(Shown):
         )
         what = ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'} {verb}" for noun, verb, count in counts if count)
         where = "not committed" if self.is_dry_run else ", ".join(f"snapshot {each.id}" for each in self.snapshots)
-        return f"EditResult({what or 'nothing changed'}{f'; {where}' if where else ''})"
+        seen = f"; {WAITS}" if self.hidden_buckets else ""
+        return f"EditResult({what or 'nothing changed'}{f'; {where}' if where else ''}{seen})"
 
     def _shown(self) -> Facts:
         yield from (("not committed", self.is_dry_run), ("snapshots", ids_text(each.id for each in self.snapshots)))
@@ -70,7 +76,12 @@ def result_of(
     rows_updated: int | None = None,
     rows_inserted: int | None = None,
 ) -> EditResult:
-    """The result of a commit, with the files of its first snapshot: what follows compacts them."""
+    """The result of a commit, with the files of its first snapshot: what follows compacts them.
+
+    Raises `UnknownOutcomeError` where what was committed could not be compacted, so that readers do not see it.
+    """
+    if committed.hidden_cause is not None and committed.hidden_buckets:
+        raise _unseen(store, committed) from committed.hidden_cause
     entries = delta_entries(store.manifests, committed.snapshots[0]) if committed.snapshots else []
     added, removed, partitions = _counts(entries)
     return EditResult(
@@ -81,7 +92,16 @@ def result_of(
         rows_deleted,
         rows_updated,
         rows_inserted,
-        hidden_buckets=committed.hidden_buckets,
+        hidden_buckets=tuple(unseen_buckets(store, committed)),
+    )
+
+
+def _unseen(store: TableStore, committed: CommitResult) -> UnknownOutcomeError:
+    return UnknownOutcomeError(
+        f"table {store.name}: snapshot {committed.snapshots[0].id} has this edit, but readers do not see it before its "
+        f"rows are compacted, and that has failed ({committed.hidden_cause}). Do not make the edit again: mend the "
+        "cause, then compact the table (Table.compact, freshet compact)",
+        table=store.name,
     )
 
 

@@ -34,8 +34,16 @@ TRIES_MAX: Final = 5
 
 def show_hidden_rows(store: TableStore, committer: Committer, identifier: int, result: CommitResult) -> CommitResult:
     """The result of a commit once its rows show, or with the buckets in which they do not."""
-    snapshots, waiting = _compacted(store, committer, identifier, _hidden(store, result))
-    return replace(result, snapshots=(*result.snapshots, *snapshots), hidden_buckets=tuple(sorted(waiting)))
+    snapshots, waiting, cause = _compacted(store, committer, identifier, _hidden(store, result))
+    snapshots = [*result.snapshots, *snapshots]
+    return replace(result, snapshots=tuple(snapshots), hidden_buckets=tuple(sorted(waiting)), hidden_cause=cause)
+
+
+def unseen_buckets(store: TableStore, result: CommitResult) -> Sequence[BucketId]:
+    """The buckets whose new rows readers do not see yet, also where commits leave compaction to others."""
+    if not store.options.hides_level_0 or _is_due(store.options):
+        return result.hidden_buckets
+    return sorted({each.bucket_id for each in result.messages if any(file.level == 0 for file in each.new_files)})
 
 
 def show_rows_of(store: TableStore, committer: Committer, snapshot: Snapshot) -> None:
@@ -52,9 +60,10 @@ def show_rows_of(store: TableStore, committer: Committer, snapshot: Snapshot) ->
 
 def _compacted(
     store: TableStore, committer: Committer, identifier: int, waiting: dict[BucketId, frozenset[str]]
-) -> tuple[list[Snapshot], dict[BucketId, frozenset[str]]]:
-    """The snapshots of compactions of these buckets, and what is hidden still."""
+) -> tuple[list[Snapshot], dict[BucketId, frozenset[str]], StorageError | None]:
+    """The snapshots of compactions of these buckets, what is hidden still, and the error that ended them."""
     snapshots: list[Snapshot] = []
+    cause: StorageError | None = None
     if waiting and not store.options.logs_changes:  # what a compaction changes is logged with the next commit
         try:
             for _ in range(TRIES_MAX):
@@ -63,6 +72,7 @@ def _compacted(
                 if not waiting:
                     break
         except StorageError as error:
+            cause = error
             _LOG.warning("table %s: committed rows could not be compacted: %s", store.location, error)
     if waiting:
         _LOG.warning(
@@ -72,7 +82,7 @@ def _compacted(
             identifier,
             len(waiting),
         )
-    return snapshots, waiting
+    return snapshots, waiting, cause
 
 
 def _hidden(store: TableStore, result: CommitResult) -> dict[BucketId, frozenset[str]]:

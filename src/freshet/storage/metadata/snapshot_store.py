@@ -1,11 +1,11 @@
 """The snapshot files of a table: which there are, and which is the latest; `catalogs.claims` makes the next one.
 
-Invariant I1: snapshot N is visible exactly when `snapshot-N` exists; ids are contiguous; hints may be missing or low.
+Invariant I1: snapshot N is visible exactly when `snapshot-N` exists; ids are contiguous; hints may be missing or wrong.
 
 | hint | trusted when | otherwise |
 |---|---|---|
 | LATEST | snapshot-hint exists and snapshot-(hint + 1) does not | step forward from it, or list |
-| EARLIEST | snapshot-hint exists | list |
+| EARLIEST | snapshot-hint exists and snapshot-(hint - 1) does not | go back from it, or list |
 
 A hint that is missing, low or no number does no harm. A LATEST hint that is higher than all snapshots there are proves
 that one was lost: a snapshot is durable before the hint names it, and a rollback writes the hint first. So does a tag.
@@ -284,12 +284,19 @@ class SnapshotStore:
     def earliest_id(self) -> int | None:
         """Id of the oldest snapshot, or None for a table without any."""
         hint = self._hint(self._paths.earliest_hint)
-        if hint is not None and (hint == self._oldest_id or self.exists(hint)):
-            self._oldest_id = hint
+        if hint is not None and hint == self._oldest_id:
             return hint
+        if hint is not None:
+            there, lower = self._env.looks([partial(self.exists, each) for each in (hint, hint - 1)])
+            if there and not lower:
+                self._oldest_id = hint
+                return hint
         self._oldest_id = None
         ids = self.list_ids()
-        return ids[0] if ids else None
+        if hint is None or hint not in ids:
+            return ids[0] if ids else None
+        known = set(ids)
+        return next(each for each in range(hint, -1, -1) if each - 1 not in known)
 
     def earliest(self) -> Snapshot | None:
         """The oldest snapshot, or None for a table without any."""
