@@ -157,7 +157,7 @@ class Failing:
     ("arguments", "fault"),
     [
         ((None,), "name is str, not None"),
-        (("\ud800",), "name has half a character"),
+        (("\ud800",), "name has a null or half a character"),
         (("x", "5"), "size is int, not '5'"),
         (("x", 10**9000), "size is a number of thousands of digits"),
         (("x", 1, {"a": "b"}), "more is dict"),

@@ -412,7 +412,8 @@ def split_identifier(identifier: str) -> TableName:
 
 def _warehouse_folder(warehouse: str | PathLike[str]) -> str:
     folder = canonical_location(absolute_path(fspath(warehouse))) if isinstance(warehouse, (str, PathLike)) else ""
-    if "\0" in folder or (scheme_of(folder) == FILE_SCHEME and not folder.startswith("/")):
+    is_path = "\0" not in folder and (scheme_of(folder) != FILE_SCHEME or folder.startswith("/"))
+    if not is_path or any("\ud800" <= symbol < "\udc80" for symbol in folder):  # later ones are bytes of file names
         raise InvalidRequestError(f"warehouse {warehouse!r}: give a path, for example file:///data/warehouse")
     return folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -14,7 +15,7 @@ LEVELS = "abcdefghijklmnopqrst"
 def aliases(first: str, later: str) -> str:
     """Keys of which each repeats the one before nine times."""
     lines = [f"{LEVELS[0]}: &{LEVELS[0]} {first}"]
-    for before, name in zip(LEVELS, LEVELS[1:], strict=False):
+    for before, name in pairwise(LEVELS):
         lines.append(f"{name}: &{name} {later.format(', '.join([f'*{before}'] * 9), name)}")
     return "\n".join(lines) + "\n"
 

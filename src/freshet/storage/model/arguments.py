@@ -13,6 +13,7 @@ import builtins
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from functools import reduce, wraps
 from numbers import Integral, Real
 from types import GenericAlias
@@ -135,28 +136,21 @@ def _split(text: str, mark: str) -> list[str]:
 
 def _fault_of(value: object, levels: int) -> str | None:
     """Why no table holds a value, whatever its place: half a character, too many digits or levels."""
+    parts: Iterable[object] = ()
     match value:
-        case str():
-            return (
-                None if value.isascii() or not _has_surrogates(value) else f"has half a character: {shown_value(value)}"
-            )
-        case bool():
-            return None
-        case int():
-            return None if value.bit_length() < 3 * _DIGITS_MAX else "is a number of thousands of digits"
+        case str() if not value.isprintable() and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
+            return f"has a null or half a character: {shown_value(value)}"
+        case int() if value.bit_length() > 3 * _DIGITS_MAX:
+            return "is a number of thousands of digits"
         case Mapping():
-            parts: Iterable[object] = (part for item in value.items() for part in item)
+            parts = (part for item in value.items() for part in item)
         case list() | tuple() | set() | frozenset():
             parts = value
-        case _:
-            return None
+        case _ if is_dataclass(value):
+            parts = (getattr(value, each.name, None) for each in fields(value))
     if not levels:
         return f"is nested more than {NESTING_MAX} deep"
     return next((fault for part in parts if (fault := _fault_of(part, levels - 1)) is not None), None)
-
-
-def _has_surrogates(text: str) -> bool:
-    return any("\ud800" <= symbol <= "\udfff" for symbol in text)
 
 
 def shown_value(value: object) -> str:
