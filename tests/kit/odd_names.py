@@ -19,8 +19,8 @@ _HALF: Final = ("\ud800", "\udfff", "x\ud800y", "\udcff", "\ud83d", "\ude00\ud83
 _BLANK: Final = ("", " ", "  ", " x", "x ", "x y", "\u00a0", "\u3000", "x\u00a0y")
 _LONG: Final = ("x" * 200, "x" * 251, "x" * 256, "x" * 5000, "é" * 130, "漢" * 90, "😀" * 70, "x/" * 200, "." * 300)
 _FORMS: Final = (
-    "é", "e\u0301", "Å", "\u212b", "ﬁ", "ß", "ẞ", "İ", "ı", "Ω", "\u2126", "漢字", "😀", "👨\u200d👩\u200d👧", "ا", "שלום",
-    "a\u0300\u0301\u0302",
+    "é", "e\u0301", "Å", "\u212b", "ﬁ", "ß", "ẞ", "İ", "ı", "Ω", "\u2126", "漢字", "😀", "👨\u200d👩\u200d👧", "ا",
+    "שלום", "a\u0300\u0301\u0302",
 )  # fmt: skip
 _WORDS: Final = (
     "select", "SELECT", "table", "from", "null", "NULL", "None", "true", "default", "DEFAULT", "__DEFAULT_PARTITION__",
