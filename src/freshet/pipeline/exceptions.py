@@ -26,6 +26,7 @@ from freshet.pipeline.errors.known_causes import (
     out_of_memory,
     second_run,
 )
+from freshet.storage.model.display import printable
 
 _OURS: Final = re.compile(r"freshet\.[\w.]*exceptions\.\w+: .")
 """An exception of ours at the end of a trace: its message says it all."""
@@ -79,13 +80,15 @@ class Problem:
 
     @property
     def _text(self) -> str:
-        name = ".".join(str(part) for part in self.key_path)
-        return f"{name}: {self.message}" if name else self.message
+        name = printable(".".join(str(part) for part in self.key_path))
+        message = "\n  ".join(map(printable, self.message.splitlines()))
+        return f"{name}: {message}" if name else message
 
     def __str__(self) -> str:
         if self.path is None:
             return self._text
-        return f"{self.path}:{self.line}: {self._text}" if self.line else f"{self.path}: {self._text}"
+        path = printable(self.path)
+        return f"{path}:{self.line}: {self._text}" if self.line else f"{path}: {self._text}"
 
 
 class ConfigurationError(InvalidRequestError):

@@ -3,6 +3,7 @@ tables there are, and where, a metastore knows (`catalogs`)."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from freshet.storage.io.env import Env, absolute_path, open_env, process_environ
 from freshet.storage.io.env_settings import WHY_NOT_SENT, check_no_secrets, holds_secret, shown_settings
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
+from freshet.storage.model.arguments import answering_callers
+from freshet.storage.model.display import shortened
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.shown import ROWS_MAX, facts_html, note_html, rows_html, shown_or_why
 from freshet.storage.model.snapshot import Snapshot
@@ -71,6 +74,8 @@ __all__ = [
 ]
 """The catalog, and what those who are given its options ask about them."""
 
+_LOG: Final = logging.getLogger(__name__)
+_SHOWN_MAX: Final = 100
 NAME_BYTES_MAX: Final = 250
 """Of 255 that file systems allow; a database's folder has a suffix."""
 
@@ -87,6 +92,7 @@ class TableSummary:
     """The latest one."""
 
 
+@answering_callers
 class Catalog:
     """The databases and tables of one warehouse; holds no state, so several may look at the same one.
 
@@ -156,7 +162,7 @@ class Catalog:
 
     def list_databases(self) -> list[str]:
         """Names, sorted."""
-        return self._metastore.list_databases()
+        return _usable("database", self._metastore.list_databases(), self.warehouse)
 
     def database_properties(self, name: str) -> dict[str, str]:
         """What the catalog keeps about a database; a warehouse folder keeps nothing."""
@@ -311,7 +317,7 @@ class Catalog:
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted."""
         self._check_database(database)
-        return self._metastore.list_tables(database)
+        return _usable("table", self._metastore.list_tables(database), f"database {database}")
 
     def rename_table(self, identifier: str, new_identifier: str, *, if_exists: bool = False) -> None:
         """Gives a table another name, maybe in another database, which must be there; its snapshots stay.
@@ -408,21 +414,33 @@ def split_identifier(identifier: str) -> TableName:
 
 def _warehouse_folder(warehouse: str | PathLike[str]) -> str:
     folder = canonical_location(absolute_path(fspath(warehouse))) if isinstance(warehouse, (str, PathLike)) else ""
-    if "\0" in folder or (scheme_of(folder) == FILE_SCHEME and not folder.startswith("/")):
+    is_path = "\0" not in folder and (scheme_of(folder) != FILE_SCHEME or folder.startswith("/"))
+    if not is_path or any("\ud800" <= symbol < "\udc80" for symbol in folder):  # later ones are bytes of file names
         raise InvalidRequestError(f"warehouse {warehouse!r}: give a path, for example file:///data/warehouse")
     return folder
 
 
+def _usable(kind: str, names: Sequence[str], place: str) -> list[str]:
+    """The names that can be used; others are what somebody else has put there."""
+    kept = []
+    for name in names:
+        if (fault := _fault_of_name(name)) is None:
+            kept.append(name)
+        else:
+            _LOG.warning("a %s in %s is left out: its name %r %s", kind, shown_text(place), name, fault)
+    return kept
+
+
 def _check_name(kind: str, name: str) -> None:
+    if (fault := _fault_of_name(name)) is not None:
+        raise InvalidRequestError(f"{kind} name {shortened(ascii(name), _SHOWN_MAX)} {fault}")
+
+
+def _fault_of_name(name: str) -> str | None:
     if not isinstance(name, str) or not _NAME.match(name) or name != name.strip() or not name.isprintable():
-        raise InvalidRequestError(
-            f"{kind} name {name!r} cannot be used; avoid '/', '\\', '$', '@', a leading dot, blanks at the ends and "
-            "control characters"
-        )
-    if len(name.encode()) > NAME_BYTES_MAX:
-        raise InvalidRequestError(
-            f"{kind} name {name[:20]}… has {len(name.encode())} bytes; at most {NAME_BYTES_MAX} fit into a folder name"
-        )
+        return "cannot be used; avoid '/', '\\', '$', '@', a leading dot, blanks at the ends and control characters"
+    size = len(name.encode())
+    return f"has {size} bytes; at most {NAME_BYTES_MAX} fit into a folder name" if size > NAME_BYTES_MAX else None
 
 
 def _check_column_list(argument: str, names: Sequence[str]) -> None:

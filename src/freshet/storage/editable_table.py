@@ -25,6 +25,7 @@ from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.shown_work import at_work
 from freshet.storage.maintenance.partition_choice import PartitionValue, partition_test
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.readable_table import ReadableTable
 from freshet.storage.table_logs import TableLogs
@@ -33,6 +34,7 @@ __all__ = ["EditResult", "EditableTable", "Purge", "expr"]
 """The table, and what its methods take and give."""
 
 
+@answering_callers
 class EditableTable(ReadableTable):
     """What changes the rows of a table, besides writers."""
 

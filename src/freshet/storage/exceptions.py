@@ -24,7 +24,9 @@ differently.
 from __future__ import annotations
 
 from copy import copy
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
+
+_NEXT_LINE: Final = "\n  "
 
 
 class Digest(Protocol):
@@ -51,7 +53,7 @@ class StorageError(Exception):
         option: str | None = None,
         path: str | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(_as_text(message))
         self.table = table
         self.column = column
         self.option = option
@@ -61,9 +63,17 @@ class StorageError(Exception):
         """The same kind of error about the same things with another message; `facts` fill in what it did not know."""
         known = {name: value for name, value in vars(self).items() if value is not None}
         error = copy(self)
-        error.args = (message,)
+        error.args = (_as_text(message),)
         vars(error).update(facts | known)
         return error
+
+
+def _as_text(message: str) -> str:
+    """A message that shows what names have in them and does nothing to a terminal. Its own lines are indented ones."""
+    if message.isprintable():
+        return message
+    lines = message.split(_NEXT_LINE)
+    return _NEXT_LINE.join("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines)
 
 
 class RetryableError(StorageError):

@@ -25,6 +25,7 @@ from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.moment import TimeGiven
@@ -40,6 +41,7 @@ from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.system_tables.system_table import SystemTable
 
 
+@answering_callers
 class ReadableTable:
     """What reads a table, and describes it."""
 

@@ -52,6 +52,7 @@ from freshet.storage.maintenance.vector_switch import altered
 from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import open_store, open_table_store
+from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.moment import TimeGiven
 from freshet.storage.options.values import option_texts
 from freshet.storage.scan.table_scan import TableScan
@@ -117,6 +118,7 @@ __all__ = [
 _LOG: Final = logging.getLogger(__name__)
 
 
+@answering_callers
 class Table(EditableTable):
     """One table of a warehouse; `Catalog.table` and `Catalog.create_table` give it.
 

@@ -36,6 +36,7 @@ from freshet.storage.maintenance.hidden_rows import show_hidden_rows
 from freshet.storage.maintenance.upkeep import leave_batch_tag, upkeep_later
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
@@ -66,6 +67,7 @@ class _PendingCommit:
     """No snapshot can appear that names files of the last try."""
 
 
+@answering_callers
 class TableSession:
     """What `Table.writer` gives; not safe for use by several threads at once."""
 

@@ -15,6 +15,7 @@ from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.kafka import log_client as kafka_log_client
 from freshet.logstore.kafka.connection import log_client_settings
 from freshet.logstore.kafka.log_client import KafkaLogClient
+from freshet.logstore.kafka.logs import _open_client
 from freshet.logstore.protocol.client import Fetched, OffsetBounds, StoredRecord, TopicPartition
 from freshet.logstore.protocol.topic_options import check_topic_options
 from freshet.storage.exceptions import InvalidRequestError
@@ -253,3 +254,20 @@ def test_a_new_topic_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(client, "_admin", LateAdmin(None, [], [NO_LEADER] * 1000))
     with pytest.raises(LogUnavailableError, match="topic t: "):
         client.bounds("t")
+
+
+def test_a_secret_of_a_table_is_looked_up_by_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict[str, str]] = []
+    monkeypatch.setattr(KafkaLogClient, "__init__", lambda self, settings: found.append(settings))
+    monkeypatch.setenv("KAFKA_JAAS", 'ScramLoginModule required username="me" password="hunter2";')
+    options = {
+        "kafka.bootstrap.servers": "localhost:9",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
+        "kafka.sasl.jaas.config": "env:KAFKA_JAAS",
+        "bucket": "1",
+    }
+    _open_client(options)
+    assert found[0]["sasl.password"] == "hunter2"
+    with pytest.raises(InvalidRequestError, match="begin with KAFKA_"):
+        _open_client(options | {"kafka.sasl.jaas.config": "env:HOME"})

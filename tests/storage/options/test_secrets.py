@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from freshet import Catalog, Table
-from freshet.storage.options import HIDDEN, is_secret, shown_options, without_secrets
+from freshet import Catalog, InvalidRequestError, SetOption, Table, sql
+from freshet.storage.options import HIDDEN, is_secret, resolved_option, shown_options, without_secrets
 from freshet.storage.options.declaration import OPTIONS
 from freshet.storage.options.declared.refused import MOVED_OUT
 from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS
@@ -97,3 +97,48 @@ def table_with(warehouse: Path, options: dict[str, str]) -> Table:
     content["options"] |= options
     file.write_text(json.dumps(content), encoding="utf-8")
     return Table.open(made.location)
+
+
+STORED = {key: text for key, text in SECRETS.items() if key.startswith("kafka.")} | {
+    "kafka.ssl.key.password": "hunter2",
+    "kafka.sasl.oauthbearer.client.secret": "hunter2",
+    "kafka.bootstrap.servers": "sasl://me:hunter2@broker:9092",
+}
+
+
+@pytest.mark.parametrize("key", STORED)
+def test_a_secret_is_no_option_of_a_table(tmp_path: Path, key: str) -> None:
+    """By no verb and in no language, while the name of a variable is one."""
+    catalog, text = Catalog(tmp_path), STORED[key]
+    table = catalog.create_table("db.t", schema={"id": "BIGINT"})
+    quoted = text.replace("'", "\\'")
+    calls = (
+        lambda: catalog.create_table("db.new", schema={"id": "BIGINT"}, options={key: text}),
+        lambda: table.alter(SetOption(key, text)),
+        lambda: sql(f"CREATE TABLE db.new (id BIGINT) TBLPROPERTIES ('{key}' = '{quoted}')", catalog),
+        lambda: sql(f"ALTER TABLE db.t SET TBLPROPERTIES ('{key}' = '{quoted}')", catalog),
+        lambda: table.alter(SetOption(key, "env:HOME")) if is_secret(key, "env:HOME") else refuse(),
+    )
+    for call in calls:
+        with pytest.raises(InvalidRequestError, match="env:KAFKA_NAME") as caught:
+            call()
+        assert caught.value.option == key
+        assert "hunter2" not in str(caught.value)
+    table.alter(SetOption(key, "env:KAFKA_GIVEN"))
+    assert "env:KAFKA_GIVEN" in table.describe() or "env:KAFKA_GIVEN" in catalog.table("db.t").describe()
+    files = [file.read_text(encoding="utf-8") for file in tmp_path.rglob("schema-*")]
+    assert len(files) == 2 and "hunter2" not in "".join(files)
+
+
+def refuse() -> None:
+    """A text that is no secret."""
+    raise InvalidRequestError("env:KAFKA_NAME", option="kafka.bootstrap.servers")
+
+
+def test_a_variable_is_looked_up() -> None:
+    assert resolved_option("kafka.sasl.password", "plain", {}) == "plain"
+    assert resolved_option("kafka.sasl.password", "env:KAFKA_P", {"KAFKA_P": "x"}) == "x"
+    with pytest.raises(InvalidRequestError, match="KAFKA_P, which this process does not have"):
+        resolved_option("kafka.sasl.password", "env:KAFKA_P", {})
+    with pytest.raises(InvalidRequestError, match="begin with KAFKA_"):
+        resolved_option("kafka.sasl.password", "env:AWS_SECRET_ACCESS_KEY", {"AWS_SECRET_ACCESS_KEY": "x"})

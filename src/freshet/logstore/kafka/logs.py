@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from freshet._lazy import LazyModule
+from freshet.logstore.kafka.java_options import PREFIX
 from freshet.logstore.protocol.client import LogClient
 from freshet.logstore.topic_logs import TopicLogs
+from freshet.storage.options import resolved_option
 
 if TYPE_CHECKING:
     from freshet.logstore.kafka import log_client as _log_client
@@ -16,7 +19,10 @@ else:
 
 
 def _open_client(options: Mapping[str, str]) -> LogClient:
-    return _log_client.KafkaLogClient.of_options(options)
+    ours = {key: text for key, text in options.items() if key.startswith(PREFIX)}
+    return _log_client.KafkaLogClient.of_options(
+        {key: resolved_option(key, text, os.environ) for key, text in ours.items()}
+    )
 
 
 KAFKA_LOGS: Final = TopicLogs(_open_client)

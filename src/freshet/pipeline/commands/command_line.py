@@ -22,6 +22,7 @@ the traceback. With JSON output the error is printed as JSON too (`failure_repor
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -35,6 +36,7 @@ from freshet._lazy import LazyModule
 from freshet.pipeline.commands.command_list import COMMANDS, DEBUG, PANELS
 from freshet.pipeline.errors.error_kind import EXIT_DONE, EXIT_FAILED
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.storage.model.display import printable
 
 if TYPE_CHECKING:
     import freshet._version as _version
@@ -107,8 +109,17 @@ def _print_version(given: bool) -> None:
         raise typer.Exit
 
 
+class _ShownText(logging.Formatter):
+    """What is logged, on one line: names of files in it may have any characters."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
+        return printable(super().formatMessage(record))
+
+
 def main() -> None:
     """Entry point of the command: errors become one message and an exit code."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_ShownText())
     arguments = sys.argv[1:]
     is_debug = DEBUG in arguments
     try:

@@ -20,7 +20,7 @@ from freshet.pipeline.commands.arguments import (
 from freshet.pipeline.commands.bars import working
 from freshet.pipeline.commands.output import plural, print_json, say
 from freshet.pipeline.errors.error_kind import EXIT_DATA
-from freshet.storage.model.display import size_text
+from freshet.storage.model.display import printable, size_text
 
 
 def expire(
@@ -94,7 +94,7 @@ def orphans(
         print_json({"files": files, "deleted": delete})
         return
     for file in result.files:
-        say(file.path)
+        say(printable(file.path))
     done = "removed" if delete else "nothing was removed; --delete removes them"
     say(
         f"{plural(len(result.files), 'file')}, {size_text(result.size_bytes)}; {done}" if result.files else "no orphans"
@@ -130,7 +130,8 @@ def check_table(
         print_json({**facts, "buckets": found.bucket_count, "files": found.file_count, "damage": damage})
     else:
         for each in damage:
-            say(f"{each['where']}: {each['what']}\n    {each['invariant']}; {each['remedy']}")
+            say(printable(f"{each['where']}: {each['what']}"))
+            say(printable(f"    {each['invariant']}; {each['remedy']}"))
         looked = f"{plural(found.file_count, 'file')} in {plural(found.bucket_count, 'bucket')}"
         earlier = f" and {plural(found.snapshot_count - 1, 'snapshot')} before it" if found.snapshot_count > 1 else ""
         at = "no snapshot" if found.snapshot_id is None else f"snapshot {found.snapshot_id}, {looked}{earlier}"

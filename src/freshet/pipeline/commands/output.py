@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -12,7 +13,7 @@ from typing import Any, Final
 import orjson
 from rich.cells import cell_len
 
-from freshet.storage.model.display import ids_text, printable
+from freshet.storage.model.display import ids_text, printable, printable_lines
 
 _LEFT: Final = "<"
 _RIGHT: Final = ">"
@@ -20,22 +21,29 @@ _RIGHT: Final = ">"
 
 def say(text: str) -> None:
     """A line on standard output, at once."""
-    print(text, flush=True)
+    print(printable_lines(text), flush=True)
 
 
 def complain(text: str) -> None:
     """A message on standard error, marked as ours."""
-    print(f"freshet: {text}", file=sys.stderr, flush=True)
+    print(f"freshet: {printable_lines(text)}", file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:
     """One JSON document, indented for people."""
-    print(orjson.dumps(value, default=json_value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+    print(_json(value, orjson.OPT_INDENT_2))
 
 
 def json_line(value: object) -> str:
     """One JSON document on one line."""
-    return orjson.dumps(value, default=json_value, option=orjson.OPT_NON_STR_KEYS).decode()
+    return _json(value)
+
+
+def _json(value: object, option: int = 0) -> str:
+    try:
+        return orjson.dumps(value, default=json_value, option=option | orjson.OPT_NON_STR_KEYS).decode()
+    except orjson.JSONEncodeError:  # names of files may have bytes that are no text
+        return json.dumps(value, default=json_value, indent=2 if option else None)
 
 
 def json_value(value: object) -> object:

@@ -57,6 +57,10 @@ __all__ = ["PipelineConfig", "load_pipeline", "load_pipelines", "warnings"]
 _REFERENCE: Final = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 DEPTH_MAX: Final = 50
 """Levels of keys in a pipeline file; more can only be an alias that contains itself."""
+VALUES_MAX: Final = 100_000
+"""Keys and values of a pipeline file, with what its aliases repeat."""
+
+_TOO_DEEP: Final = f"is nested more than {DEPTH_MAX} deep, or an alias contains itself"
 
 _SOURCE_FOLDERS: Final = (
     ("files", "path"),
@@ -78,7 +82,24 @@ _PLAIN_MESSAGES: Final = {
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML whose plain scalars are true, false, null, whole numbers and text."""
+    """YAML whose plain scalars are true, false, null, whole numbers and text, and which is not nested without end."""
+
+    levels = 0
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - as PyYAML calls it
+        """A bracket: so many are not even looked through."""
+        if self.flow_level > 2 * DEPTH_MAX:
+            raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """A node with all that is in it."""
+        self.levels += 1
+        if self.levels > 2 * DEPTH_MAX:
+            raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=self.peek_event().start_mark)
+        node = super().compose_node(parent, index)
+        self.levels -= 1
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -215,17 +236,15 @@ class _Document:
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
-            return None if node is None else self._value(loader, node, ())
+            if node is None:
+                return None
+            _check_size(node, {})
+            return self._value(loader, node, ())
         finally:
             loader.dispose()
 
     def _value(self, loader: _Loader, node: yaml.Node, key_path: KeyPath) -> Any:
         self.lines.setdefault(key_path, node.start_mark.line + 1)
-        if len(key_path) > DEPTH_MAX:
-            raise yaml.MarkedYAMLError(
-                problem=f"is nested more than {DEPTH_MAX} deep, or an alias contains itself",
-                problem_mark=node.start_mark,
-            )
         if isinstance(node, yaml.MappingNode):
             loader.flatten_mapping(node)
             return self._mapping(loader, node, key_path)
@@ -264,6 +283,23 @@ class _Document:
             return value
 
         return _REFERENCE.sub(replacement, text)
+
+
+def _check_size(node: yaml.Node, known: dict[int, tuple[int, int]], above: int = 0) -> tuple[int, int]:
+    """How many keys and values a node is, and levels, with its aliases written out. Raises `YAMLError` for too many."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1, 0
+    found = known.get(id(node))
+    if found is None and above <= DEPTH_MAX:
+        inner = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        sizes = [_check_size(part, known, above + 1) for part in inner]
+        found = known[id(node)] = 1 + sum(size for size, _ in sizes), max((1, *(1 + deep for _, deep in sizes)))
+    if found is None or above + found[1] > DEPTH_MAX:
+        raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=node.start_mark)
+    if found[0] > VALUES_MAX:
+        many = f"has more than {VALUES_MAX:,} values where its aliases are written out"
+        raise yaml.MarkedYAMLError(problem=many, problem_mark=node.start_mark)
+    return found
 
 
 def _key_path(loc: Iterable[str | int]) -> KeyPath:

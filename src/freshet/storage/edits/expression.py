@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import sqlglot
@@ -18,10 +18,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.filter_text import reason_of
+from freshet.storage.model.arguments import reading
 from freshet.storage.model.display import shortened
-from freshet.storage.scan.locked_duckdb import LockedDuckDb, one_line
+from freshet.storage.scan.locked_duckdb import LockedDuckDb
 
 _DIALECT: Final = "spark"
+_SHOWN_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +49,30 @@ def expr(text: str) -> Expression:
 
 
 def translated(text: str) -> exp.Expr:
-    """The parsed expression; aggregates and queries are refused."""
+    """The parsed expression; aggregates and queries are refused, and what DuckDB has no text for."""
+    shown = repr(shortened(text, _SHOWN_MAX))
+    with reading(f"expr({shown})"):
+        return _translated(text, shown)
+
+
+def _translated(text: str, shown: str) -> exp.Expr:
     try:
         tree = sqlglot.parse_one(text, read=_DIALECT)
     except SqlglotError as error:
-        raise InvalidRequestError(f"expr({text!r}) is no SQL expression: {error}") from error
+        raise InvalidRequestError(f"expr({shown}) is no SQL expression: {reason_of(error)}") from error
     for kind, what in (
         (exp.Query, "a query"),
         (exp.AggFunc, "an aggregate"),
         (exp.Window, "a window"),
         (exp.UDTF, "a function that makes rows"),
         (exp.Explode, "a function that makes rows"),
+        (exp.Star, "all columns"),
     ):
         if tree.find(kind) is not None:
-            raise InvalidRequestError(f"expr({text!r}) has {what}; it may use the columns of one row")
-    return tree.transform(_strict)
+            raise InvalidRequestError(f"expr({shown}) has {what}; it may use the columns of one row")
+    tree = tree.transform(_strict)
+    tree.sql("duckdb")
+    return tree
 
 
 def _strict(node: exp.Expr) -> exp.Expr:
@@ -92,10 +104,10 @@ def evaluate(rows: pa.Table, expressions: Mapping[str, Expression]) -> dict[str,
     with closing(LockedDuckDb("expr()")) as duckdb:
         duckdb.connection.register("freshet_rows", rows)
         try:
-            found: Any = duckdb.connection.sql(f"SELECT {selected} FROM freshet_rows").to_arrow_table()
-        except (duckdb.errors, pa.ArrowException) as error:
+            found = duckdb.computed(f"SELECT {selected} FROM freshet_rows", list(expressions))
+        except InvalidRequestError as error:
             texts = ", ".join(f"{name} = {each!r}" for name, each in expressions.items())
-            raise InvalidRequestError(f"cannot compute {shortened(texts, 200)}: {one_line(error)}") from error
+            raise error.reworded(f"cannot compute {shortened(texts, _SHOWN_MAX)}: {error}") from error
     if found.num_rows != rows.num_rows:
         raise InvalidRequestError(
             f"{', '.join(map(repr, expressions.values()))} gives {found.num_rows} values for {rows.num_rows} rows"

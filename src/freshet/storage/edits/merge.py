@@ -28,6 +28,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import field_of
 from freshet.storage.io.shown_work import shown_as
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.write.input_rows import input_tables
@@ -36,6 +37,7 @@ Condition = str | Expression | None
 """SQL over `source.…` and `target.…`; None is always true."""
 
 
+@answering_callers
 @dataclass(frozen=True, slots=True)
 class Merge:
     """A merge that is put together; each clause gives another one. `Table.merge` begins it.

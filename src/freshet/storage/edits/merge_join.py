@@ -18,7 +18,7 @@ from sqlglot import exp
 from freshet.storage.edits.expression import Expression, translated
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import Env
-from freshet.storage.scan.locked_duckdb import LockedDuckDb, one_line
+from freshet.storage.scan.locked_duckdb import LockedDuckDb
 
 Numbers = npt.NDArray[np.int64]
 
@@ -62,7 +62,8 @@ class MergeJoin:
         same = " AND ".join(f"source.{_quoted(name)} = target.{_quoted(name)}" for name in self._on)
         found = self._query(
             f"SELECT source.{_quoted(_ROW)} AS s, target.{_quoted(_ROW)} AS t "
-            f"FROM freshet_target AS target JOIN freshet_source AS source ON {same}"
+            f"FROM freshet_target AS target JOIN freshet_source AS source ON {same}",
+            ["s", "t"],
         )
         source_rows, target_rows = found.column("s").to_numpy(), found.column("t").to_numpy()
         order = np.lexsort((source_rows, target_rows))
@@ -77,7 +78,7 @@ class MergeJoin:
             for number, each in enumerate(conditions)
         )
         given = [each for each in conditions if each is not None]
-        found = self._on_pairs(f"CAST(CASE {cases}ELSE {NO_CLAUSE} END AS BIGINT) AS c", given, pairs)
+        found = self._on_pairs(f"CAST(CASE {cases}ELSE {NO_CLAUSE} END AS BIGINT) AS c", ["c"], given, pairs)
         numbers: Numbers = found.column("c").to_numpy()
         return numbers
 
@@ -90,28 +91,28 @@ class MergeJoin:
         selected = ", ".join(
             f"{_cast(_sql(each), types.field(name).type)} AS {_quoted(name)}" for name, each in expressions.items()
         )
-        found = self._on_pairs(selected, list(expressions.values()), pairs)
+        found = self._on_pairs(selected, list(expressions), list(expressions.values()), pairs)
         return {name: found.column(name) for name in expressions}
 
-    def _on_pairs(self, selected: str, expressions: Sequence[Expression], pairs: Pairs) -> pa.Table:
+    def _on_pairs(
+        self, selected: str, names: Sequence[str], expressions: Sequence[Expression], pairs: Pairs
+    ) -> pa.Table:
         used = columns_used(expressions)
         columns: dict[str, Any] = {_ROW: pa.array(np.arange(len(pairs)))}
         for side, rows in pairs.sides().items():
-            names = [_named(side, name, rows.column_names) for name in used.get(side, ())]
-            if names:
-                columns[side] = rows.select(list(dict.fromkeys(names))).to_struct_array()
+            of_side = [_named(side, name, rows.column_names) for name in used.get(side, ())]
+            if of_side:
+                columns[side] = rows.select(list(dict.fromkeys(of_side))).to_struct_array()
         self._duckdb.connection.register("freshet_pairs", pa.table(columns))
-        return self._query(f"SELECT {selected} FROM freshet_pairs")
+        return self._query(f"SELECT {selected} FROM freshet_pairs", names)
 
-    def _query(self, text: str) -> pa.Table:
+    def _query(self, text: str, names: Sequence[str]) -> pa.Table:
         try:
-            found: Any = self._duckdb.connection.sql(text).to_arrow_table()
-        except (self._duckdb.errors, pa.ArrowException) as error:
-            raise InvalidRequestError(
-                f"merge: {one_line(error)}; name columns as source.column and target.column, those that are there"
+            return self._duckdb.computed(text, names)
+        except InvalidRequestError as error:
+            raise error.reworded(
+                f"merge: {error}; name columns as source.column and target.column, those that are there"
             ) from error
-        table: pa.Table = found
-        return table
 
 
 def columns_used(expressions: Iterable[Expression]) -> dict[str, list[str]]:

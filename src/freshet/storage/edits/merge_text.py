@@ -19,16 +19,24 @@ from sqlglot.errors import SqlglotError
 from freshet.storage.edits.expression import Expression, expr
 from freshet.storage.edits.merge_clauses import Action, Clause, Side, clause_of
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.arguments import reading
+from freshet.storage.model.display import shortened
 
 EXAMPLES: Final = '"matched then update", "matched and source.gone then delete", "not matched then insert"'
 
 _DIALECT: Final = "spark"
+_SHOWN_MAX: Final = 200
 _SHAPE: Final = re.compile(r"\s*(not\s+)?matched\b.*\bthen\b", re.IGNORECASE | re.DOTALL)
 _ALL: Final = re.compile(r"\bthen\s+(update|insert)(\s+set)?\s+(all|\*)\s*$", re.IGNORECASE)
 
 
 def clause_of_text(text: str) -> Clause:
     """The clause that a text says; raises `InvalidRequestError` with what it may be."""
+    with reading(f"merge clause {shortened(text, _SHOWN_MAX)!r}"):
+        return _clause(text)
+
+
+def _clause(text: str) -> Clause:
     given = re.sub(r"^\s*when\b", "", text, flags=re.IGNORECASE)
     given = _ALL.sub(lambda found: f"then {found[1]}", given.rstrip().rstrip(";"))
     if _SHAPE.match(given) is None:
@@ -100,7 +108,8 @@ def _sql(tree: exp.Expression) -> str:
 
 def _refused(text: str, reason: str = "it cannot be read") -> InvalidRequestError:
     return InvalidRequestError(
-        f'merge clause {text!r}: {reason}; clauses are such as {EXAMPLES}, or with columns "matched then update set '
+        f"merge clause {shortened(text, _SHOWN_MAX)!r}: {reason}; "
+        f'clauses are such as {EXAMPLES}, or with columns "matched then update set '
         'total = target.total + source.total", "not matched then insert (id, total) values (source.id, 0)", "not '
         'matched by source then delete"'
     )

@@ -43,7 +43,9 @@ from freshet.storage.filters.predicate import (
     Predicate,
     StartsWith,
     Unknown,
+    is_deep,
 )
+from freshet.storage.model.arguments import NESTING_MAX, reading
 
 POSSIBLE: Final = (
     "a filter is made of comparisons of a column with a literal (= <> < <= > >= <=> IN BETWEEN IS NULL LIKE 'prefix%') "
@@ -74,27 +76,37 @@ FilterGiven = Predicate | str | Sequence[Any] | None
 
 def to_predicate(source: FilterGiven) -> Predicate | None:
     """The tree of a filter as users give it."""
-    return parse_filter(source) if isinstance(source, str) else from_lists(source)
+    if isinstance(source, str):
+        return parse_filter(source)
+    with reading("the filter"):
+        return None if (predicate := from_lists(source)) is None else _bounded(predicate)
 
 
 def parse_filter(text: str) -> Predicate:
     """The predicate that SQL text says; `InvalidRequestError` names the part that cannot be taken."""
     if not text.strip():
         raise InvalidRequestError(f"the filter is empty: {POSSIBLE}")
-    try:
-        tree = parse_one(text, read=_DIALECT)
-    except SqlglotError as error:
-        raise InvalidRequestError(
-            f"the filter {_cut(text)!r} cannot be read: {reason_of(error)}; {POSSIBLE}"
-        ) from error
-    except RecursionError as error:
-        raise InvalidRequestError(f"the filter {_cut(text)!r} is nested too deeply") from error
-    return predicate_of(tree)
+    with reading(f"the filter {_cut(text)!r}"):
+        try:
+            tree = parse_one(text, read=_DIALECT)
+        except SqlglotError as error:
+            raise InvalidRequestError(
+                f"the filter {_cut(text)!r} cannot be read: {reason_of(error)}; {POSSIBLE}"
+            ) from error
+        return predicate_of(tree)
 
 
 def predicate_of(tree: exp.Expr) -> Predicate:
     """The predicate of a condition that is parsed already; raises as `parse_filter` does."""
-    return _condition(tree)
+    return _bounded(_condition(tree))
+
+
+def _bounded(predicate: Predicate) -> Predicate:
+    if is_deep(predicate, NESTING_MAX):
+        raise InvalidRequestError(
+            f"the filter is nested more than {NESTING_MAX} deep; many values of a column: IN, is_in"
+        )
+    return predicate
 
 
 def _condition(node: exp.Expr) -> Predicate:

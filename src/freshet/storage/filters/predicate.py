@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, NoReturn
@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.literal import Between, Equal, Literal, locate
+from freshet.storage.model.arguments import shown_value
 
 OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,
@@ -38,6 +39,8 @@ OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     ">=": operator.ge,
 }
 _NEGATED: Final[Mapping[str, str]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+_CHAIN_MAX: Final = 100
 
 
 class Predicate:
@@ -157,8 +160,7 @@ class IsIn(_OfColumn):
         column = pc.field(self.column)
         if self.values and pa.types.is_floating(self.values[0].type):
             # Arrow's lookup distinguishes -0.0 from 0.0; equality does not.
-            parts = (Comparison(self.column, "==", literal).to_arrow() for literal in self.values)
-            return reduce(operator.or_, parts)
+            return _joined(operator.or_, [Comparison(self.column, "==", each).to_arrow() for each in self.values])
         found = pc.scalar(False)
         if self.values:
             found = column.isin(pa.array([literal.value for literal in self.values], self.values[0].type))
@@ -209,6 +211,7 @@ class StartsWith(_OfColumn):
             raise InvalidRequestError(
                 f"filter on column {self.column!r}: starts_with (LIKE 'prefix%') needs a STRING and a string"
             )
+        _placed(self.prefix, field)
         return replace(self, column=field.name)
 
     def to_arrow(self) -> pc.Expression:
@@ -249,7 +252,7 @@ class And(_Junction):
         return tuple(part for child in self.children for part in child.conjuncts())
 
     def to_arrow(self) -> pc.Expression:
-        return reduce(operator.and_, (child.to_arrow() for child in self.children))
+        return _joined(operator.and_, [child.to_arrow() for child in self.children])
 
     def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
         return (all if wanted else any)(child.may_be(wanted, stats, row_count) for child in self.children)
@@ -260,7 +263,7 @@ class Or(_Junction):
     """Any child."""
 
     def to_arrow(self) -> pc.Expression:
-        return reduce(operator.or_, (child.to_arrow() for child in self.children))
+        return _joined(operator.or_, [child.to_arrow() for child in self.children])
 
     def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
         return (any if wanted else all)(child.may_be(wanted, stats, row_count) for child in self.children)
@@ -283,6 +286,34 @@ class Not(Predicate):
 
     def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
         return self.child.may_be(not wanted, stats, row_count)
+
+
+def is_deep(predicate: Predicate, levels: int) -> bool:
+    """Whether a filter has more than so many levels of filters in each other."""
+    layer: Sequence[Predicate] = (predicate,)
+    for _ in range(levels):
+        layer = [part for each in layer for part in _inner(each)]
+        if not layer:
+            return False
+    return True
+
+
+def _inner(node: Predicate) -> tuple[Predicate, ...]:
+    if isinstance(node, Not):
+        return (node.child,)
+    return node.children if isinstance(node, _Junction) else ()
+
+
+_Join = Callable[[pc.Expression, pc.Expression], pc.Expression]
+
+
+def _joined(join: _Join, parts: Sequence[pc.Expression]) -> pc.Expression:
+    """The parts in groups of groups. Arrow makes one chain of all AND or OR in each other, a call within a call for
+    each, and thousands of them end the process: what is negated twice is no part of a chain."""
+    while len(parts) > _CHAIN_MAX:
+        starts = range(0, len(parts), _CHAIN_MAX)
+        parts = [~~reduce(join, parts[start : start + _CHAIN_MAX]) for start in starts]
+    return reduce(join, parts)
 
 
 def conjunction(parts: Iterable[Predicate]) -> Predicate | None:
@@ -322,10 +353,13 @@ def _bound(value: Any) -> Any:
 
 def _placed(value: Any, field: pa.Field[Any]) -> Equal | Between:
     try:
+        if isinstance(value, str):
+            value.encode()  # half a character is in no column
         return locate(value, field.type)
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:
         raise InvalidRequestError(
-            f"filter on column {field.name!r}: {value!r} cannot be compared with its type {field.type}: {error}",
+            f"filter on column {field.name!r}: {shown_value(value)} cannot be compared with its type "
+            f"{field.type}: {error}",
             column=field.name,
         ) from error
 

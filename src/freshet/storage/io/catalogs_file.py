@@ -118,7 +118,7 @@ def _in_capitals(name: str) -> str:
 def _parsed(text: str, path: str) -> dict[str, dict[str, str]]:
     try:
         node = yaml.compose(text, Loader=yaml.BaseLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise _refused(path, f"is not YAML{line}: {getattr(error, 'problem', None) or 'it cannot be parsed'}") from None

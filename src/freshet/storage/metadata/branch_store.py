@@ -46,6 +46,7 @@ from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.metadata.branch_opening import WHOLE, is_marked
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths
 
@@ -58,6 +59,7 @@ READ_WITH: Final = (
 """Options that name a branch which readers of the table need."""
 
 
+@answering_callers
 class Branches:
     """The branches of one table. Those made from a branch begin with what that one has."""
 

@@ -179,7 +179,7 @@ _LIMITS: Final[Mapping[TypeRoot, tuple[int, int]]] = {
 
 _TEXT: Final = re.compile(
     r"^\s*(?P<head>[A-Z_]+(?:\s+PRECISION)?)"
-    r"(?:\s*\(\s*(?P<first>\d+)\s*(?:,\s*(?P<second>\d+)\s*)?\))?"
+    r"(?:\s*\(\s*(?P<first>\d{1,18})\s*(?:,\s*(?P<second>\d{1,18})\s*)?\))?"
     r"(?P<tail>\s+WITH(?:OUT)?(?:\s+LOCAL)?\s+TIME\s+ZONE)?"
     r"(?P<null>\s+NOT\s+NULL|\s+NULL)?\s*$",
     re.IGNORECASE,

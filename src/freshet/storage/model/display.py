@@ -43,3 +43,13 @@ def shortened(text: str, size: int) -> str:
 def printable(text: str) -> str:
     """The text with control characters written as escapes."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same, with lines as they are."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def one_line(text: str) -> str:
+    """The text on one line, with control characters written as escapes."""
+    return printable(" ".join(text.split()))

@@ -14,7 +14,9 @@ import re
 from typing import Final
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.arguments import NESTING_MAX
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, parse_data_type
+from freshet.storage.model.display import shortened
 
 _CONSTRUCTED: Final = re.compile(
     r"^\s*(ARRAY|MAP|ROW|STRUCT)\s*<(.*)>\s*(NOT\s+NULL|NULL)?\s*$", re.IGNORECASE | re.DOTALL
@@ -25,6 +27,8 @@ _FIELD: Final = re.compile(r"^\s*(?:`([^`]+)`|([^\s:<>,`]+))\s*:?\s*(.+)$", re.D
 
 def parse_sql_type(text: str) -> DataType:
     """Reads a type; raises `InvalidRequestError` showing the text that cannot be read."""
+    if text.count("<") > NESTING_MAX:
+        raise InvalidRequestError(f"the column type {shortened(text, 80)!r} has more than {NESTING_MAX} types in it")
     match = _CONSTRUCTED.match(text)
     if match is None:
         bare = _WITHOUT_LENGTH.match(text)

@@ -9,7 +9,7 @@ from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.options.keys import IMMUTABLE_KEYS, LOCAL_FOLDERS, local_folders
 from freshet.storage.options.risky import former_values, present_value, risky_options, unheeded_options
-from freshet.storage.options.secrets import HIDDEN, is_secret, shown_options, without_secrets
+from freshet.storage.options.secrets import HIDDEN, is_secret, resolved_option, shown_options, without_secrets
 from freshet.storage.options.values import option_texts
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "local_folders",
     "option_texts",
     "present_value",
+    "resolved_option",
     "risky_options",
     "shown_options",
     "unheeded_options",

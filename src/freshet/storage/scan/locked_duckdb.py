@@ -6,11 +6,17 @@ nothing else: no file, no network, no extension, no variable of Python. Text tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
+import pyarrow as pa
+
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import Env
+from freshet.storage.model.display import one_line
 from freshet.storage.scan.frame_outputs import optional_library
 
+REASON_MAX: Final = 600
 _CONFIG: Final = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -39,13 +45,18 @@ class LockedDuckDb:
         self.connection: Any = duckdb.connect(config={**_CONFIG, "temp_directory": self._folder})
         self.connection.execute(_SETTINGS)
 
+    def computed(self, text: str, names: Sequence[str]) -> pa.Table:
+        """The rows of a query, in columns of these names; `InvalidRequestError` says what DuckDB says."""
+        try:
+            rows: pa.Table = self.connection.sql(text).to_arrow_table()
+        except (self.errors, pa.ArrowException, UnicodeError) as error:
+            raise InvalidRequestError(one_line(str(error))[:REASON_MAX]) from error
+        if rows.column_names != list(names):
+            raise InvalidRequestError(f"it gives {rows.num_columns} columns where {len(names)} are computed")
+        return rows
+
     def close(self) -> None:
         """Ends the connection and removes what it has spilled."""
         self.connection.close()
         if self._env is not None:
             self._env.release_scratch(self._folder)
-
-
-def one_line(error: Exception) -> str:
-    """What DuckDB says, on one line; of long texts the beginning."""
-    return " ".join(str(error).split())[:600]

@@ -3,7 +3,8 @@
 1. Names: columns are there, are not doubled, differ by more than upper and lower case, and are not system names.
 2. Keys: primary and partition keys are scalar columns, not doubled; the primary key has a column that is no partition
    key; key columns are NOT NULL.
-3. Options: spelled right, of the right type, supported (`options.supported`), and no key or partition among them.
+3. Options: spelled right, of the right type, supported (`options.supported`), and no key, partition or secret among
+   them.
 4. Buckets: a keyed table has a number of them, or dynamic ones, which is the default, or postponed ones; an append
    table has a bucket key exactly when it has a number of buckets. A primary key without all partition columns needs
    dynamic buckets.
@@ -29,6 +30,7 @@ from freshet.storage.options.choices import DYNAMIC_BUCKET, UNAWARE_BUCKET, Chan
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.declared.refused import MOVED_OUT
 from freshet.storage.options.refusal import Access
+from freshet.storage.options.secrets import check_stored
 from freshet.storage.options.supported import check_access
 from freshet.storage.options.values import parse_file_prefix
 from freshet.storage.schema.engine_validation import check_engine
@@ -52,6 +54,7 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
         if key in schema.options:
             raise InvalidRequestError(f"{key} cannot be given as an option; give {argument} instead", option=key)
     options = CoreOptions.parse(schema.options, has_primary_key=schema.has_primary_key, schema_version=schema.version)
+    check_stored(schema.options)
     check_engine(schema, options, ())  # what no program supports is reported before what only Freshet does not
     check_access(options, Access.CREATE, "with these options")
     check_options(schema, options, schema.options.keys())
@@ -68,6 +71,7 @@ def validate_changed_schema(before: TableSchema, after: TableSchema) -> CoreOpti
     _check_keys(after, nullable_before=[name for name in before.primary_keys if before.by_name[name].type.nullable])
     changed = {key: value for key, value in after.options.items() if before.options.get(key) != value}
     check_option_keys(changed)
+    check_stored(changed)
     options = CoreOptions.parse(
         after.options, has_primary_key=after.has_primary_key, schema_version=after.version, strict=False
     )

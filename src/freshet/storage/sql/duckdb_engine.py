@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.scan.locked_duckdb import LockedDuckDb, one_line
+from freshet.storage.model.display import one_line
+from freshet.storage.scan.locked_duckdb import REASON_MAX, LockedDuckDb
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.sql.row_stream import RowStream
 from freshet.storage.sql.session import UTC_ZONE, Query, TableRead
@@ -135,7 +136,7 @@ def _opened(query: Query) -> Iterator[Any]:
         failed = next((failure for stream in streams.values() for failure in stream.failures), None)
         if failed is not None:
             raise failed from error
-        raise InvalidRequestError(f"SQL: DuckDB cannot compute it: {one_line(error)}") from error
+        raise InvalidRequestError(f"SQL: DuckDB cannot compute it: {one_line(str(error))[:REASON_MAX]}") from error
     finally:
         duckdb.close()
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from sqlglot import exp
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.arguments import reading
 from freshet.storage.sql.alter import plan_alter_database, plan_alter_table, plan_comment
 from freshet.storage.sql.call import plan_call
 from freshet.storage.sql.create import plan_create_database, plan_create_table
@@ -24,7 +25,7 @@ from freshet.storage.sql.duckdb_engine import DuckDbEngine
 from freshet.storage.sql.insert import plan_insert
 from freshet.storage.sql.merge import plan_merge
 from freshet.storage.sql.query import plan_query
-from freshet.storage.sql.refusals import refused
+from freshet.storage.sql.refusals import cut, refused
 from freshet.storage.sql.refused_statements import refuse_known
 from freshet.storage.sql.result import Rows, SqlResult
 from freshet.storage.sql.row_edits import plan_delete, plan_update
@@ -100,6 +101,11 @@ def run_all(text: str, session: SqlSession) -> Iterator[tuple[str, SqlResult]]:
 
 def plan(statement: Statement) -> Plan:
     """The plan of a statement."""
+    with reading(f"the SQL {cut(statement.text)!r}"):
+        return _plan(statement)
+
+
+def _plan(statement: Statement) -> Plan:
     refuse_known(statement)
     for start, planned in _OF_WORDS:
         if statement.starts_with(*start):

@@ -14,9 +14,10 @@ from sqlglot.errors import ErrorLevel, UnsupportedError
 from freshet.storage.catalog import Catalog, is_system_name, known_catalogs
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.env import Env
+from freshet.storage.model.arguments import reading
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.sql.names import SqlName
-from freshet.storage.sql.refusals import refused, wrong
+from freshet.storage.sql.refusals import refused, shown, wrong
 from freshet.storage.sql.result import Rows
 from freshet.storage.system_tables.system_table import SystemTable
 
@@ -74,6 +75,10 @@ class Query:
 
     def sql(self, dialect: str, prefix: str = "") -> str:
         """The query as text, with `prefix` before each label; every name is quoted."""
+        with reading(f"SQL: the query {shown(self.tree)!r}"):
+            return self._text(dialect, prefix)
+
+    def _text(self, dialect: str, prefix: str) -> str:
         tree = self.tree.copy()
         labels = {read.label for read in self.reads}
         for table in list(tree.find_all(exp.Table)):

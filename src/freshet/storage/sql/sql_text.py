@@ -18,6 +18,7 @@ from sqlglot.tokens import Token, TokenType
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import reason_of
+from freshet.storage.model.arguments import reading
 from freshet.storage.sql.refusals import cut, refused
 
 DIALECT: Final = "spark"
@@ -67,8 +68,6 @@ class Statement:
             parsed = _WORDS.parser().parse(list(self.tokens if tokens is None else tokens), self.whole)
         except SqlglotError as error:
             raise InvalidRequestError(f"the SQL {cut(self.text)!r} cannot be read: {reason_of(error)}") from error
-        except RecursionError as error:
-            raise InvalidRequestError(f"the SQL {cut(self.text)!r} is nested too deeply") from error
         if len(parsed) != 1 or parsed[0] is None:
             raise refused(self.text)
         return parsed[0]
@@ -78,10 +77,11 @@ def statements(text: str) -> list[Statement]:
     """The statements of a text, which semicolons part."""
     if not isinstance(text, str):
         raise InvalidRequestError(f"SQL is text, not {text!r}")
-    try:
-        tokens = _joined(_WORDS.tokenize(text), text)
-    except SqlglotError as error:
-        raise InvalidRequestError(f"the SQL {cut(text)!r} cannot be read: {reason_of(error)}") from error
+    with reading(f"the SQL {cut(text)!r}"):
+        try:
+            tokens = _joined(_WORDS.tokenize(text), text)
+        except SqlglotError as error:
+            raise InvalidRequestError(f"the SQL {cut(text)!r} cannot be read: {reason_of(error)}") from error
     found: list[Statement] = []
     current: list[Token] = []
     for token in [*tokens, None]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.shown import facts_html, rows_html, shown_or_why
@@ -29,6 +30,7 @@ _BRANCH: Final = "branch_"
 """`orders$branch_b` is the table of a branch, no system table."""
 
 
+@answering_callers
 class SystemTable:
     """One system table of a table; it is read, never written."""
 

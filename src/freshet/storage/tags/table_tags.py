@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.metadata.tag_store import check_tag_name
+from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.moment import TimeGiven, time_ms
 from freshet.storage.model.shown_lists import Tags
 from freshet.storage.model.tag import Tag
@@ -15,6 +16,7 @@ from freshet.storage.tags.expiry import expire_tags
 from freshet.storage.tags.removal import TagRemoval, remove_tag
 
 
+@answering_callers
 class TableTags:
     """Names of snapshots, which neither expire nor lose their files while they have one. `Table.tags` gives it.
 

@@ -12,7 +12,8 @@ class LogOptions:
     log_system = Option("log.system", one_of(LogSystem), LogSystem.NONE)
     """`kafka` appends every change to a topic before it is committed, so that readers need not wait. Where the brokers
     are and what the topic is called: `kafka.bootstrap.servers`, `kafka.topic` (one that is empty or the
-    log's own already: any other is refused); other `kafka.*` go to the client."""
+    log's own already: any other is refused); other `kafka.*` go to the client. A
+    secret is not kept in a table: `kafka.sasl.password=env:KAFKA_PASSWORD` names a variable of every process."""
     log_changelog_mode = Option("log.changelog-mode", one_of(LogChangelogMode), LogChangelogMode.AUTO)
     """`all` logs -U rows too, `upsert` does not; `auto` is `all` for append tables and where `changelog-producer` is
     lookup or input (or full-compaction, with `log.consistency=transactional`), else `upsert`. Speculative readers need
