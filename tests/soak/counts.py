@@ -50,8 +50,10 @@ VERB_PAIRS = Count(1_100, "pairs of verbs, of which one is done while the other 
 VERB_FAULTS = Count(
     200, "verbs with every named point, every change of the disk, or a disk that is full at any of them"
 )
+CUT_HISTORIES = Count(10_000, "histories of any engine and function, cut into commits and compacted by chance")
 LARGE_RECORDS = Count(14_000, "records of 100 KB, hard to compress and easy")
-VERY_LARGE_RECORDS = Count(300, "records of 5 MB, hard to compress and easy")
+VERY_CUT_HISTORIES = Count(10_000, "histories of any engine and function, cut into commits and compacted by chance")
+LARGE_RECORDS = Count(300, "records of 5 MB, hard to compress and easy")
 
 
 def share(variable: str = SHARE) -> float:
