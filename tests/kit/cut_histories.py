@@ -194,6 +194,7 @@ def _aggregations() -> Iterator[CutTable]:
     ordered = {**_only(ADDING, "max", "min", "bool_and", "bool_or"), **_only(FOLDING, "sum", "last_value")}
     options = {**AGGREGATION, "sequence.field": "s"}
     yield CutTable(Shape("aggregation, sequence.field", {"s": _INTS, **ordered}, options, ADDS))
+    yield CutTable(Shape("aggregation in order", {"s": _ORDER, **RETRACTING}, options, EVERY_KIND, _SETS), ("s",))
 
 
 CUT_TABLES: Final[Mapping[str, CutTable]] = {table.shape.name: table for table in _tables()}

@@ -85,7 +85,7 @@ def _is_alone(engine: Engine, record: Record) -> bool:
     if engine.name == "aggregation":
         default = engine.options.get("fields.default-aggregate-function", "last_non_null_value")
         names = {
-            "last_value"
+            "sequence.field"
             if column in engine.sequence_columns
             else engine.own_options(column).get("aggregate-function", default)
             for column in _retracting(engine)
