@@ -29,7 +29,8 @@ def blanked(engine: Engine, record: Record) -> Record:
     removing = _removing_columns(engine)
     is_removal = record.kind == DELETE and any(record.values[name] is not None for name in removing)
     for group in engine.groups:
-        kept.update(group.ordering)
+        if not is_removal or set(group.ordering) & set(removing):
+            kept.update(group.ordering)
         if not is_removal and any(record.values[name] is not None for name in group.ordering):
             kept.update(set(group.protected) & _retracting(engine))
     return replace(record, values={name: value if name in kept else None for name, value in record.values.items()})
@@ -84,7 +85,7 @@ def _is_alone(engine: Engine, record: Record) -> bool:
     if engine.name == "aggregation":
         default = engine.options.get("fields.default-aggregate-function", "last_non_null_value")
         names = {
-            "last_value"
+            "sequence.field"
             if column in engine.sequence_columns
             else engine.own_options(column).get("aggregate-function", default)
             for column in _retracting(engine)

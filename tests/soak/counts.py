@@ -51,6 +51,7 @@ VERB_FAULTS = Count(
     200, "verbs with every named point, every change of the disk, or a disk that is full at any of them"
 )
 ODD_RECORDS = Count(100_000, "records with values that are hard to convert, in each format, for columns of all types")
+CUT_HISTORIES = Count(10_000, "histories of any engine and function, cut into commits and compacted by chance")
 LARGE_RECORDS = Count(14_000, "records of 100 KB, hard to compress and easy")
 VERY_LARGE_RECORDS = Count(300, "records of 5 MB, hard to compress and easy")
 

@@ -36,6 +36,7 @@ from freshet.storage.schema.readable_options import readable_options
 if TYPE_CHECKING:
     from freshet.storage import table as _tables
     from freshet.storage.metadata import table_store as _stores
+    from freshet.storage.options import layout_dependence as _layouts
     from freshet.storage.schema import new_table as _new_tables
     from freshet.storage.schema import validation as _validation
     from freshet.storage.schema.new_table import ColumnTypes
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 else:  # a list of tables needs neither what reads and writes them nor what checks new ones
     _tables = LazyModule("freshet.storage.table")
     _stores = LazyModule("freshet.storage.metadata.table_store")
+    _layouts = LazyModule("freshet.storage.options.layout_dependence")
     _new_tables = LazyModule("freshet.storage.schema.new_table")
     _validation = LazyModule("freshet.storage.schema.validation")
     _system_tables = LazyModule("freshet.storage.system_tables.system_table")
@@ -243,7 +245,10 @@ class Catalog:
             raise AlreadyExistsError(
                 f"table {identifier} was created by another program at this moment; open it", table=identifier
             )
-        return self.table(identifier, options=own_folders)
+        table = self.table(identifier, options=own_folders)
+        for warning in _layouts.layout_warnings(table.schema, table.options):
+            _LOG.warning("table %s: %s", identifier, warning)
+        return table
 
     @staticmethod
     def check_new_table(schema: TableSchema) -> None:

@@ -40,7 +40,14 @@ from freshet.storage.catalog import is_word
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import is_system_name
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options import DYNAMIC_BUCKET, IMMUTABLE_KEYS, CoreOptions, MergeEngine, check_option_keys
+from freshet.storage.options import (
+    DYNAMIC_BUCKET,
+    IMMUTABLE_KEYS,
+    CoreOptions,
+    MergeEngine,
+    check_option_keys,
+    layout_warnings,
+)
 
 METADATA_COLUMNS: Final = ("_op", "_source", "_ts_ms", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """What `select` sees besides the payload's fields."""
@@ -140,6 +147,7 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
                     f"letters without it; select it from the envelope, for example {column}: _source.lsn"
                 )
     yield from _retract_warnings(config, rules)
+    yield from layout_warnings(config.table.table_schema, rules.core)
     if not config.table.primary_key and any(source.captures_changes for source in config.sources):
         yield "the table has no primary key: updates are appended as rows and deletes become dead letters"
 

@@ -8,6 +8,7 @@ from freshet.storage.options.choices import DYNAMIC_BUCKET, ChangelogProducer, M
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.options.keys import IMMUTABLE_KEYS, LOCAL_FOLDERS, local_folders
+from freshet.storage.options.layout_dependence import layout_warnings
 from freshet.storage.options.risky import former_values, present_value, risky_options, unheeded_options
 from freshet.storage.options.secrets import HIDDEN, is_secret, resolved_option, shown_options, without_secrets
 from freshet.storage.options.values import option_texts
@@ -28,6 +29,7 @@ __all__ = [
     "former_values",
     "is_secret",
     "local_folders",
+    "layout_warnings",
     "option_texts",
     "present_value",
     "resolved_option",

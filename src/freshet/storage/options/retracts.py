@@ -9,9 +9,9 @@ A merge folds the rows that it sees. It sees those of one flush, or of some runs
 | sequence groups, `…remove-record-on-sequence-group` | -D | none | rows before it |
 | sequence groups with functions that retract | -U, -D | of these functions, where they are called | none |
 | sequence groups without them | -U, -D | none | any |
-| aggregation | -U, -D | all | none; any where all functions fold retracts |
+| aggregation | -U, -D | all | none; any where all functions fold retracts, and no sequence.field is one's |
 
-Columns that place or order a row count always. A value that does not count is NULL in data files (`blanks`), in a
+Columns that place or order a row count always, but for the order of groups that a -D does not remove the row by. A value that does not count is NULL in data files (`blanks`), in a
 NOT NULL column an empty one, unless its function would count that: then it stays.
 
 Deduplicate and first-row tables have no rule, nor have tables that ignore or refuse retracts.
@@ -33,7 +33,7 @@ from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 
 RETRACTS: Final = (RowKind.UPDATE_BEFORE, RowKind.DELETE)
-_REMEMBERS_FIRST: Final = (AggregateFunction.FIRST_VALUE, AggregateFunction.FIRST_NON_NULL_VALUE)
+REMEMBERS_FIRST: Final = (AggregateFunction.FIRST_VALUE, AggregateFunction.FIRST_NON_NULL_VALUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,14 @@ def blank_that_counts(schema: TableSchema, options: CoreOptions) -> dict[str, Ag
         name: function.name
         for name, function in engine.functions.items()
         if name not in options.sequence_field
-        and (function.name in _REMEMBERS_FIRST or _counts_blank(schema, name, function))
+        and (function.name in REMEMBERS_FIRST or _counts_blank(schema, name, function))
     }
 
 
 def _of_aggregation(schema: TableSchema, options: CoreOptions, engine: EngineOptions) -> RetractRule:
     folds = all(
-        function.ignore_retract or CAPABILITIES[function.name].folds_retracts or not _retracts(function)
-        for function in engine.functions.values()
+        not _retracts(function) or (CAPABILITIES[function.name].folds_retracts and name not in options.sequence_field)
+        for name, function in engine.functions.items()
     )
     kinds = () if folds else RETRACTS
     if not engine.remove_record_on_delete:
@@ -125,7 +125,9 @@ def _of_groups(schema: TableSchema, options: CoreOptions, engine: EngineOptions)
             counting_nothing = _counting_nothing(schema, options, engine, names)
             yield Blank(RETRACTS, counting_nothing, nulls=group.ordering)
             if removing:
-                yield Blank((RowKind.DELETE,), counting_nothing, values=removing)
+                # It is no event of the other groups: what it says of their order would stay behind.
+                ordering = () if group.removes_record else _nullable(schema, group.ordering)
+                yield Blank((RowKind.DELETE,), (*counting_nothing, *ordering), values=removing)
 
     return RetractRule(
         removes=False,
@@ -151,6 +153,10 @@ def _counting_nothing(
     if time in schema.by_name and not schema.by_name[time].type.nullable:
         kept.add(time)  # an empty time is one that has expired
     return tuple(name for name in names if name not in kept)
+
+
+def _nullable(schema: TableSchema, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if schema.by_name[name].type.nullable)
 
 
 def _ordering(groups: Iterable[SequenceGroup]) -> Iterator[str]:

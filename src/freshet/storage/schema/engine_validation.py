@@ -2,7 +2,8 @@
 
 1. Of every table, whatever program created it: combinations that Apache Paimon refuses too, and a row removed by a
    delete that a column ignores.
-2. Of the options typed now (all at creation, the changed ones later): the name behind `fields.<column>.` is one, the
+2. Of new tables and new columns: a delete that removes the row leaves nothing of it behind.
+3. Of the options typed now (all at creation, the changed ones later): the name behind `fields.<column>.` is one, the
    option has an effect on this table, and no other writer of the table fails because of it. A table made by another
    program keeps options that have no effect.
 
@@ -25,6 +26,7 @@ from freshet.storage.options.choices import ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import DEFAULT_FUNCTION_KEY, EngineOptions, engine_options, own_function_key
 from freshet.storage.options.named_columns import split_key
+from freshet.storage.options.retracts import REMEMBERS_FIRST, blank_that_counts
 from freshet.storage.options.values import parse_bool
 
 _FUNCTION_OPTIONS: Final = frozenset({"aggregate-function"}.union(*(options_of(name) for name in AggregateFunction)))
@@ -50,6 +52,35 @@ def check_engine(schema: TableSchema, options: CoreOptions, keys: Collection[str
     for key in keys:
         if key in options.given:
             _check_typed(schema, options, engine, key)
+
+
+def check_removals(schema: TableSchema, options: CoreOptions, known: Collection[str] = ()) -> None:
+    """Refuses functions in whose columns a delete leaves something behind; `known` are columns that have one already.
+
+    Raises `InvalidRequestError` naming option, column and remedy.
+    """
+    for name, function in blank_that_counts(schema, options).items():
+        if name in known:
+            continue
+        own = own_function_key(name)
+        key = own if own in options.given else DEFAULT_FUNCTION_KEY
+        if schema.by_name[name].type.nullable or function in REMEMBERS_FIRST:
+            because = "it remembers that the removed row had a value, and a row after the delete would have NULL there"
+            remedy = "choose another function, such as last_value"
+        else:
+            because = "a delete holds an empty value in a NOT NULL column, which would count for the row after it"
+            remedy = "let the column take NULL, or choose another function"
+        raise InvalidRequestError(
+            f"option {key} = {function} cannot be used for column {name} of a table where deletes remove the row: "
+            f"{because}; {remedy}, or leave out {_removal_key(options)}",
+            option=key,
+            column=name,
+        )
+
+
+def _removal_key(options: CoreOptions) -> str:
+    """The option by which deletes remove rows."""
+    return next((key for key in _ENGINE_OF if key in options.given), "the option that removes rows")
 
 
 def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:

@@ -30,10 +30,11 @@ from freshet.storage.options.choices import DYNAMIC_BUCKET, UNAWARE_BUCKET, Chan
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.declared.refused import MOVED_OUT
 from freshet.storage.options.refusal import Access
+from freshet.storage.options.retracts import blank_that_counts
 from freshet.storage.options.secrets import check_stored
 from freshet.storage.options.supported import check_access
 from freshet.storage.options.values import parse_file_prefix
-from freshet.storage.schema.engine_validation import check_engine
+from freshet.storage.schema.engine_validation import check_engine, check_removals
 from freshet.storage.schema.file_formats import check_file_formats
 from freshet.storage.schema.file_indexes import check_file_indexes, check_index_parameters
 from freshet.storage.schema.log_validation import check_log_options
@@ -58,6 +59,7 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
     check_engine(schema, options, ())  # what no program supports is reported before what only Freshet does not
     check_access(options, Access.CREATE, "with these options")
     check_options(schema, options, schema.options.keys())
+    check_removals(schema, options)
     check_index_parameters(schema.options, {})
     return options
 
@@ -78,8 +80,20 @@ def validate_changed_schema(before: TableSchema, after: TableSchema) -> CoreOpti
     check_engine(after, options, ())
     check_access(options, Access.CREATE, "with this option", keys=changed.keys())
     check_options(after, options, changed.keys())
+    check_removals(after, options, _counting_blanks(before))
     check_index_parameters(after.options, before.options)
     return options
+
+
+def _counting_blanks(schema: TableSchema) -> Collection[str]:
+    """Columns in which a delete leaves something behind already."""
+    options = CoreOptions.parse(
+        schema.options, has_primary_key=schema.has_primary_key, schema_version=schema.version, strict=False
+    )
+    try:
+        return blank_that_counts(schema, options)
+    except InvalidRequestError:
+        return ()  # made elsewhere, and mended now
 
 
 def check_columns(schema: TableSchema, before: TableSchema | None = None) -> None:
