@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from tests.contract.cases import EVERY_TYPE, SCALARS, any_value
+from tests.kit.aggregate_oracles import Collect
 
 NESTED: Final = "ARRAY<ROW<k0 INT, k1 STRING, v INT, s INT>>"
 TIMED: Final = "MAP<STRING, ROW<v INT, ts STRING>>"
@@ -45,8 +46,12 @@ class Column:
         if source.random() < self.nulls:
             return None
         if self.pool is None:
-            return any_value(source, self.type_text)
-        return self.pool(source) if callable(self.pool) else source.choice(self.pool)
+            value = any_value(source, self.type_text)
+        else:
+            value = self.pool(source) if callable(self.pool) else source.choice(self.pool)
+        # Freshet writes them so, Paimon as they come.
+        is_distinct = (self.options.get("aggregate-function"), self.options.get("distinct")) == ("collect", "true")
+        return Collect(self.type_text, self.options).agg(None, value) if is_distinct else value
 
 
 def with_function(name: str, columns: Mapping[str, Column], **options: str) -> dict[str, Column]:

@@ -227,16 +227,19 @@ PARTIAL_SHAPES: Final = (
         "remove-record-on-delete",
         {"a": _INTS, "b": _INTS, "c": Column("STRING")},
         {**_PARTIAL, "partial-update.remove-record-on-delete": "true"},
+        (*ADDS, "-D"),  # a -U alone is refused
     ),
     Shape(
         "remove-record-on-delete, sequence.field",
         {"a": _INTS, "s": ORDER, "b": _INTS},
         {**_PARTIAL, "partial-update.remove-record-on-delete": "true", "sequence.field": "s"},
+        (*ADDS, "-D"),
     ),
     Shape(
         "remove-record-on-delete, lookup",
         {"a": _INTS, "b": _INTS, "c": Column("STRING")},
         {**_PARTIAL, "partial-update.remove-record-on-delete": "true", **_LOOKUP},
+        (*ADDS, "-D"),
     ),
     Shape("ignore-delete", {"a": _INTS, "b": _INTS}, {**_PARTIAL, "ignore-delete": "true"}),
     Shape("groups", _TWO_GROUPS, _TWO_GROUP_OPTIONS),

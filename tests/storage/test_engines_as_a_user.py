@@ -144,6 +144,35 @@ def test_bytes_that_are_no_bitmap_can_be_written_over_as_the_message_says(catalo
     assert [BitMap.deserialize(value) for _, value in held(back)] == [BitMap([7, 9])]
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "kept"),
+    [
+        ("ARRAY<STRING>", ["a", None, "a", "b", None], ["a", None, "b"]),
+        ("ARRAY<DOUBLE>", [0.5, 1.0, 0.5], [0.5, 1.0]),
+        ("ARRAY<BYTES>", [b"x", b"x"], [b"x"]),
+        ("ARRAY<ROW<x INT, y STRING>>", [{"x": 1, "y": None}, {"x": 1, "y": None}], [{"x": 1, "y": None}]),
+        ("ARRAY<ARRAY<INT>>", [[1, 1], [1, 1], [1]], [[1, 1], [1]]),
+        ("ARRAY<MAP<STRING, INT>>", [[("a", 1), ("b", 2)], [("b", 2), ("a", 1)]], [[("a", 1), ("b", 2)]]),
+        ("ARRAY<INT>", [], []),
+        ("ARRAY<INT>", None, None),
+    ],
+)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_distinct_array_is_distinct_from_its_first_row(
+    catalog: Catalog, kind: str, given: object, kept: object, grouped: bool
+) -> None:
+    """It kept the repetitions of a row that had no other of its key, and of one that a sequence group had set."""
+    functions = {"fields__v__aggregate_function": "collect", "fields__v__distinct": "true"}
+    options = {"fields__g__sequence_group": "v", **functions} if grouped else functions
+    engine = "partial-update" if grouped else "aggregation"
+    table = create(catalog, engine, {"v": kind, "g": "INT"}, **options)
+    commit(table, (1, given, 1), (2, given, 1))
+    commit(table, (2, given, 2))
+    for _ in range(2):
+        assert table.scan(columns=["v"]).to_arrow()["v"].to_pylist() == [kept, kept]
+        table.compact(full=True)
+
+
 def test_a_closed_writer_does_nothing_more(catalog: Catalog, tmp_path: Path) -> None:
     table = create(catalog, "aggregation", {"a": "INT"}, fields__a__aggregate_function="sum")
     writer = table.writer("loader")

@@ -23,7 +23,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.shown_work import at_work
-from freshet.storage.maintenance.partition_choice import PartitionValue, partition_test
+from freshet.storage.maintenance.partition_choice import PartitionValue, partition_test, warn_of_none
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.snapshot import Snapshot
@@ -152,7 +152,7 @@ class EditableTable(ReadableTable):
 
     def drop_partition(self, *partitions: Mapping[str, PartitionValue], dry_run: bool = False) -> EditResult:
         """Takes the rows of some partitions away, each given as for `overwrite`; part of the keys is all that have
-        these values. No snapshot where there are none; a dry run says what would go.
+        these values. No snapshot where there are none, which a warning says; a dry run says what would go.
 
         `overwrite([], filter="dt < '2026-01-01'")` drops those that a filter on partition keys chooses.
 
@@ -166,6 +166,7 @@ class EditableTable(ReadableTable):
                 table=self.name,
             )
         tests = [partition_test(store, partition) for partition in partitions]
+        warn_of_none(store, partitions, "nothing of it is dropped")
         return replaced(store, lambda name: any(test(name) for test in tests), dry_run=dry_run)
 
     def rollback(

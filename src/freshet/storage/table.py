@@ -36,7 +36,7 @@ from freshet.storage.maintenance.done_partitions import mark_partitions_done
 from freshet.storage.maintenance.hash_index_repair import HashIndexRepair, repair_hash_indexes
 from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
 from freshet.storage.maintenance.manifest_compaction import ManifestCompaction, compact_manifests
-from freshet.storage.maintenance.partition_choice import PartitionChoice, PartitionValue
+from freshet.storage.maintenance.partition_choice import PartitionChoice, PartitionText, PartitionValue
 from freshet.storage.maintenance.rescale import RescaleCallback, RescaleProgress, RescaleResult, rescale
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
@@ -93,6 +93,7 @@ __all__ = [
     "ManifestCompaction",
     "MoveColumn",
     "PartitionExpiry",
+    "PartitionText",
     "PartitionValue",
     "Purge",
     "RenameColumn",

@@ -58,7 +58,6 @@ def test_refused_with_key_and_remedy(tmp_path: Path, options: dict[str, str], re
     ("options", "taken"),
     [
         pytest.param({**PARTIAL, "ignore-delete": "true"}, row("-D"), id="ignore-delete"),
-        pytest.param({**PARTIAL, "partial-update.remove-record-on-delete": "true"}, row("-U"), id="-U with removal"),
         pytest.param(GROUPS, row("-D", t=1), id="the group has no such function"),
         pytest.param(GROUPS, row("-D", a=1), id="no event of the group"),
         pytest.param(REMOVING, row("-D", s=1, t=1), id="may remove the record"),
@@ -107,3 +106,32 @@ def test_a_table_that_holds_a_record_it_cannot_merge_is_read_with_an_error_namin
         changed.compact(full=True)
     mended = changed.alter(SetOption("fields.a.ignore-retract", "true"), allow_lossy=True)
     assert mended.scan(["k", "a"]).to_arrow().to_pylist() == [{"k": 1, "a": 1}, {"k": 2, "a": 1}]
+
+
+ALONE = r"was given -U rows without a row after them, of 1 keys such as \(k=1\).*ignore-update-before"
+DELETED_ROWS_GO = {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"}
+
+
+@pytest.mark.parametrize("producer", ["none", "lookup", "input", "full-compaction"])
+def test_an_update_without_the_row_that_follows_is_refused(tmp_path: Path, producer: str) -> None:
+    """As a filtered stream has it: the row stayed, and its changelog told an update that changed nothing."""
+    table = FreshetTable.create(tmp_path, COLUMNS, ["k"], {**DELETED_ROWS_GO, "changelog-producer": producer})
+    table.commit([row("+I", 1, a=5), row("+I", 2, a=6)])
+    with pytest.raises(InvalidRequestError, match=ALONE):
+        table.commit([row("-U", 2, a=6), row("+U", 2, a=7), row("-U", 1, a=5)])
+    table.session.write([row("+U", 1, a=8)])  # what is missing may come, in this commit
+    table.commit([])
+    rows = table.table.scan(["k", "a"]).to_arrow().sort_by("k").to_pylist()
+    assert rows == [{"k": 1, "a": 8}, {"k": 2, "a": 7}]
+    with pytest.raises(InvalidRequestError, match=ALONE):
+        table.commit([row("+U", 1, a=9), row("-U", 1, a=9)])
+    table.session.abort()
+    table.commit([row("-U", 1, a=8), row("-D", 1, a=8)])
+    assert table.table.scan(["k"]).to_arrow().to_pylist() == [{"k": 2}]
+
+
+def test_updates_alone_are_passed_over_where_the_table_says_so(tmp_path: Path) -> None:
+    table = FreshetTable.create(tmp_path, COLUMNS, ["k"], {**DELETED_ROWS_GO, "ignore-update-before": "true"})
+    table.commit([row("+I", 1, a=5)])
+    table.commit([row("-U", 1, a=5)])
+    assert table.table.scan(["k", "a"]).to_arrow().to_pylist() == [{"k": 1, "a": 5}]

@@ -36,7 +36,7 @@ from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError
 from freshet.storage.model.display import size_text
-from freshet.storage.table import CompactionBudget, CompactionResult, Elsewhere, Table
+from freshet.storage.table import CompactionBudget, CompactionResult, Elsewhere, PartitionText, Table
 
 MEGABYTE: Final = 1024 * 1024
 _NO_BUDGET: Final = CompactionBudget()
@@ -274,10 +274,10 @@ _ONE_PARTITION: Final = (
 )
 
 
-def partitions_given(given: Sequence[str] | None) -> dict[str, str] | None:
+def partitions_given(given: Sequence[str] | None) -> dict[str, PartitionText] | None:
     """Partition keys with their values, from `dt=2026-11-22` and the like, several in one text or in several. A value
     is taken as it is written: `a` and `a ` are two partitions."""
-    values: dict[str, str] = {}
+    values: dict[str, PartitionText] = {}
     for text in given or ():
         before = dict(values)
         for part in re.split("[,/]", text):
@@ -287,7 +287,7 @@ def partitions_given(given: Sequence[str] | None) -> dict[str, str] | None:
                 raise InvalidRequestError(f"--partition {part.strip()!r}: write {_ONE_PARTITION}")
             if key in values and key not in before:  # the value may have been meant to hold the rest
                 raise InvalidRequestError(f"--partition {text!r} gives {key} twice: write {_ONE_PARTITION}")
-            if values.setdefault(key, value) != value:
+            if values.setdefault(key, PartitionText(value)) != value:
                 raise InvalidRequestError(
                     f"--partition gives {key} two values, {values[key]!r} and {value!r}; give one"
                 )

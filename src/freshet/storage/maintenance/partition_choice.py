@@ -1,42 +1,34 @@
-"""Which partitions people mean: partition keys with values, as columns have them or as texts.
-
-| type of the key | a value | its text |
-|---|---|---|
-| DATE | a `date` | `2026-11-22`, or the number of the day, as folders have it (`partition.legacy-name`) |
-| whole numbers | an `int` | digits, leading zeros count for nothing |
-| BOOLEAN | a `bool` | `true`, `false` |
-| CHAR, VARCHAR | | the text itself |
-| all others | | as the folder of the partition has it |
-| any, NULL | None | the name of its folder (`partition.default-name`) |
+"""Which partitions people mean: partition keys with values (`partition_value`), all that have these.
 
 Blank texts share the folder of NULL, and each is a partition of its own: by the folder an overwrite of one would take
-the rows of the others. A text that is spelt like the name of that folder cannot be named, a filter finds it.
-
-What is none of these is refused: a text that no partition can have would find nothing, and say so as if all were well.
+the rows of the others. So is a text that is spelt like the name of that folder.
 """
 
 from __future__ import annotations
 
 import datetime
-import re
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+
+import pyarrow as pa
 
 from freshet.storage.codec.partition_path import partition_text
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.maintenance.partition_value import FolderName, PartitionText, PartitionValue, stored_value
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.data_type import INTEGER_ROOTS, DataType, TypeRoot
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import TEXT_ROOTS, DataType
 from freshet.storage.paths import escape_path_name
 
-PartitionValue = str | int | datetime.date | None
-"""A value of a partition key; `bool` is an `int`."""
+__all__ = ["PartitionChoice", "PartitionText", "PartitionValue", "partition_folder", "partition_name", "partition_test"]
 
 PartitionChoice = bytes | Mapping[str, PartitionValue]
 """A serialized partition row, or some partition keys with their values."""
 
-_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
-_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
-_BOOLEANS: Final = ("true", "false")
+SHOWN_MAX: Final = 5
+"""Partitions that a warning names."""
+_LOG: Final = logging.getLogger(__name__)
 
 
 def partition_test(store: TableStore, partition: PartitionChoice | None) -> Callable[[bytes], bool]:
@@ -61,10 +53,9 @@ def partition_test(store: TableStore, partition: PartitionChoice | None) -> Call
         raise InvalidRequestError(
             f"table {store.location} has no partition key {unknown[0]!r}; {has}", path=store.location, column=unknown[0]
         )
-    places = {key: keys.index(key) for key in partition}
     wanted = {
-        place: _text_of(_given(store, key, types[place], partition[key]), types[place], store)
-        for key, place in places.items()
+        keys.index(key): _text_of(_given(store, key, value), types[keys.index(key)], store)
+        for key, value in partition.items()
     }
 
     def is_chosen(name: bytes) -> bool:
@@ -72,6 +63,42 @@ def partition_test(store: TableStore, partition: PartitionChoice | None) -> Call
         return all(_text_of(values[place], types[place], store) == text for place, text in wanted.items())
 
     return is_chosen
+
+
+def live_partitions(store: TableStore, partition: PartitionChoice | None) -> list[bytes]:
+    """Those of the partitions with files that are meant."""
+    is_chosen = partition_test(store, partition)
+    waits = store.options.has_postponed_buckets
+    live = store.live.at(store.snapshots.latest()).by_bucket
+    return sorted({name for name, bucket in live if (bucket >= 0 or not waits) and is_chosen(name)})
+
+
+def partition_scalar(store: TableStore, key: str, value: PartitionValue) -> pa.Scalar[Any]:
+    """The value of a partition key as rows have it."""
+    given, kind = _given(store, key, value), arrow_type(store.schema.by_name[key].type)
+    if isinstance(given, FolderName):
+        raise InvalidRequestError(
+            f"partition key {key!r} of {store.name}: rows of the year of {value!r} are not written"
+        )
+    if isinstance(given, int) and pa.types.is_temporal(kind):
+        return pa.scalar(given, pa.int64() if kind.bit_width == 64 else pa.int32()).cast(kind)
+    return pa.scalar(given, kind)
+
+
+def warn_of_none(store: TableStore, partitions: Sequence[PartitionChoice | None], what: str) -> None:
+    """Says of each choice that finds no partition of the table that it does; `what` is what is not done."""
+    if not any(isinstance(partition, Mapping) for partition in partitions):
+        return
+    live = {name for name, _ in store.live.at(store.snapshots.latest()).by_bucket}
+    for partition in partitions:
+        if not isinstance(partition, Mapping) or any(map(partition_test(store, partition), live)):
+            continue
+        shown = "/".join(f"{key}={value}" for key, value in partition.items())
+        is_null = any(value == store.options.partition_default_name for value in partition.values())
+        hint = "; that of NULL is None, NULL in SQL" if is_null else ""
+        some = ", ".join(sorted(partition_name(store, name) for name in live)[:SHOWN_MAX]) or "none"
+        text = f"table {store.name} has no partition {shown}: {what}. $partitions lists those there are ({some}){hint}"
+        _LOG.warning("%s", text)
 
 
 def partition_folder(store: TableStore, partition: Mapping[str, PartitionValue]) -> str:
@@ -85,9 +112,11 @@ def partition_folder(store: TableStore, partition: Mapping[str, PartitionValue])
             table=store.name,
             column=missing[0],
         )
+    values = (_given(store, key, partition[key]) for key in keys)
+    default, legacy = store.options.partition_default_name, store.options.partition_legacy_name
     texts = (
-        _folder_text(_given(store, key, data_type, partition[key]), data_type, store)
-        for key, data_type in zip(keys, types, strict=True)
+        value if isinstance(value, FolderName) else partition_text(value, data_type, default, legacy)
+        for value, data_type in zip(values, types, strict=True)
     )
     pairs = zip(keys, texts, strict=True)
     return "/".join(f"{escape_path_name(key)}={escape_path_name(text)}" for key, text in pairs)
@@ -116,62 +145,20 @@ def _text_of(value: Any, data_type: DataType, store: TableStore) -> str | None:
     return partition_text(value, data_type, store.options.partition_default_name, store.options.partition_legacy_name)
 
 
-def _folder_text(value: Any, data_type: DataType, store: TableStore) -> str:
-    """What a value is called in its folder; texts of other types are that already."""
-    if isinstance(value, str) and not _is_text(data_type):
-        return value
-    return partition_text(value, data_type, store.options.partition_default_name, store.options.partition_legacy_name)
-
-
 def _is_text(data_type: DataType) -> bool:
-    return data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)
+    return data_type.root in TEXT_ROOTS
 
 
-def _given(store: TableStore, key: str, data_type: DataType, value: object) -> Any:
-    """A value as rows of partitions have it, or the text of it in its folder."""
-    if value is None or value == store.options.partition_default_name:
-        return None
-    root = data_type.root
-    if root is TypeRoot.DATE:
-        return _day(store, key, data_type, value)
-    if root in INTEGER_ROOTS:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
-            return int(value)
-        raise _no_value(store, key, data_type, value, "7")
-    if root is TypeRoot.BOOLEAN:
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.lower() in _BOOLEANS:
-            return value.lower() == "true"
-        raise _no_value(store, key, data_type, value, "true")
-    if isinstance(value, str):
-        return value
-    raise _no_value(store, key, data_type, value, "a text, as $partitions shows it")
-
-
-def _day(store: TableStore, key: str, data_type: DataType, value: object) -> Any:
-    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-        return value
-    if isinstance(value, str) and _DAY.fullmatch(value):
-        try:
-            return datetime.date.fromisoformat(value)
-        except ValueError as error:
-            raise _no_value(store, key, data_type, value, "2026-11-22") from error
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
-        return int(value)
-    raise _no_value(store, key, data_type, value, "2026-11-22")
-
-
-def _no_value(store: TableStore, key: str, data_type: DataType, value: object, example: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"partition key {key!r} of {store.name} is {_bare(data_type)}, which {value!r} is not; write one value, such "
-        f"as {example}. A range of partitions is a filter: overwrite with no rows, or delete",
-        table=store.name,
-        column=key,
-    )
-
-
-def _bare(data_type: DataType) -> str:
-    return str(data_type).removesuffix(" NOT NULL")
+def _given(store: TableStore, key: str, value: object) -> Any:
+    """A value as rows of partitions have it."""
+    data_type = store.schema.by_name[key].type
+    kind = str(data_type).removesuffix(" NOT NULL")
+    try:
+        return stored_value(value, data_type, store.options.partition_default_name, store.env.time_zone)
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"partition key {key!r} of {store.name} is {kind}, which {value!r} is not; write one value, such as {error}"
+            ". A range of partitions is a filter: overwrite with no rows, or delete",
+            table=store.name,
+            column=key,
+        ) from error

@@ -30,7 +30,7 @@ from freshet.storage.exceptions import ConflictError, NotFoundError
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.maintenance.bucket_rescale import BucketRescale, rescale_buckets
 from freshet.storage.maintenance.compaction_plan import plan_compaction
-from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test
+from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test, warn_of_none
 from freshet.storage.maintenance.rescale_plan import (
     PartitionPlan,
     check_rescalable,
@@ -99,6 +99,7 @@ def rescale(
     store.check_writable()
     check_rescalable(store, bucket)
     is_chosen = partition_test(store, partition)
+    warn_of_none(store, [partition], "nothing is rescaled")
     if store.options.bucket != bucket:
         alter_table(store, [SetBucketCount(bucket)], allow_lossy=False)
         store = store.at_latest_schema()

@@ -39,7 +39,7 @@ from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import Scratch, SpillFile
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.maintenance.compaction_plan import BucketCompaction
-from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test
+from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test, warn_of_none
 from freshet.storage.maintenance.table_compaction import (
     CompactionAccount,
     CompactionBudget,
@@ -148,6 +148,7 @@ def sort_compact(
     store.check_writable()
     names, how = _checked(store, order_by, strategy)
     is_chosen = partition_test(store, partition)
+    warn_of_none(store, [partition], "nothing is sorted")
     works = [
         BucketCompaction(name, bucket, True, tuple(entry.file for entry in entries.values()))
         for (name, bucket), entries in sorted(live.items())

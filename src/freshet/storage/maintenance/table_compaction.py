@@ -34,7 +34,7 @@ from freshet.storage.maintenance.compaction_plan import (
     plan_compaction,
     plan_repair,
 )
-from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test
+from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test, warn_of_none
 from freshet.storage.maintenance.postponed_compaction import PostponedPartition, compact_postponed, plan_postponed
 from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_handle import TableHandle
@@ -170,6 +170,7 @@ def compact_table(
     elsewhere: Elsewhere | None = None,
 ) -> CompactionResult:
     """Does what there is to do, as `Table.compact` says."""
+    warn_of_none(store, [partition], "nothing is compacted")
     if not store.options.has_postponed_buckets:
         works = plan_compaction(store, full=full, partition=partition)
         return run_compaction(store, works, budget=budget, progress=progress, elsewhere=elsewhere)

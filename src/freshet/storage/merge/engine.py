@@ -101,6 +101,14 @@ def _functions(schema: TableSchema, engine: EngineOptions) -> dict[str, ColumnAg
     }
 
 
+def distinct_collects(schema: TableSchema, options: CoreOptions) -> dict[str, Collect]:
+    """The columns whose arrays have each element once, by their functions."""
+    if not schema.has_primary_key:
+        return {}
+    made = _functions(schema, engine_options(schema, options))
+    return {name: each for name, each in made.items() if isinstance(each, Collect) and each.function.distinct}
+
+
 def aggregate_function(function: ColumnAggregate, column: str, column_type: DataType) -> ColumnAggregator | Chooser:
     """The function of a column of this type; which types a function takes was checked when the table was created."""
     if function.name in CHOICES:

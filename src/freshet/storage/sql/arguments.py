@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from freshet.storage.maintenance.partition_choice import PartitionText
 from freshet.storage.sql.literals import moment_ms
 from freshet.storage.sql.names import SqlName
-from freshet.storage.sql.partitions import in_folders
+from freshet.storage.sql.partitions import by_keys
 from freshet.storage.sql.refusals import wrong
 from freshet.storage.sql.result import SqlResult, given
 from freshet.storage.sql.session import SqlSession
@@ -45,16 +46,16 @@ def with_options(table: Table, text: str | None) -> Table:
     return table.with_options({key.strip(): value.strip() for key, _, value in pairs})
 
 
-def partitions_of(table: Table, text: str | None) -> list[dict[str, str] | None]:
+def partitions_of(table: Table, text: str | None) -> list[dict[str, str | None] | None]:
     """`dt=a,hour=1;dt=b` as partitions; without a text all at once."""
     if not text:
         return [None]
-    found: list[dict[str, str] | None] = []
+    found: list[dict[str, str | None] | None] = []
     for part in filter(None, (each.strip() for each in text.split(";"))):
         pairs = [pair.partition("=") for pair in part.split(",")]
         if not all(equals and key.strip() for key, equals, _ in pairs):
             raise wrong(text, "partitions are written as 'dt=2026-11-22,hour=8;dt=2026-11-23'")
-        found.append(in_folders(table, {key.strip(): value.strip() for key, _, value in pairs}))
+        found.append(by_keys(table, {key.strip(): PartitionText(value.strip()) for key, _, value in pairs}))
     return found
 
 

@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.maintenance.partition_choice import partition_scalar
 from freshet.storage.model.arrow_types import is_lossless_pair
 from freshet.storage.sql.column_types import type_text
 from freshet.storage.sql.literals import partition_values
 from freshet.storage.sql.names import SqlName, column_name, name_of, only_name
-from freshet.storage.sql.partitions import in_folders
+from freshet.storage.sql.partitions import by_keys
 from freshet.storage.sql.query import QueryPlan, plan_query, rows_of
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.result import Rows, SqlResult, edited
@@ -45,17 +46,13 @@ class Insert:
     def run(self, session: SqlSession) -> SqlResult:
         """Writes the rows, and commits them."""
         table = session.table(self.name)
-        fixed = dict(self.values)
-        folders = in_folders(table, fixed)
-        constants = {
-            key: None if fixed[name] is None else folders[key] for name, key in zip(fixed, folders, strict=True)
-        }
+        constants = by_keys(table, dict(self.values))
         rows = rows_of(session, self.query.tree)
         stream = fitted_rows(table, rows, self._targets(table, rows.schema, constants), constants)
         with stream.read_by():
             if not self.is_overwrite:
                 return edited(table, table.append(stream))
-            return edited(table, table.overwrite(stream, partition=folders or None))
+            return edited(table, table.overwrite(stream, partition=constants or None))
 
     def _targets(self, table: Table, schema: pa.Schema, constants: Mapping[str, object]) -> list[str]:
         """The columns of the table that those of the query go to."""
@@ -137,7 +134,7 @@ def fitted_rows(
         )
     wanted = table.arrow_schema
     kept = dict(constants or {})
-    fixed = {name: _constant(table, wanted.field(name), value) for name, value in kept.items()}
+    fixed = {name: partition_scalar(table.store, name, value) for name, value in kept.items()}
     fields = []
     for field in wanted:
         if field.name not in targets and field.name not in fixed:
@@ -186,17 +183,3 @@ def _rounded(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         return pc.cast(array, wanted)
     except pa.ArrowInvalid as error:
         raise InvalidRequestError(f"SQL: a value of the rows does not fit into {wanted}: {error}") from error
-
-
-def _constant(table: Table, field: pa.Field, value: str | None) -> pa.Scalar:
-    """The value of a partition key, as the column has it."""
-    if value is None:
-        return pa.scalar(None, field.type)
-    try:
-        return pc.cast(pa.scalar(value), field.type)
-    except (pa.ArrowException, ValueError) as error:
-        raise InvalidRequestError(
-            f"SQL: column {field.name!r} of table {table.name} cannot be {value!r}: {error}",
-            table=table.name,
-            column=field.name,
-        ) from error

@@ -12,6 +12,11 @@ from freshet.storage.filters.literal import timestamp_value
 from freshet.storage.sql.names import column_name
 from freshet.storage.sql.refusals import refused, wrong
 
+_CAST_TYPES = frozenset(
+    {"BIGINT", "DATE", "DECIMAL", "DOUBLE", "FLOAT", "SMALLINT", "TIMESTAMP", "TIMESTAMPLTZ", "TIMESTAMPNTZ",
+     "TIMESTAMPTZ", "TINYINT"}
+)  # fmt: skip
+
 PartitionValues = Mapping[str, str | None]
 """Partition keys with their values as folders write them; None is NULL."""
 
@@ -45,7 +50,7 @@ def plain_text(node: exp.Expr | None) -> str:
             return "true" if node.this else "false"
         case exp.Neg(this=exp.Literal() as number) if not number.is_string:
             return f"-{number.this}"
-        case exp.Cast(this=exp.Literal() as text) if node.to.this.value in ("DATE", "BIGINT", "SMALLINT", "TINYINT"):
+        case exp.Cast(this=exp.Literal() as text) if node.to.this.value in _CAST_TYPES:
             return str(text.this)
     raise refused(node if node is not None else "nothing", "a value is expected there: 'text', 1, TRUE")
 

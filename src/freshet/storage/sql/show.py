@@ -13,16 +13,18 @@ from typing import Final, Literal
 import pyarrow as pa
 from sqlglot import exp
 
+from freshet.storage.maintenance.partition_choice import live_partitions
 from freshet.storage.model.data_type import DataField
 from freshet.storage.options.secrets import shown_options
 from freshet.storage.sql.column_types import type_text
 from freshet.storage.sql.names import SqlName
-from freshet.storage.sql.partitions import in_folders
+from freshet.storage.sql.partitions import by_keys
 from freshet.storage.sql.refusals import wrong
 from freshet.storage.sql.result import SqlResult, given
 from freshet.storage.sql.session import SqlSession
 from freshet.storage.sql.tag_statements import ShowTags
 from freshet.storage.sql.words import Value, Words, text_of
+from freshet.storage.system_tables.value_texts import PartitionTexts
 
 _DATABASES: Final = ("DATABASES", "SCHEMAS", "NAMESPACES")
 
@@ -70,11 +72,12 @@ class ShowPartitions:
         keys = table.schema.partition_keys
         if not keys:
             raise wrong(str(self.name), "the table is not partitioned")
-        wanted = in_folders(table, dict(self.values))
-        parts = (f"{re.escape(key)}={re.escape(wanted[key]) if key in wanted else '.*'}" for key in keys)
-        pattern = re.compile("/".join(parts), re.DOTALL)
-        names: list[str] = table.system("partitions").scan(["partition"]).to_arrow().column("partition").to_pylist()
-        return given({"partition": [name for name in names if pattern.fullmatch(name)]})
+        wanted = by_keys(table, dict(self.values))
+        if not wanted:
+            names = table.system("partitions").scan(["partition"]).to_arrow().column("partition").to_pylist()
+            return given({"partition": names})
+        found = PartitionTexts(table.store).as_folders(live_partitions(table.store, wanted))
+        return given({"partition": sorted(found.to_pylist())})
 
 
 @dataclass(frozen=True)

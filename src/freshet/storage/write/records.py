@@ -9,15 +9,16 @@ In this order:
    lack the column; files have no NULL in such a column, so it is written as zero, empty text or the like
 5. values convert without loss
 6. no value is longer than its type
-7. `ignore-delete` drops -D and -U, `ignore-update-before` drops -U
-8. retracts that are left must be what the merge engine takes (`retract_rules`)
+7. the arrays of a distinct `collect` lose their repetitions: a row that is not merged shows them as they are written
+8. `ignore-delete` drops -D and -U, `ignore-update-before` drops -U
+9. retracts that are left must be what the merge engine takes (`retract_rules`)
 
 Nothing is taken from a table of which one row is refused. Source: MERGING.md §1.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.aggregate.collect import Collect
 from freshet.storage.merge.merged_table import value_text
 from freshet.storage.model.arrow_types import arrow_type, conform, empty_value
 from freshet.storage.model.data_type import DataField
@@ -82,6 +84,7 @@ class RecordRules:
         deletes_by_key: bool = False,
         takes_whole_rows: bool = True,
         retract_rules: RetractRules | None = None,
+        distinct: Mapping[str, Collect] | None = None,
     ) -> None:
         """`deletes_by_key` says that of a -D only the key matters to the table's merge engine, `takes_whole_rows` that
         it does not merge columns."""
@@ -106,6 +109,7 @@ class RecordRules:
         self._defaults = ColumnDefaults(schema, takes_whole_rows=takes_whole_rows)
         self._takes_retracts = schema.has_primary_key
         self._retract_rules = retract_rules
+        self._distinct = distinct or {}
 
     def input_tables(self, data: object) -> Iterator[pa.Table]:
         """The rows of anything that is taken as rows, in the tables to be accepted one by one (`input_rows`)."""
@@ -120,6 +124,9 @@ class RecordRules:
         table = self._without_forbidden_nulls(table, kinds)
         rows = conform(table, self._fields, table=self._table)
         self.check_lengths(rows)
+        for name, function in self._distinct.items():
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(place, rows.schema.field(place), function.without_repetitions(rows.column(place)))
         if kinds is not None and self._dropped:
             keep = ~np.isin(kinds, list(self._dropped))
             if not keep.all():

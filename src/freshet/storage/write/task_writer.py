@@ -61,6 +61,7 @@ from freshet.storage.write.full_compaction import behind_full_compaction, is_ful
 from freshet.storage.write.increment import Logged, logged_rows
 from freshet.storage.write.kept_input import KeptInput
 from freshet.storage.write.logged_changes import log_changes, with_log
+from freshet.storage.write.lone_updates import LoneUpdates
 from freshet.storage.write.open_buckets import OpenBuckets
 from freshet.storage.write.postponed_bucket_writer import Staging
 from freshet.storage.write.records import AcceptedRows, Kinds
@@ -104,6 +105,7 @@ class TaskWriter:
         self.lookup_metrics = LookupMetrics()
         self._rules = record_rules(store)
         self._routed_rules = record_rules(store, are_moved=True) if store.moves_rows else self._rules
+        self._lone_updates = LoneUpdates(store)
         states = states or process_states(store)
         self._router = router or row_router(store, base_snapshot, states.indexes, self._scratch, staging)
         logged = Logged.NOTHING if sink is None else logged_rows(store.options)
@@ -154,7 +156,9 @@ class TaskWriter:
 
     def _accepted(self, rows: pa.Table) -> AcceptedRows:
         with self.timings.step("route"):
-            return self._rules.accept(rows)
+            accepted = self._rules.accept(rows)
+        self._lone_updates.note(accepted)
+        return accepted
 
     def _take_kept(self) -> None:
         """Writes the rows that the router has kept back."""
@@ -188,6 +192,7 @@ class TaskWriter:
         self._check_process()
         total = self._buckets.checked_total(partition, bucket, bucket_count)
         accepted = self._routed_rules.accept(data)
+        self._lone_updates.note(accepted)
         with self._unbroken():
             for piece in self._pieces(accepted):
                 if piece.rows.num_rows:
@@ -277,6 +282,7 @@ class TaskWriter:
         A `limit` leaves to others what is not required and would take too long (`compaction_limit`).
         """
         self._check_process()
+        self._lone_updates.check()
         is_full = is_full_compaction_due(self._store.options, identifier)
         time = None if limit is None else CompactionTime(limit)
         with self._unbroken():
@@ -360,6 +366,7 @@ class TaskWriter:
         if self._sink is not None:
             self._sink.abort()
         self._due_for_full.clear()
+        self._lone_updates.clear()
         self._is_broken = False
         self._buckets.abort()
         self._scratch.release()

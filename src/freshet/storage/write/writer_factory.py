@@ -10,7 +10,7 @@ from typing import Final
 from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.io.spill_file import Scratch
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
+from freshet.storage.merge.engine import distinct_collects, lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.merge.retract_layers import RetractLayers
@@ -49,6 +49,7 @@ def record_rules(store: TableStore, *, are_moved: bool = False) -> RecordRules:
         sequence_field=options.sequence_field,
         deletes_by_key=_deletes_by_key(store),
         takes_whole_rows=options.takes_whole_rows,
+        distinct=distinct_collects(store.schema, options),
         retract_rules=RetractRules.of(store.schema, options, store.location) if store.schema.has_primary_key else None,
     )
 

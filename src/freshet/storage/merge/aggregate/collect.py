@@ -8,6 +8,9 @@
 
 ADD_LATE does the same as ADD, with one exception: under `ignore-retract` x is put before acc.
 
+What is written to a distinct column loses its repetitions before (`without_repetitions`), so that a row without others
+of its key is distinct, too.
+
 Two exceptions for distinct arrays of ROW, ARRAY or MAP: acc is taken for distinct and left as it is (this shows after
 a SET), and a late x under `ignore-retract` plays the part of acc. Elements are kept in the order in which they first
 came; the format promises that order for constructed element types only. Binary elements are equal when their bytes
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +48,14 @@ from freshet.storage.model.data_type import ArrayType, ScalarType
 
 class Collect(ColumnAggregator):
     """collect of one column."""
+
+    def without_repetitions(self, values: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+        """Each array as if it were the only one of its key, and merged: a lone row is read as it is written."""
+        chunks = [
+            self.reduce(ColumnEvents(chunk, np.full(len(chunk), Event.ADD, np.int8), np.arange(len(chunk)))).values
+            for chunk in values.chunks
+        ]
+        return pa.chunked_array(chunks, values.type)
 
     def _reduce(self, events: ColumnEvents) -> Reduction:
         parts = Parts.of(events.values)
