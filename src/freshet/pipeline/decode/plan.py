@@ -164,6 +164,8 @@ class DecodePlan:
     on_unknown: Literal["ignore", "fail", "add"]
     only: OnlyTables | None = None
     registry: RegistrySettings | None = None
+    has_whole_ranges: bool = False
+    """True where one decoder has all records of a Kafka partition in a batch."""
 
     @property
     def fails_on_unknown(self) -> bool:

@@ -43,6 +43,8 @@ from freshet.storage.options import CoreOptions, SequenceGroup
 
 _BIGINT: Final = ScalarType(TypeRoot.BIGINT)
 _INT: Final = ScalarType(TypeRoot.INT)
+_SPLITTING: Final = frozenset({"minpartitions", "maxrecordsperpartition"})
+"""Options of Spark's Kafka source with which several tasks read one Kafka partition."""
 _PLAIN_METADATA: Final[Mapping[str, DataType]] = {
     "_op": STRING, "_topic": STRING, "_ts_ms": _BIGINT, "_offset": _BIGINT, "_partition": _INT,
 }  # fmt: skip
@@ -138,6 +140,7 @@ def plan_decoding(
         on_unknown=source.on_unknown_field,
         only=source.only,
         registry=registry_settings(source),
+        has_whole_ranges=source.is_kafka and not any(key.lower() in _SPLITTING for key in source.kafka or {}),
     )
 
 
