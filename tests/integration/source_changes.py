@@ -57,7 +57,7 @@ def test_new_fields_become_columns_of_the_types_that_the_schema_says(world: Tabl
 
 @pytest.mark.parametrize("read", ["spark", "python"])
 def test_a_row_whose_key_has_changed_keeps_what_the_change_does_not_carry(world: TableWorld, read: str) -> None:
-    world.read = read
+    world.read, world.options = read, "bucket: 1"
     world.source.add_column("note", "text")
     world.send(world.source.upsert(*({"id": i, "n": i, "note": f"note of {i}"} for i in range(1, 5))))
     world.run()
