@@ -73,10 +73,12 @@ def deletion_of_update(
     """The deletion that stands for the same update as an insert, if it is the last of the records before it that have a
     value, the nearest first."""
     for record in before if change.kind == INSERT else ():
-        found = read_record(format_name, record, registry=registry) if record.value is not None else None
-        if found is not None:
-            is_one = isinstance(found, Change) and found.kind == DELETE
-            return (found, record) if is_one and _event_of(found) == _event_of(change) is not None else None
+        if record.value is None:
+            continue
+        found = read_record(format_name, record, registry=registry)
+        if not isinstance(found, Change) or found.kind != DELETE or _event_of(found) is None:
+            return None
+        return (found, record) if _event_of(found) == _event_of(change) else None
     return None
 
 
