@@ -55,6 +55,26 @@ def test_new_fields_become_columns_of_the_types_that_the_schema_says(world: Tabl
     assert len([each for each in world.table.snapshots() if each.commit_kind is CommitKind.APPEND]) == 3
 
 
+@pytest.mark.parametrize("read", ["spark", "python"])
+def test_a_row_whose_key_has_changed_keeps_what_the_change_does_not_carry(world: TableWorld, read: str) -> None:
+    world.read, world.options = read, "bucket: 1"
+    world.source.add_column("note", "text")
+    world.send(world.source.upsert(*({"id": i, "n": i, "note": f"note of {i}"} for i in range(1, 5))))
+    world.run()
+    context = {"__debezium.context.connectorName": b"postgresql"}
+    for old, new in ((1, 11), (2, 12)):
+        world.send(world.source.delete(old))
+        moved = world.source.upsert({"id": new, "n": new, "note": "__debezium_unavailable_value"})
+        world.send_to(world.source.topic, moved, {**context, "__debezium.oldkey": b'{"id":%d}' % old})
+        world.source.rows[new]["note"] = f"note of {old}"
+    lost = world.source.upsert({"id": 13, "n": 13, "note": "__debezium_unavailable_value"})
+    world.send_to(world.source.topic, lost, {**context, "__debezium.oldkey": b'{"id":99}'})
+    del world.source.rows[13]
+    (progress,) = world.run()
+    assert world.rows() == world.source.rows
+    assert (progress.report.result.dead_count, progress.report.result.restored) == (1, 2)
+
+
 def test_types_of_plain_records_are_guessed(world: TableWorld) -> None:
     world.format = "json"
     world.send_json({"id": 1, "n": 1})

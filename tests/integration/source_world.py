@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,15 @@ class World:
         path.write_text(self.text)
         return path
 
-    def send_to(self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+    def send_to(
+        self,
+        topic: str,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        headers: Mapping[str, bytes] | None = None,
+    ) -> None:
         producer = _producer(self.broker.bootstrap_servers)
         for key, value in records:
-            producer.produce(topic, value, key=key)
+            producer.produce(topic, value, key=key, headers=list((headers or {}).items()))
         assert producer.flush(60) == 0
 
     def run(self, file: Path | None = None, *, accepted_loss: tuple[int, int] | None = None) -> list[Progress]:

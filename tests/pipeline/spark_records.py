@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.decode.outcomes import TAG, TAG_GONE, TAG_TALLY
+from freshet.pipeline.decode.raw_records import OLD_KEY_HEADER
 from freshet.pipeline.sources.outcome_frame import decoded_frame
 from freshet.pipeline.sources.raw_frame import kafka_records
 from tests.pipeline.records import Record, octets, shown
@@ -25,6 +26,8 @@ def kafka_frame(spark: SparkSession, records: Sequence[Record | Any]) -> DataFra
     for offset, each in enumerate(records):
         record = each if isinstance(each, Record) else Record(each)
         headers = [("__debezium.context.connectorName", bytearray(b"postgresql"))]
+        if record.old_key is not None:
+            headers.append((OLD_KEY_HEADER, bytearray(octets(record.old_key) or b"")))
         rows.append((octets(record.key), octets(record.value), record.topic, record.partition, offset, None, headers))
     return spark.createDataFrame(rows, KAFKA_COLUMNS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +25,7 @@ from freshet.storage.table_engine import TaskLog
 from tests.kit.rescaled import with_buckets
 from tests.logstore.logged_tables import fake_kafka, make_logged
 from tests.pipeline.batch.outcome_rows import data, dead, outcome_table, tally
-from tests.pipeline.records import change, decoder_of, pipeline_of, raw_batch
+from tests.pipeline.records import TOAST, Record, change, decoder_of, pipeline_of, raw_batch
 
 
 @pytest.fixture
@@ -183,3 +184,37 @@ def test_an_error_of_what_a_decoder_reads_is_raised(keyed: Table) -> None:
     decoder = decoder_of(pipeline_of({"k": "BIGINT", "v": "STRING"}, primary_key=["k"]))
     with pytest.raises(pa.ArrowInvalid, match="broke off"):
         list(decoder(broken()))
+
+
+LONG = "x" * 40
+UNCHANGED: dict[str, list[tuple[list[Any], list[tuple[int, str]], int]]] = {
+    # Batches: records, what the table holds then, dead letters.
+    "debezium-json": [
+        ([change("c", None, {"k": 1, "v": LONG})], [(1, LONG)], 0),
+        ([change("u", None, {"k": 1, "v": TOAST})], [(1, LONG)], 0),
+        ([change("d", {"k": 1}), None, Record(change("c", None, {"k": 2, "v": TOAST}), old_key={"k": 1})],
+         [(2, LONG)], 0),
+        ([Record(change("d", {"k": 2}, lsn=7), 2), change("c", None, {"k": 3, "v": TOAST}, lsn=7)], [(3, LONG)], 0),
+        ([change("c", None, {"k": 4, "v": TOAST})], [(3, LONG)], 1),
+    ],
+    "debezium-unwrapped": [
+        ([{"k": 1, "v": LONG}], [(1, LONG)], 0),
+        ([{"k": 1, "v": TOAST}], [(1, LONG)], 0),
+        ([Record(None, {"k": 1}), Record({"k": 2, "v": TOAST}, old_key={"k": 1})], [(2, LONG)], 0),
+        ([{"k": 3, "v": TOAST}], [(2, LONG)], 1),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", UNCHANGED)
+def test_a_placeholder_is_never_stored(keyed: Table, tmp_path: Path, form: str) -> None:
+    dead_letters = open_dead_letters(Catalog(str(tmp_path)), "db.dead")
+    decoder = decoder_of(pipeline_of({"k": "BIGINT", "v": "STRING"}, primary_key=["k"], format=form))
+    for number, (records, rows, dead_count) in enumerate(UNCHANGED[form]):
+        pin = BatchPin(number, keyed.schema.id, None, keyed.store.snapshots.latest_id())
+        task = replace(_task(keyed), pin=pin, dead_letters=dead_letters.handle)
+        outcomes = decoder(iter([raw_batch(records)]))
+        result = sum_results([batch.column(0)[0].as_py() for batch in task(outcomes)])
+        Committer(keyed.store, "stream").commit(number, result.messages.get(0, ()))
+        assert [tuple(row.values()) for row in keyed.scan().to_arrow().to_pylist()] == rows
+        assert result.dead_count == dead_count

@@ -239,15 +239,16 @@ def _keyed(folder: Path, **options: str) -> Table:
     return table
 
 
-def _was(table: Table, k: int) -> str:
+def _was(table: Table, k: str) -> str:
     """What a row lacks whose key was this one."""
-    return "doc " + old_key_text(table.schema.fields[:2], {"k": k, "day": DAY})
+    values = {"k": int(k.lstrip("!")), "day": DAY}
+    return "doc " + old_key_text(table.schema.fields[:2], values, is_first=k[0] == "!")
 
 
 GONE = ""
 HISTORIES: list[tuple[str, str, list[str | None]]] = [
     # The rows are an operation, a key, and what it has or was: "d1" · "c9<1" · "u1=new"; a "." before a row in another
-    # Kafka partition. What they have in the end, "" for a dead letter.
+    # Kafka partition. What they have in the end, "" for a dead letter. "<!": the first record of that key.
     ("deleted, then inserted", "d1 c9<1", [None, "stored 1"]),
     ("in another partition", ".d1 c9<1", [None, "stored 1"]),
     ("the deletion is behind it", "c9<1 .d1", ["stored 1", None]),
@@ -261,6 +262,8 @@ HISTORIES: list[tuple[str, str, list[str | None]]] = [
     ("swapped", "d1 c9<1 d2 c1<2 d9 c2<9", [None, "stored 1", None, "stored 2", None, "stored 1"]),
     ("sent again, its row is there", "c2<7", ["stored 2"]),
     ("no deletion in the task", "c9<1", [GONE]),
+    ("no deletion in the task, and the key had no other record in front of it", "c9<!1", ["stored 1"]),
+    ("the same of a key that is not stored", "c9<!7", [GONE]),
     ("a change in the task, and no deletion", "u1=new c9<1", ["new", GONE]),
     ("nothing was stored", "d7 c9<7", [None, GONE]),
     ("no key before", "d1 c9<", [None, GONE]),
@@ -276,7 +279,7 @@ def test_the_row_of_the_key_before_has_the_value(
     rows = []
     for text in history.split():
         own = text.lstrip(".")
-        lacking = "" if "<" not in own else _was(table, int(own[3:])) if own[3:] else "doc"
+        lacking = "" if "<" not in own else _was(table, own[3:]) if own[3:] else "doc"
         doc = own[3:] if "=" in own else None
         rows.append((KINDS[own[0]], (int(own[1]), DAY, doc, int(text[0] == ".")), lacking))
     kept, dead, _ = _filled(table, *rows)
@@ -289,8 +292,8 @@ def test_a_partial_update_takes_it_where_its_key_has_none(tmp_path: Path) -> Non
     table = _keyed(tmp_path, **options)
     rows = [
         (DELETE, (1, DAY, None, 1), ""),
-        (ADD, (9, DAY, None, 1), _was(table, 1)),
-        (ADD, (2, DAY, None, 1), _was(table, 1)),
+        (ADD, (9, DAY, None, 1), _was(table, "1")),
+        (ADD, (2, DAY, None, 1), _was(table, "1")),
     ]
     kept, dead, count = _filled(table, *rows)
     assert [row[2] for row in kept] == [None, "stored 1", None]

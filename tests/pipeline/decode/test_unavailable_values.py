@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.old_keys import old_key_in
 from tests.kit.schema_registry import SchemaRegistry
 from tests.pipeline.avro_records import AvroTopic, avro_change, avro_pipeline, envelope_of, optional
@@ -54,9 +55,14 @@ MANY = 30
 def shapes(config: PipelineConfig, records: list[Any]) -> list[str]:
     """What the records become, by either path; each comes often, so that what it is like is learned."""
     decoder = decoder_of(config)
-    careful = run(replace(decoder, is_careful=True), records).shown
-    assert run(decoder, records * MANY).shown == careful * MANY
+    careful = _shown(replace(decoder, is_careful=True), records)
+    assert _shown(decoder, records * MANY) == careful * MANY
     return careful
+
+
+def _shown(decoder: RecordDecoder, records: list[Any]) -> list[str]:
+    """Whether a key is the first of a batch depends on how often records come."""
+    return [text.replace("@!", "@") for text in run(decoder, records).shown]
 
 
 @pytest.mark.parametrize(("name", "sql", "form", "settings"), FORMS, ids=[name for name, *_ in FORMS])
@@ -104,6 +110,7 @@ def test_every_form_in_avro() -> None:
 
 
 COLUMNS = {"id": "BIGINT", "day": "DATE", "doc": "STRING"}
+KAFKA = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 KEYED: dict[str, Any] = {"primary_key": ("id", "day")}
 FIELDS = [
     {"type": "int64", "field": "id"}, {"type": "int32", "name": "io.debezium.time.Date", "field": "day"},
@@ -118,22 +125,36 @@ def moved(config: PipelineConfig, *records: Any) -> list[str]:
     return [_with_key(text) for text in shapes(config, list(records))]
 
 
+def alone(config: PipelineConfig, *records: Any) -> list[str]:
+    """The same of a batch that has these records alone."""
+    return [_with_key(text) for text in run(decoder_of(config), records).shown]
+
+
 def _with_key(text: str) -> str:
     kept, mark, key = text.partition(",@")
     found = old_key_in([f"@{key}"]) if mark else None
-    return f"{kept} of ({', '.join(str(value) for value in found.values())})" if found else text
+    if found is None:
+        return text
+    return f"{kept} of {'the first ' if found.is_first else ''}({', '.join(map(str, found.values.values()))})"
 
 
 @pytest.mark.parametrize("wraps", [False, True])
 def test_the_key_before_comes_from_the_header_or_the_deletion_in_front_of_it(wraps: bool) -> None:
-    def made(op: str, *images: Any, old_key: Any = None, **source: Any) -> Record:
+    def made(op: str, *images: Any, old_key: Any = None, key: Any = None, **source: Any) -> Record:
         record = change(op, *images, **source)
-        return Record(with_schema(record, FIELDS) if wraps else record, old_key=old_key)
+        return Record(with_schema(record, FIELDS) if wraps else record, key, old_key=old_key)
 
     config = pipeline_of(COLUMNS, **KEYED)
     key = flat_with_schema(OLD, FIELDS[:2]) if wraps else OLD
     assert moved(config, made("c", None, NEW, old_key=key)) == [MOVED]
-    before, tombstone = made("d", OLD), Record(None)
+    before, tombstone = made("d", OLD, key=1), Record(None, 1)
+    first = MOVED.replace("of (", "of the first (")
+    assert alone(config, before, tombstone, made("c", None, NEW))[2] == first
+    assert alone(config, before, tombstone, made("c", None, NEW, old_key=key))[2] == first
+    assert alone(config, made("u", None, {**OLD, "doc": "x"}, key=1), before, made("c", None, NEW))[2] == MOVED
+    assert alone(config, made("d", OLD), made("c", None, NEW))[1] == MOVED
+    split = pipeline_of(COLUMNS, kafka={**KAFKA, "minPartitions": "9"}, **KEYED)
+    assert alone(split, before, tombstone, made("c", None, NEW))[2] == MOVED
     assert moved(config, before, tombstone, made("c", None, NEW))[2] == MOVED
     assert moved(config, before, made("c", None, NEW))[1] == MOVED
     unknown = "+I(2, 2020-03-01, None) keep 2"

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from freshet.pipeline.decode.old_keys import old_key_in
 from freshet.pipeline.decode.row_rules import SEQUENCE_NULL
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.sources.record_frame import failures_of_select
@@ -313,6 +314,19 @@ def test_rules_hold_for_computed_columns_and_only_dead_rows_carry_the_record(spa
     assert carried == [1, 4, 5, 7, 8]
     expected = bucket_ids([pa.array([2, 6, 6, 2, 4, 4])], config.table.table_schema.types_of(("id",)), 4).tolist()
     assert [row["_bucket"] for row in flat if row["_tag"] == 0] == expected
+
+
+def test_unchanged_values_of_a_row_whose_key_has_changed(spark: SparkSession) -> None:
+    """Spark's own source hands the key before over, from a header among others."""
+    columns = {"id": "BIGINT", "doc": "STRING", "upper": "STRING", "day": "DATE"}
+    config = pipeline_of(columns, select={"id": "id", "doc": "doc", "upper": "upper(doc)", "day": "to_date(day)"})
+    row = {"id": 2, "doc": TOAST, "day": "2024-02-29"}
+    (moved,), (plain,) = outcome_rows(
+        spark, config, [Record(change("c", None, row), {"id": 2}, old_key={"id": 1}), change("c", None, row)]
+    )
+    assert shown([plain]) == "+I(2, None, None, 2024-02-29) keep 1,2"
+    *kept, key = moved["_unavailable"].split(",")
+    assert (kept, old_key_in([key])) == (["1", "2"], ({"id": 1}, False))
 
 
 def test_what_expressions_make_of_sequence_groups(spark: SparkSession) -> None:

@@ -16,7 +16,8 @@ A row whose key has changed (`old_keys`) has its values from the row of the old 
 |---|---|
 | is in front of the row, in the same Kafka partition | the values before it |
 | is in another Kafka partition, and the only one of that key in the batch | the same |
-| is in another task (of a large batch) or another batch, or one of several | dead letter naming the column |
+| is in another task, and the first record of that key in the batch (`OldKey.is_first`) | what is stored of it |
+| is elsewhere in another task or another batch, or one of several | dead letter naming the column |
 
 Where rows have an order of their own (`sequence.field`, or a sequence group of a partial-update table, each with a
 state of its own) the state is the row that wins by it, not the one that came last:
@@ -75,6 +76,8 @@ MOVED: Final = (
 """Reasons of the dead letters made here."""
 
 Key = tuple[Any, ...]
+_Old = tuple[Key, bool]
+"""The key that a row had before, and whether its deletion is its first record in the batch."""
 Order = tuple[tuple[bool, Any], ...]
 """Ordering values, so that NULL is smallest whatever the direction."""
 Place = tuple[Any, ...]
@@ -156,7 +159,7 @@ class UnavailableValues:
         self._old: set[Key] = set()
         """Keys that rows had before."""
         self._ahead: Counter[Key] = Counter()
-        """Of these, the rows still to come, deletions not counted."""
+        """Of these, the rows still to come, deletions not counted; those without a row in the task are not here."""
         self._deletions: Counter[Key] = Counter()
         """Of these, the deletions of the task."""
         self._gone: dict[tuple[Key, Unit], tuple[State, Place]] = {}
@@ -176,7 +179,8 @@ class UnavailableValues:
             affected = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
             for text in pc.unique(texts.drop_null()).to_pylist():
                 missing |= self._named(text)
-                self._old.update(self._old_key(text))
+                old_key = self._old_key(text)
+                self._old |= set() if old_key is None else {old_key[0]}
             self._watched.update(self._keys(batch, affected))
         self._watched |= self._old
         if self._watched and self._table.options.has_postponed_buckets:
@@ -215,11 +219,11 @@ class UnavailableValues:
             missing = self._named(lacking[index])
             kind = RowKind(kinds[index])
             self._ahead[key] -= not kind.is_retract
-            old_keys = self._old_key(lacking[index])
-            looked_up = self._look_up(key, row, missing, old_keys, places[index])
+            old_key = self._old_key(lacking[index])
+            looked_up = self._look_up(key, row, missing, old_key, places[index])
             unknown = next((name for name, value in looked_up.items() if value is None), None)
             if unknown is not None:
-                dead[position] = (MOVED if old_keys else NOT_STORED, unknown)
+                dead[position] = (MOVED if old_key else NOT_STORED, unknown)
                 continue
             for name, value in looked_up.items():
                 found[name].append((position, value))
@@ -228,7 +232,7 @@ class UnavailableValues:
         return _apply(rows, {self._column_names[name]: pairs for name, pairs in found.items()}, dead, filled)
 
     def _look_up(
-        self, key: Key, row: Mapping[str, Any], missing: frozenset[str], old_keys: Sequence[Key], place: Place
+        self, key: Key, row: Mapping[str, Any], missing: frozenset[str], old_key: _Old | None, place: Place
     ) -> dict[str, Any]:
         """The values of the missing columns that will be taken from this row; None where there is none."""
         values: dict[str, Any] = {}
@@ -240,7 +244,7 @@ class UnavailableValues:
             if state is not None and unit.order_of(row) < state.order:
                 continue
             own = {} if state is None else state.values
-            old = self._before(old_keys[0], unit, place) if old_keys else {}
+            old = {} if old_key is None else self._before(*old_key, unit, place)
             for name in wanted:
                 if own.get(name) is None:
                     values[name] = old.get(name)
@@ -248,11 +252,13 @@ class UnavailableValues:
                     values[name] = own[name]
         return values
 
-    def _before(self, old_key: Key, unit: Unit, place: Place) -> Mapping[str, Any]:
+    def _before(self, old_key: Key, is_first: bool, unit: Unit, place: Place) -> Mapping[str, Any]:
         """The values of a key before the row of another one took its place; none where they are not known."""
         state, gone = self._states.get((old_key, unit)), self._gone.get((old_key, unit))
         if gone is not None and (gone[1] == place or self._deletions[old_key] == 1):
             return gone[0].values
+        if old_key not in self._ahead:  # it has no row in this task
+            return state.values if is_first and state is not None else {}
         if gone is not None or self._deletions[old_key] != 1 or self._ahead[old_key] > 0 or state is None:
             return {}
         return state.values
@@ -289,10 +295,12 @@ class UnavailableValues:
         parts = text.split(",") if text else ()
         return frozenset(self._carried[int(part)] for part in parts if not is_old_key(part))
 
-    def _old_key(self, text: str | None) -> tuple[Key, ...]:
+    def _old_key(self, text: str | None) -> _Old | None:
         """The key that the row had before, if it had another one."""
         found = old_key_in(text.split(",")) if text else None
-        return () if found is None else (tuple(found[name] for name in self._table.schema.primary_keys),)
+        if found is None:
+            return None
+        return tuple(found.values[name] for name in self._table.schema.primary_keys), found.is_first
 
     def _keys(self, rows: pa.Table | pa.RecordBatch, positions: Positions) -> list[Key]:
         names = [self._column_names[name] for name in self._table.schema.primary_keys]

@@ -19,10 +19,10 @@ It costs some 40 µs a record; what can take the fast path does (`fast`), with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,6 @@ from freshet.pipeline.decode.change import (
     Reading,
     Several,
     Skipped,
-    changes_of,
 )
 from freshet.pipeline.decode.convert.converter import LOST, Converter, Mask
 from freshet.pipeline.decode.flat import ADDED_PREFIX
@@ -47,16 +46,13 @@ from freshet.pipeline.decode.inputs import FactsKey, Input, Inputs, facts_key, i
 from freshet.pipeline.decode.json_value import JsonValue, text_of
 from freshet.pipeline.decode.old_keys import old_key_text
 from freshet.pipeline.decode.plan import DecodePlan, PayloadField
-from freshet.pipeline.decode.reading import old_key_of, read_record
+from freshet.pipeline.decode.reading import deletion_of_update, old_key_of, read_record
 from freshet.pipeline.decode.toast import is_really_there, placeholder_forms
 
 INCOMPLETE: Final = "the update does not carry the whole row before it, so its value would count twice"
 NO_KEY: Final = "a deletion, and the table has no primary key"
 NO_ROW: Final = "an unchanged value that the record does not carry (TOAST), and the table has no primary key"
 NEEDED: Final = "an unchanged value that the record does not carry (TOAST) is needed to compute the column"
-OldKey = Mapping[str, JsonValue] | None
-"""The fields of the key that a row had before."""
-
 UNKNOWN_NOTE, FOUND_NOTE, LEFT_NOTE = "unknown field ", "TOAST value from before: ", "TOAST value left NULL: "
 
 
@@ -67,6 +63,16 @@ def shown_name(name: str) -> str:
     """The name of a field for notes and messages; characters that cannot be shown or sent, such as lone surrogates, as
     escapes."""
     return name if name.isprintable() else ascii(name)[1:-1]
+
+
+class Neighbours(Protocol):
+    """The records around one in its stream."""
+
+    def before(self) -> Sequence[RawRecord]:
+        """The two in front of it, the nearest first, as far as they are of its Kafka partition."""
+
+    def is_first(self, key: bytes | None) -> bool:
+        """Whether the one with this message key is the first of the batch, as far as can be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,23 +155,15 @@ class CarefulReader:
         return names
 
     def rows(
-        self,
-        reading: Change | Several,
-        record: RawRecord = _NO_RECORD,
-        before: Callable[[], Sequence[RawRecord]] = list,
+        self, reading: Change | Several, record: RawRecord = _NO_RECORD, neighbours: Neighbours | None = None
     ) -> Rows | Skipped | Dead | UnknownFields:
-        """What becomes of a change, or of several of one record together; see the table of the module. `before` gives
-        the records in front of it, the nearest first."""
-
-        def old_key() -> OldKey:
-            return old_key_of(plan.format, record, changes[0], before(), plan.registry)
-
-        plan, changes = self._plan, changes_of(reading)
+        """What becomes of a change, or of several of one record together; see the table of the module. `neighbours` are
+        the records around it."""
         if isinstance(reading, Change):
-            return self._rows(reading, old_key)
+            return self._rows(reading, record, neighbours)
         parts = []
         for change in reading.changes:
-            found = self._rows(change, old_key)
+            found = self._rows(change, record, neighbours)
             if not isinstance(found, Rows):
                 return found
             parts.append(found)
@@ -174,7 +172,9 @@ class CarefulReader:
         numbered = tuple(replace(row, sub=sub) for sub, row in enumerate(rows))
         return Rows(reading.changes[0], numbered, tuple(notes), parts[0].facts)
 
-    def _rows(self, change: Change, old_key: Callable[[], OldKey]) -> Rows | Skipped | Dead | UnknownFields:
+    def _rows(
+        self, change: Change, record: RawRecord, neighbours: Neighbours | None
+    ) -> Rows | Skipped | Dead | UnknownFields:
         plan, kind = self._plan, change.kind
         is_retract = kind in (UPDATE_BEFORE, DELETE)
         if plan.ignores_deletes and is_retract:
@@ -209,7 +209,8 @@ class CarefulReader:
         new_kind = INSERT if split == DELETE or not plan.has_key else kind
         old_row = None
         if lacking and new_kind == INSERT and plan.is_debezium:
-            old_row = self._old_key(inputs, before if split == DELETE else old_key(), new)
+            given, is_first = (before, False) if split == DELETE else self._key_before(change, record, neighbours)
+            old_row = self._old_key(inputs, given, new, is_first=is_first)
         is_new = new_kind == INSERT and (plan.has_envelope or old_row is not None)
         left_null = frozenset() if is_new else self._left_null
         notes = (
@@ -247,7 +248,19 @@ class CarefulReader:
         gone = [each.name for each in self._able if text_of(before.get(each.name)) in self._forms]
         return ({**before, **dict.fromkeys(gone)}, False) if gone else (before, True)
 
-    def _old_key(self, inputs: Inputs, given: OldKey, new: Sequence[Any]) -> str | None:
+    def _key_before(
+        self, change: Change, record: RawRecord, neighbours: Neighbours | None
+    ) -> tuple[Mapping[str, JsonValue] | None, bool]:
+        """The key that the row of an insert had before, and whether its deletion is its first record in the batch."""
+        plan = self._plan
+        before = () if neighbours is None else neighbours.before()
+        found = deletion_of_update(plan.format, change, before, plan.registry)
+        key = old_key_of(plan.format, record, None if found is None else found[0], plan.registry)
+        return key, found is not None and neighbours is not None and neighbours.is_first(found[1].key)
+
+    def _old_key(
+        self, inputs: Inputs, given: Mapping[str, JsonValue] | None, new: Sequence[Any], *, is_first: bool
+    ) -> str | None:
         """The text of the key that a row had before; None where that is not known. What is no field of the row is what
         the row has."""
         if given is None:
@@ -262,7 +275,7 @@ class CarefulReader:
                     found[column.field.name] = each.converter.one(text) if is_own and text is not None else text
         if len(found) < len(keys) or LOST in found.values() or None in found.values():
             return None
-        return old_key_text([column.field for column in keys], found)
+        return old_key_text([column.field for column in keys], found, is_first=is_first)
 
     def _split(self, change: Change, image: Mapping[str, JsonValue], *, is_complete: bool) -> int | None:
         """Kind of the row before the change: -D when the key is another one, -U where the changelog takes it."""

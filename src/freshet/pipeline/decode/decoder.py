@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -198,7 +198,8 @@ class BlockDecoder:
         batches, broken = _written(context, images, findings, notes)
         yield from batches
         careful = np.union1d(careful, broken)
-        for facts, found in self._one_by_one(block, careful, findings).items():
+        begins = not first and self.plan.has_whole_ranges
+        for facts, found in self._one_by_one(block, careful, findings, begins).items():
             each = images_of(self.plan, self._careful.inputs(facts), found)
             batch, broken = context.rows(each, findings.dead)
             notes += _without(each.notes, broken)
@@ -294,7 +295,7 @@ class BlockDecoder:
     # --- the careful path ---------------------------------------------------------------------------------------------
 
     def _one_by_one(
-        self, block: RecordBlock, indexes: RowIndexes, findings: Findings
+        self, block: RecordBlock, indexes: RowIndexes, findings: Findings, begins: bool
     ) -> dict[FactsKey, dict[int, Rows]]:
         found: dict[FactsKey, dict[int, Rows]] = {}
         if not len(indexes):
@@ -302,7 +303,8 @@ class BlockDecoder:
         for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
             reading: Any = self._tables.judged(self._careful.read(record), index, findings)
             if isinstance(reading, Change | Several):
-                reading = self._careful.rows(reading, record, partial(raw_records.those_before, block, index))
+                around = raw_records.RecordsAround(block, index, begins)
+                reading = self._careful.rows(reading, record, around)
             match reading:
                 case Rows(facts=facts):
                     found.setdefault(facts, {})[index] = reading

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -16,24 +16,34 @@ from freshet.pipeline.decode.carriers import carrier_arrow_type
 from freshet.storage.model.data_type import DataField
 
 _MARK: Final = "@"
+_FIRST: Final = "!"
+"""Behind the mark of a key that no record of the batch has in front of its deletion."""
 
 
-def old_key_text(fields: Sequence[DataField], values: Mapping[str, Any]) -> str:
+class OldKey(NamedTuple):
+    """The values of the key's columns by their names, and whether its deletion is its first record in the batch."""
+
+    values: Mapping[str, Any]
+    is_first: bool
+
+
+def old_key_text(fields: Sequence[DataField], values: Mapping[str, Any], *, is_first: bool = False) -> str:
     """The text of a key, whose columns have these values."""
     arrays = [pa.array([values[each.name]], carrier_arrow_type(each.type)) for each in fields]
     batch = pa.RecordBatch.from_arrays(arrays, names=[each.name for each in fields])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return _MARK + base64.b64encode(sink.getvalue()).decode()
+    return _MARK + (_FIRST if is_first else "") + base64.b64encode(sink.getvalue()).decode()
 
 
-def old_key_in(parts: Sequence[str]) -> dict[str, Any] | None:
-    """The values of the key by column, if one of the parts of an unavailable text is one."""
+def old_key_in(parts: Sequence[str]) -> OldKey | None:
+    """The key, if one of the parts of an unavailable text is one."""
     for part in parts:
         if is_old_key(part):
-            (row,) = pa.ipc.open_stream(base64.b64decode(part.removeprefix(_MARK))).read_all().to_pylist()
-            return dict(row)
+            text = part.removeprefix(_MARK)
+            (row,) = pa.ipc.open_stream(base64.b64decode(text.removeprefix(_FIRST))).read_all().to_pylist()
+            return OldKey(row, text.startswith(_FIRST))
     return None
 
 

@@ -169,6 +169,8 @@ class DecodePlan:
     registry: RegistrySettings | None = None
     skips: frozenset[RecordPlace] = frozenset()
     """Records of which nobody looks at more than their place."""
+    has_whole_ranges: bool = False
+    """True where one decoder has all records of a Kafka partition in a batch."""
 
     @property
     def fails_on_unknown(self) -> bool:

@@ -43,6 +43,8 @@ from freshet.storage.options import CoreOptions, SequenceGroup
 
 _BIGINT: Final = ScalarType(TypeRoot.BIGINT)
 _INT: Final = ScalarType(TypeRoot.INT)
+_SPLITTING: Final = frozenset({"minpartitions", "maxrecordsperpartition"})
+"""Options of Spark's Kafka source with which several tasks read one Kafka partition."""
 _PLAIN_METADATA: Final[Mapping[str, DataType]] = {
     "_op": STRING, "_topic": STRING, "_ts_ms": _BIGINT, "_offset": _BIGINT, "_partition": _INT,
 }  # fmt: skip
@@ -139,6 +141,7 @@ def plan_decoding(
         only=source.only,
         registry=registry_settings(source),
         skips=config.skipped_records,
+        has_whole_ranges=source.is_kafka and not any(key.lower() in _SPLITTING for key in source.kafka or {}),
     )
 
 

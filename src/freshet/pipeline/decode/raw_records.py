@@ -17,9 +17,12 @@ Names begin with `PREFIX`, which no payload field may.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from freshet.pipeline.decode.change import RawRecord
 
@@ -44,11 +47,29 @@ def each_of(block: Any, indexes: Any) -> Iterator[RawRecord]:
         yield RawRecord(key, value, line, topic or "", old_key)
 
 
-def those_before(block: Any, index: int) -> list[RawRecord]:
-    """The two records in front of one in a block, the nearest first, as far as they are of its Kafka partition."""
-    at = np.arange(max(0, index - 2), index + 1)[::-1]
-    places = list(zip(*(block.taken(name, at).to_pylist() for name in (TOPIC, KAFKA_PARTITION)), strict=True))
-    return [each for each, own in zip(each_of(block, at), places, strict=True) if own == places[0]][1:]
+@dataclass(frozen=True, slots=True)
+class RecordsAround:
+    """Those around one of a block; `begins` says that the block has all records of its Kafka partitions from the start
+    of the batch on."""
+
+    block: Any
+    index: int
+    begins: bool
+
+    def before(self) -> list[RawRecord]:
+        """The two in front of it, the nearest first, as far as they are of its Kafka partition."""
+        at = np.arange(max(0, self.index - 2), self.index + 1)[::-1]
+        places = list(zip(*(self.block.taken(name, at).to_pylist() for name in (TOPIC, KAFKA_PARTITION)), strict=True))
+        return [each for each, own in zip(each_of(self.block, at), places, strict=True) if own == places[0]][1:]
+
+    def is_first(self, key: bytes | None) -> bool:
+        """Whether only one record in front of it, but for tombstones, has this message key in the batch; false where it
+        is not known."""
+        if key is None or not self.begins:
+            return False
+        keys = self.block.column(KEY).slice(0, self.index)
+        same = np.flatnonzero(pc.equal(keys, pa.scalar(key, keys.type)).fill_null(False).to_numpy(zero_copy_only=False))
+        return self.block.taken(VALUE, same).null_count == len(same) - 1
 
 
 def place(block: Any, index: int) -> tuple[str, int, int]:

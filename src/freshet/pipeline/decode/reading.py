@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from freshet._lazy import LazyModule
@@ -56,24 +56,29 @@ def read_record(
 
 
 def old_key_of(
-    format_name: Format,
-    record: RawRecord,
-    change: Change,
-    before: Sequence[RawRecord],
-    registry: RegistrySettings | None = None,
+    format_name: Format, record: RawRecord, deletion: Change | None, registry: RegistrySettings | None = None
 ) -> Mapping[str, JsonValue] | None:
     """The key that the row of an insert had before: what a header says, else that of the deletion which stands for the
-    same update and is one of the records `before` it, the nearest first. None where neither says it."""
-    if record.old_key is not None:
-        if registry is None:
-            return key_image(record.old_key)
-        return _avro.read_avro_key(record.old_key, record.topic, _schemas.schemas_of(registry))
-    if change.op is None or change.kind != INSERT:
-        return None
-    for each in before:
-        found = read_record(format_name, each, registry=registry) if each.value is not None else None
-        if isinstance(found, Change):
-            return found.image if found.kind == DELETE and _event_of(found) == _event_of(change) is not None else None
+    same update. None where neither says it."""
+    if record.old_key is None:
+        return None if deletion is None else deletion.image
+    if registry is None:
+        return key_image(record.old_key)
+    return _avro.read_avro_key(record.old_key, record.topic, _schemas.schemas_of(registry))
+
+
+def deletion_of_update(
+    format_name: Format, change: Change, before: Iterable[RawRecord], registry: RegistrySettings | None = None
+) -> tuple[Change, RawRecord] | None:
+    """The deletion that stands for the same update as an insert, if it is the last of the records before it that have a
+    value, the nearest first."""
+    for record in before if change.kind == INSERT else ():
+        if record.value is None:
+            continue
+        found = read_record(format_name, record, registry=registry)
+        if not isinstance(found, Change) or found.kind != DELETE or _event_of(found) is None:
+            return None
+        return (found, record) if _event_of(found) == _event_of(change) else None
     return None
 
 

@@ -107,7 +107,7 @@ def sets_poll_records(source: SourceConfig) -> bool:
 def kafka_records(frame: DataFrame) -> DataFrame:
     """A frame of Spark's Kafka source, with or without headers, in the columns of the module."""
     has_headers = "headers" in frame.columns
-    old_key = f"element_at(filter(headers, each -> each.key = '{OLD_KEY_HEADER}'), -1).value"
+    old_key = f"try_element_at(filter(headers, each -> each.key = '{OLD_KEY_HEADER}'), -1).value"
     return frame.selectExpr(
         f"key AS {KEY}",
         f"value AS {VALUE}",
