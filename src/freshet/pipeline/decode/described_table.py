@@ -202,10 +202,11 @@ def _types_of(format_name: Format, top: Mapping[str, JsonValue]) -> dict[str, st
             if fields is None:
                 return None
             found = {}
+            source = _source_name(top.get("schema"))
             for each in fields:
                 name = each.get("field") if isinstance(each, dict) else None
                 if isinstance(name, str) and not (format_name == "debezium-unwrapped" and name.startswith("__")):
-                    found[name] = sql_type_of_field(each)
+                    found[name] = sql_type_of_field(each, source)
             return found
         case _:
             return None
@@ -223,6 +224,13 @@ def _row_fields(format_name: Format, schema: JsonValue) -> list[JsonValue] | Non
             fields = each.get("fields")
             return fields if isinstance(fields, list) else None
     return None
+
+
+def _source_name(schema: JsonValue) -> str:
+    """What the schema of an envelope calls the struct that says where a change is from."""
+    members = schema["fields"] if isinstance(schema, dict) else ()
+    names = (each.get("name") for each in members if isinstance(each, dict) and each.get("field") == "source")
+    return str(next(names, ""))
 
 
 def _keys_of(format_name: Format, top: Mapping[str, JsonValue], key: bytes | None) -> tuple[str, ...]:

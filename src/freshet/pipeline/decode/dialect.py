@@ -21,6 +21,8 @@ class Dialect:
     digits_are_coded: bool
     numeric_times: str
     binary_mode: str
+    writes_times: bool = False
+    """Whether a text of what the schema calls a time of day is that time; else it is the number of the record."""
 
 
 PLAIN_TEXT: Final = Dialect(
@@ -47,4 +49,5 @@ def dialect_of(source: SourceConfig) -> Dialect:
         digits_are_coded=source.is_debezium and source.decimal_handling_mode == "precise",
         numeric_times=source.numeric_times,
         binary_mode="latin1" if source.format == "canal-json" else binary_mode,
+        writes_times=source.on_unknown_field == "add",
     )

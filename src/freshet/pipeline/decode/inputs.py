@@ -19,8 +19,8 @@ import pyarrow as pa
 from freshet.pipeline.decode.change import Facts
 from freshet.pipeline.decode.convert.by_type import converter_for
 from freshet.pipeline.decode.convert.converter import Converted, Converter, FieldConversion
-from freshet.pipeline.decode.convert.decimals import DECIMALS
 from freshet.pipeline.decode.convert.scalars import IntegerConverter, TextConverter
+from freshet.pipeline.decode.convert.time_texts import NAMED_TEXTS
 from freshet.pipeline.decode.dialect import PLAIN_TEXT, Fact
 from freshet.pipeline.decode.json_value import INT, STRING, JsonValue, text_of
 from freshet.pipeline.decode.plan import STRING as STRING_TYPE
@@ -91,7 +91,7 @@ def facts_key(plan: DecodePlan, facts: Facts) -> FactsKey:
     if facts is None or not plan.wants_facts:
         return None
     found = ((field, facts.get(field.name, _NO_FACT)) for field in plan.fields if field.wants_fact)
-    return tuple((field.name, fact) for field, fact in found if not field.is_text or fact.name in DECIMALS)
+    return tuple((field.name, fact) for field, fact in found if not field.is_text or fact.name in NAMED_TEXTS)
 
 
 def inputs_of(plan: DecodePlan, key: FactsKey) -> Inputs:

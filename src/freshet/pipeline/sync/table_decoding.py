@@ -119,8 +119,10 @@ def _planned(
     columns = [_with_own(column, times, member, computed) for column in plan.columns]
     known = {name: types.get(name, "") for name in schema.column_names if name in types or name not in names} | given
     known |= dict.fromkeys(own, "")  # a field of such a name fills nothing
+    known |= dict.fromkeys(known.keys() & route.types.keys(), "")  # whatever the records say
     known |= dict.fromkeys(passed_over - known.keys(), "")
-    return TableDecoding(index, replace(plan, columns=tuple(columns)), known, names)
+    plan = replace(plan, columns=tuple(columns), dialect=replace(plan.dialect, writes_times=True))
+    return TableDecoding(index, plan, known, names)
 
 
 def _is_computed(name: str, computed: ComputedColumn, schema: TableSchema) -> bool:
