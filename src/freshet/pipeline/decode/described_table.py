@@ -13,6 +13,7 @@ times. A field that has been NULL only is not there yet.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -80,6 +81,18 @@ class DescribedTable:
             else:
                 no_names.append(name)
         return columns, tuple(no_names)
+
+    def respelled(self, there: Collection[str]) -> dict[str, str]:
+        """The columns of fields that are called otherwise by the case of their letters alone, where no field has the
+        name of the column, and one alone is called so."""
+        found = {}
+        fields, columns = (Counter(name.lower() for name in names) for names in (self.columns, there))
+        by_lower = {name.lower(): name for name in there}
+        for name in self.columns:
+            lower = name.lower()
+            if name not in there and fields[lower] == columns[lower] == 1:
+                found[name] = by_lower[lower]
+        return found
 
     @property
     def is_empty(self) -> bool:

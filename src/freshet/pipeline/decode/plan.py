@@ -168,6 +168,8 @@ class DecodePlan:
     registry: RegistrySettings | None = None
     skips: frozenset[RecordPlace] = frozenset()
     """Records of which nobody looks at more than their place."""
+    spells_freely: bool = False
+    """Whether fields may differ from their names in the case of their letters (`spelled_fields`)."""
 
     @property
     def fails_on_unknown(self) -> bool:

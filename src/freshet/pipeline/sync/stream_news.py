@@ -213,4 +213,13 @@ def _news(described: DescribedTable, decoding: TableDecoding) -> DescribedTable 
         is_wider = described.is_typed and known and text != UNSIZED_DECIMAL
         if known is None or (is_wider and union_type(known, text) not in (known, None)):
             columns[name] = text
-    return with_names(replace(described, columns=columns), decoding.names) if columns else None
+    spelled = {name: column for name, column in decoding.names.items() if name.lower() == column.lower()}
+    if any(name in described.columns and column in described.columns for name, column in spelled.items()):
+        columns |= dict.fromkeys(spelled, "")
+    if not columns:
+        return None
+    # With each the others that are called so but for the case of their letters: the driver sees which is gone.
+    lowers = {name.lower() for name in columns}
+    columns = {name: text for name, text in described.columns.items() if name in columns or name.lower() in lowers}
+    names = {name: column for name, column in decoding.names.items() if name not in spelled}
+    return with_names(replace(described, columns=columns), names)
