@@ -161,8 +161,8 @@ def _exact(column: str, kind: str) -> str:
         return f"{column} + 0"
     if name == "timestamp":
         return f"CONCAT({column}, '+00:00')"
-    if kind == "time(6)":
-        return f"CAST(TIME_TO_SEC({column}) * 1000000 AS SIGNED)"
+    if name == "time":  # without zeros at the end
+        return f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM CONCAT(CAST({column} AS TIME(6)))))"
     if name == "longtext" or (name == "decimal" and int(digits) > 38):
         return f"CONCAT({column})"
     return column

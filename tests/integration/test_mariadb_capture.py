@@ -67,10 +67,6 @@ class Lake:
         self._file.write_text(
             PIPELINE.format(servers=broker.bootstrap_servers, prefix=prefix, folder=folder, trigger=trigger)
         )
-        # MariaDB's TIME is a duration of up to 838 hours with microseconds.
-        self.catalog.create_table(
-            "lake.durations", schema={"id": "INT", "took": "BIGINT"}, primary_keys=["id"], options={"bucket": "2"}
-        )
         self._child: subprocess.Popen[Any] | None = None
 
     def start(self) -> None:

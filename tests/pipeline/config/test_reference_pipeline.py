@@ -89,7 +89,7 @@ def test_every_key_is_there_with_its_default(
 
 # --- a file with sync -------------------------------------------------------------------------------------------------
 
-SYNC_EXAMPLES = {"options", "computed_columns", "metadata_columns", "primary_key", "partition_by", "merge"}
+SYNC_EXAMPLES = {"options", "types", "computed_columns", "metadata_columns", "primary_key", "partition_by", "merge"}
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ UNSIGNED_BIGINT = "DECIMAL(20, 0)"
         ("bigint(20)", "BIGINT"),
         ("bigint(20) unsigned", UNSIGNED_BIGINT),
         ("bigint unsigned", UNSIGNED_BIGINT),
-        ("decimal", "DECIMAL(10, 0)"),
+        ("decimal", "DECIMAL"),
         ("decimal(5)", "DECIMAL(5, 0)"),
         ("decimal(14,4)", "DECIMAL(14, 4)"),
         ("decimal( 14 , 4 ) unsigned", "DECIMAL(14, 4)"),

@@ -82,6 +82,8 @@ class TableRule(_Model):
     partition_by: tuple[str, ...] = ()
     options: TableTexts = Field(default_factory=OptionTexts)
     without_key: WithoutKey | None = None
+    types: Texts = Field(default_factory=dict)
+    """Of columns, in place of those that the records say."""
     computed_columns: Texts = Field(default_factory=dict)
     metadata_columns: dict[str, MetadataColumn] = Field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from freshet.pipeline.config.rules import contradictions
 from freshet.pipeline.config.sync import OF_SOURCES, SyncConfig, SyncPipelineConfig, TableRule
 from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import CoreOptions, check_option_keys
 
 _NOT_HERE: Final = {
@@ -95,6 +96,12 @@ def _of_section(config: SyncPipelineConfig) -> Iterator[Problem]:
     yield from dict.fromkeys(_row_kinds(config))  # what sync says wrong is wrong in many rules
     sections: list[tuple[KeyPath, SyncConfig | TableRule]] = [(("sync",), config.sync)]
     sections += [(("sync", "tables", index), rule) for index, rule in enumerate(config.sync.tables)]
+    for index, rule in enumerate(config.sync.tables):
+        for name, text in rule.types.items():
+            try:
+                parse_sql_type(text)
+            except InvalidRequestError as error:
+                yield Problem(("sync", "tables", index, "types", name), str(error))
     for at, section in sections:
         for name, text in section.computed_columns.items():
             try:

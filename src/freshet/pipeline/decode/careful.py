@@ -47,6 +47,7 @@ from freshet.pipeline.decode.json_value import JsonValue, text_of
 from freshet.pipeline.decode.old_keys import old_key_text
 from freshet.pipeline.decode.plan import DecodePlan, PayloadField
 from freshet.pipeline.decode.reading import deletion_of_update, old_key_of, read_record
+from freshet.pipeline.decode.spelled_fields import SpelledFields
 from freshet.pipeline.decode.toast import is_really_there, placeholder_forms
 
 INCOMPLETE: Final = "the update does not carry the whole row before it, so its value would count twice"
@@ -135,10 +136,13 @@ class CarefulReader:
         left = [column.only_field for column in plan.columns if column.keeps_on_null]
         self._left_null = frozenset(name for name in left if name is not None)
         self._with_default = plan.fields_with_default
+        self.spelled = SpelledFields(sorted(known)) if plan.spells_freely else None
+        """Where fields may be called otherwise."""
 
     def read(self, record: RawRecord) -> Reading:
         """What the record says."""
-        return read_record(self._plan.format, record, self._plan.kind_field, self._plan.registry)
+        reading = read_record(self._plan.format, record, self._plan.kind_field, self._plan.registry)
+        return reading if self.spelled is None else self.spelled.reading(reading)
 
     def inputs(self, key: FactsKey) -> Inputs:
         """The inputs under these facts."""

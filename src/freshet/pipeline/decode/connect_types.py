@@ -7,9 +7,10 @@
 | org.apache.kafka.connect.data.Decimal | DECIMAL of its precision and scale; STRING above 38 digits |
 | io.debezium.data.VariableScaleDecimal | DECIMAL(38, 18): what does not fit is a dead letter |
 | io.debezium.time.Date, connect's Date | DATE |
-| Time, MicroTime, NanoTime, connect's Time | TIME(3): the table format has no finer one |
+| Time, connect's Time | TIME(3) |
+| MicroTime, NanoTime, IsoTime | STRING, the time: the table format has no TIME that holds microseconds, or 838 hours |
 | Timestamp, connect's Timestamp; MicroTimestamp; NanoTimestamp | TIMESTAMP(3); (6); (9) |
-| ZonedTimestamp | TIMESTAMP(6) WITH LOCAL TIME ZONE |
+| ZonedTimestamp | TIMESTAMP(6) WITH LOCAL TIME ZONE; of SQL Server and Oracle (9) |
 | array, map | ARRAY, MAP of what is in them |
 | any other struct or name | by its plain type; a struct is STRING, its JSON |
 
@@ -33,34 +34,41 @@ _DEBEZIUM: Final = "io.debezium.time."
 _CONNECT: Final = "org.apache.kafka.connect.data."
 _NAMED: Final = {
     f"{_DEBEZIUM}Date": "DATE", f"{_CONNECT}Date": "DATE",
-    f"{_DEBEZIUM}Time": "TIME(3)", f"{_DEBEZIUM}MicroTime": "TIME(3)", f"{_DEBEZIUM}NanoTime": "TIME(3)",
+    f"{_DEBEZIUM}Time": "TIME(3)", f"{_DEBEZIUM}MicroTime": STRING, f"{_DEBEZIUM}NanoTime": STRING,
     f"{_CONNECT}Time": "TIME(3)",
     f"{_DEBEZIUM}Timestamp": "TIMESTAMP(3)", f"{_CONNECT}Timestamp": "TIMESTAMP(3)",
     f"{_DEBEZIUM}MicroTimestamp": "TIMESTAMP(6)", f"{_DEBEZIUM}NanoTimestamp": "TIMESTAMP(9)",
     f"{_DEBEZIUM}ZonedTimestamp": "TIMESTAMP(6) WITH LOCAL TIME ZONE",
-    f"{_DEBEZIUM}IsoDate": "DATE", f"{_DEBEZIUM}IsoTime": "TIME(3)", f"{_DEBEZIUM}IsoTimestamp": "TIMESTAMP(6)",
+    f"{_DEBEZIUM}IsoDate": "DATE", f"{_DEBEZIUM}IsoTime": STRING, f"{_DEBEZIUM}IsoTimestamp": "TIMESTAMP(6)",
     "io.debezium.data.VariableScaleDecimal": "DECIMAL(38, 18)",
 }  # fmt: skip
 _DECIMAL: Final = f"{_CONNECT}Decimal"
+_FINER: Final = {
+    f"{_DEBEZIUM}ZonedTimestamp": "TIMESTAMP(9) WITH LOCAL TIME ZONE", f"{_DEBEZIUM}IsoTimestamp": "TIMESTAMP(9)",
+}  # fmt: skip
+_FINER_OF: Final = ("io.debezium.connector.sqlserver.Source", "io.debezium.connector.oracle.Source")
+"""Names of `source` in the schemas of connectors whose databases have more than microseconds in such columns."""
 
 
-def sql_type_of_name(name: str) -> str | None:
-    """The type that a name of Connect's or Debezium's says; None where it says none."""
-    return _NAMED.get(name)
+def sql_type_of_name(name: str, source: str = "") -> str | None:
+    """The type that a name of Connect's or Debezium's says; None where it says none. `source` is the name of the struct
+    that says where a change is from."""
+    return _FINER[name] if source in _FINER_OF and name in _FINER else _NAMED.get(name)
 
 
-def sql_type_of_field(field: Mapping[str, JsonValue]) -> str:
+def sql_type_of_field(field: Mapping[str, JsonValue], source: str = "") -> str:
     """The type of a field or of the items of an array: a JSON object of a Connect schema."""
     name = field.get("name")
     if name == _DECIMAL:
         return _decimal(field.get("parameters"))
-    if isinstance(name, str) and name in _NAMED:
-        return _NAMED[name]
+    named = sql_type_of_name(name, source) if isinstance(name, str) else None
+    if named is not None:
+        return named
     kind = field.get("type")
     if kind == "array" and isinstance(field.get("items"), dict):
-        return f"ARRAY<{sql_type_of_field(field['items'])}>"
+        return f"ARRAY<{sql_type_of_field(field['items'], source)}>"
     if kind == "map" and isinstance(field.get("keys"), dict) and isinstance(field.get("values"), dict):
-        return f"MAP<{sql_type_of_field(field['keys'])}, {sql_type_of_field(field['values'])}>"
+        return f"MAP<{sql_type_of_field(field['keys'])}, {sql_type_of_field(field['values'], source)}>"
     return _PLAIN.get(str(kind), STRING)
 
 

@@ -13,6 +13,7 @@ times. A field that has been NULL only is not there yet.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -80,6 +81,18 @@ class DescribedTable:
             else:
                 no_names.append(name)
         return columns, tuple(no_names)
+
+    def respelled(self, there: Collection[str]) -> dict[str, str]:
+        """The columns of fields that are called otherwise by the case of their letters alone, where no field has the
+        name of the column, and one alone is called so."""
+        found = {}
+        fields, columns = (Counter(name.lower() for name in names) for names in (self.columns, there))
+        by_lower = {name.lower(): name for name in there}
+        for name in self.columns:
+            lower = name.lower()
+            if name not in there and fields[lower] == columns[lower] == 1:
+                found[name] = by_lower[lower]
+        return found
 
     @property
     def is_empty(self) -> bool:
@@ -202,10 +215,11 @@ def _types_of(format_name: Format, top: Mapping[str, JsonValue]) -> dict[str, st
             if fields is None:
                 return None
             found = {}
+            source = _source_name(top.get("schema"))
             for each in fields:
                 name = each.get("field") if isinstance(each, dict) else None
                 if isinstance(name, str) and not (format_name == "debezium-unwrapped" and name.startswith("__")):
-                    found[name] = sql_type_of_field(each)
+                    found[name] = sql_type_of_field(each, source)
             return found
         case _:
             return None
@@ -223,6 +237,13 @@ def _row_fields(format_name: Format, schema: JsonValue) -> list[JsonValue] | Non
             fields = each.get("fields")
             return fields if isinstance(fields, list) else None
     return None
+
+
+def _source_name(schema: JsonValue) -> str:
+    """What the schema of an envelope calls the struct that says where a change is from."""
+    members = schema["fields"] if isinstance(schema, dict) else ()
+    names = (each.get("name") for each in members if isinstance(each, dict) and each.get("field") == "source")
+    return str(next(names, ""))
 
 
 def _keys_of(format_name: Format, top: Mapping[str, JsonValue], key: bytes | None) -> tuple[str, ...]:

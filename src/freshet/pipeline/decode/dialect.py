@@ -26,6 +26,8 @@ class Dialect:
     numeric_times: str
     binary_mode: str
     named_times: bool = False
+    writes_times: bool = False
+    """Whether a text of what the schema calls a time of day is that time; else it is the number of the record."""
 
 
 PLAIN_TEXT: Final = Dialect(
@@ -54,4 +56,5 @@ def dialect_of(source: SourceConfig) -> Dialect:
         numeric_times=source.numeric_times,
         binary_mode="latin1" if source.format == "canal-json" else source.binary_handling_mode,
         named_times=source.is_debezium and not (source.is_avro and source.time_precision_mode is not None),
+        writes_times=source.on_unknown_field == "add",
     )

@@ -19,8 +19,8 @@ import pyarrow as pa
 from freshet.pipeline.decode.change import Facts
 from freshet.pipeline.decode.convert.by_type import converter_for, is_refused
 from freshet.pipeline.decode.convert.converter import Converted, Converter, FieldConversion
-from freshet.pipeline.decode.convert.decimals import DECIMALS
 from freshet.pipeline.decode.convert.scalars import IntegerConverter, TextConverter
+from freshet.pipeline.decode.convert.time_texts import NAMED_TEXTS
 from freshet.pipeline.decode.convert.times import unit_of
 from freshet.pipeline.decode.dialect import PLAIN_TEXT, Fact
 from freshet.pipeline.decode.dialect import STRING as STRING_KIND
@@ -103,7 +103,7 @@ def _matters(data_type: DataType, fact: Fact) -> bool:
         return _matters(data_type.element, fact.items or _NO_FACT)
     if data_type.root in NAMED_TYPES:
         return True
-    return fact.name in DECIMALS if data_type.root in _TEXTS else bool(fact.kind)
+    return fact.name in NAMED_TEXTS if data_type.root in _TEXTS else bool(fact.kind)
 
 
 def inputs_of(plan: DecodePlan, key: FactsKey) -> Inputs:

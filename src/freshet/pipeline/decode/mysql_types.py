@@ -32,9 +32,10 @@ _PLAIN: Final = {
     "bit": _UNSIGNED_BIGINT, "boolean": "TINYINT", "bool": "TINYINT",
     **dict.fromkeys(("binary", "varbinary", "blob", "tinyblob", "mediumblob", "longblob"), "BYTES"),
 }  # fmt: skip
+UNSIZED_DECIMAL: Final = "DECIMAL"
+"""Of a decimal without digits: MySQL's and Canal's always have them."""
 _DECIMALS: Final = frozenset({"decimal", "numeric", "dec", "fixed"})
 _STAMPS: Final = frozenset({"datetime", "timestamp"})
-_DEFAULT_DIGITS: Final = 10
 _DIGITS_READ: Final = 9
 
 
@@ -46,14 +47,16 @@ def sql_type_of_mysql(text: str) -> str:
     name, first, second, rest = match[1].lower(), match[2], match[3], match[4].lower()
     if name in _INTEGERS:
         return _INTEGERS[name]["unsigned" in rest or "zerofill" in rest]
+    if name in _DECIMALS and first is None:
+        return UNSIZED_DECIMAL
     if name in _DECIMALS:
-        precision, scale = _number(first, _DEFAULT_DIGITS), _number(second, 0)
+        precision, scale = _number(first), _number(second)
         return f"DECIMAL({precision}, {scale})" if scale <= precision <= DECIMAL_DIGITS_MAX else "STRING"
     if name in _STAMPS:
-        return f"TIMESTAMP({min(_number(first, 0), 6)})"
+        return f"TIMESTAMP({min(_number(first), 6)})"
     return _PLAIN.get(name, "STRING")
 
 
-def _number(digits: str | None, default: int) -> int:
+def _number(digits: str | None) -> int:
     """Of the first nine digits: what has more is larger than any type, and so are they."""
-    return int(digits[:_DIGITS_READ]) if digits else default
+    return int(digits[:_DIGITS_READ]) if digits else 0

@@ -171,6 +171,8 @@ class DecodePlan:
     """Records of which nobody looks at more than their place."""
     has_whole_ranges: bool = False
     """True where one decoder has all records of a Kafka partition in a batch."""
+    spells_freely: bool = False
+    """Whether fields may differ from their names in the case of their letters (`spelled_fields`)."""
 
     @property
     def fails_on_unknown(self) -> bool:

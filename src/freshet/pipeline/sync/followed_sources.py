@@ -22,7 +22,7 @@ from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.known_tables import PERMANENT, KnownTables, Target
 from freshet.pipeline.sync.ledger import APART, LedgerRow, Offsets
-from freshet.pipeline.sync.renames import with_newest_names
+from freshet.pipeline.sync.renames import with_names, with_newest_names
 from freshet.pipeline.sync.routes import Route, refuse_target, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.storage import exceptions as storage
@@ -143,7 +143,16 @@ class FollowedSources:
         """False where another driver has changed the table meanwhile: what is left to change is found again."""
         target.commit.follow_schema(is_planned=False)
         table = target.commit.table
-        changes, no_names = changes_of(table.schema, route, described)
+        respelled = described.respelled(table.schema.column_names)
+        if respelled and self._config.sync.schema_evolution == "freeze":
+            (name, column), *_ = respelled.items()
+            raise InvalidRequestError(
+                f"the source table {source} has renamed {column} to {name} ({described.where}), and schema_evolution "
+                f"is freeze. Nothing was committed. Rename the column of table {target.name}, or set "
+                "schema_evolution: lenient, which goes on with the column as it is"
+            )
+        self._respell(target, source, respelled, described)
+        changes, no_names = changes_of(table.schema, route, with_names(described, respelled))
         for name in no_names:
             if name not in target.passed_over:
                 self._known.events.append(
@@ -166,6 +175,20 @@ class FollowedSources:
         target.commit.follow_schema(is_planned=False)
         self._known.events.append(f"table {target.name} follows {source}: {_text(changes)}")
         return True
+
+    def _respell(
+        self, target: Target, source: SourceTable, respelled: Mapping[str, str], described: DescribedTable
+    ) -> None:
+        """Fields whose names differ from those of their columns in the case of their letters alone."""
+        for name in [each for each, column in target.spellings.items() if column in described.columns]:
+            del target.spellings[name]
+        for name, column in respelled.items():
+            if name not in target.spellings and name not in target.passed_over:
+                self._known.events.append(f"field {name!r} of {source} fills column {column} of {target.name}")
+            if described.is_typed:
+                target.spellings = {**{each: of for each, of in target.spellings.items() if of != column}, name: column}
+            else:  # a record may have both, of which one is NULL
+                target.passed_over.add(name)
 
     def _open(self, source: SourceTable, route: Route, described: DescribedTable) -> Target | None:
         """The table of a source table that is met for the first time."""

@@ -10,7 +10,7 @@ A table is set apart in the ledger before any table of the batch is committed, s
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import orjson
@@ -48,6 +48,8 @@ class Target:
     commit: TableCommit
     sources: set[SourceTable]
     passed_over: set[str]
+    spellings: dict[str, str] = field(default_factory=dict)
+    """The columns of fields whose names differ in the case of their letters."""
     planned: tuple[object, TableDecoding] | None = None
 
 

@@ -90,10 +90,14 @@ class RoundWork:
 
     def _decoding(self, target: Target, number: int) -> TableDecoding:
         renames = self._known.renamed.of(target.name)
-        identity = (target.commit.table.schema.id, number, frozenset(target.passed_over), renames.to_text())
+        spellings = tuple(sorted(target.spellings.items()))
+        identity = (target.commit.table.schema.id, number, frozenset(target.passed_over), renames.to_text(), spellings)
         if target.planned is None or target.planned[0] != identity:
             schema = target.commit.table.schema
-            planned = plan_table(self._config, target.route, schema, number, frozenset(target.passed_over), renames)
+            passed_over = frozenset(target.passed_over)
+            planned = plan_table(
+                self._config, target.route, schema, number, passed_over, renames, dict(target.spellings)
+            )
             target.planned = (identity, planned)
         return target.planned[1]
 

@@ -25,6 +25,8 @@ class Route:
     without_key: WithoutKey
     computed_columns: Mapping[str, str]
     metadata_columns: Mapping[str, MetadataColumn]
+    types: Mapping[str, str]
+    """Of columns, in place of those that the records say."""
 
 
 EXCLUDED, NO_RULE = "excluded by a rule", "no rule takes its table"
@@ -70,4 +72,5 @@ def _route(config: SyncConfig, rule: TableRule, index: int, table: SourceTable, 
         without_key=rule.without_key or config.without_key,
         computed_columns={**config.computed_columns, **rule.computed_columns},
         metadata_columns={**config.metadata_columns, **rule.metadata_columns},
+        types=rule.types,
     )

@@ -11,7 +11,8 @@ from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.config.toast_columns import null_when_unchanged, toast_warning
 from freshet.pipeline.decode.change import Dead, RawRecord, Reading, Skipped
-from freshet.pipeline.decode.described_table import DescribedTable, describe_record
+from freshet.pipeline.decode.connect_types import STRING
+from freshet.pipeline.decode.described_table import DescribedTable, describe_record, takes
 from freshet.pipeline.decode.flat import is_tombstone
 from freshet.pipeline.decode.json_value import text_of
 from freshet.pipeline.decode.planning import registry_settings
@@ -22,11 +23,15 @@ from freshet.pipeline.sync.rename_report import rename_warnings
 from freshet.pipeline.sync.routes import EXCLUDED, Route, refuse_target, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.storage.exceptions import StorageError
-from freshet.storage.model.data_type import DataType
+from freshet.storage.model.data_type import DataType, TypeRoot, with_nullable
+from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
 
 SAMPLE: Final = 2000
 _NO: Final = "cannot be"
+_FINEST: Final = "TIMESTAMP(9) WITH LOCAL TIME ZONE"
+_NARROW_TIMES: Final = ((TypeRoot.TIME, STRING), (TypeRoot.TIMESTAMP_LTZ, _FINEST))
+"""Columns of these types, where records say that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +125,9 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
             schema = catalog.table(route.target).schema
             changes, _ = changes_of(schema, route, described) if described is not None else ((), ())
             more = f", {len(changes)} changes of its columns" if changes else ""
+            narrow = _narrow_text(config, schema, route, described) if described is not None else ""
             columns = {column.name: column.type for column in schema.fields}
-            return RoutedTable(str(table), route.target, f"exists{more}", table, columns)
+            return RoutedTable(str(table), route.target, f"exists{more}{narrow}", table, columns)
         if described is None or described.is_empty:
             return RoutedTable(str(table), route.target, "is created once there is a row", table)
         if not described.is_typed and config.sync.of_schema != "infer":
@@ -139,6 +145,28 @@ def _routed(config: SyncPipelineConfig, table: SourceTable, described: Described
     except (InvalidRequestError, StorageError, OSError) as error:
         text = f"{_NO}: {error}"
     return RoutedTable(str(table), route.target, text, table)
+
+
+def _narrow_text(config: SyncPipelineConfig, schema: TableSchema, route: Route, described: DescribedTable) -> str:
+    """Which columns of times do not take all that their source has, and how they come to."""
+    found = {
+        name: text
+        for name, text in described.columns.items()
+        if described.is_typed
+        and name in schema.by_name
+        and name not in route.types
+        and (schema.by_name[name].type.root, text) in _NARROW_TIMES
+        and not takes(str(with_nullable(schema.by_name[name].type, True)), text)
+    }
+    if not found:
+        return ""
+    types = " ".join(f"--type '{name} {text}'" for name, text in found.items())
+    lossy = " --allow-lossy" if set(found.values()) != {STRING} else ""
+    held = ", ".join(f"{name} {with_nullable(schema.by_name[name].type, True)}" for name in found)
+    return (
+        f"; {held}: finer or longer times of the source are dead letters; run freshet alter {config.warehouse} "
+        f"{route.target} {types}{lossy}, or name the types under types of the rule"
+    )
 
 
 def _prefix(reading: Reading) -> Iterator[str]:

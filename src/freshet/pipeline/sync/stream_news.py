@@ -27,6 +27,7 @@ from freshet.pipeline.decode.change import RawRecord
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, union_type
 from freshet.pipeline.decode.fast.schemas_seen import SCHEMAS_MAX, schema_prefix, schema_texts
 from freshet.pipeline.decode.images import RowIndexes
+from freshet.pipeline.decode.mysql_types import UNSIZED_DECIMAL
 from freshet.pipeline.decode.new_fields import SAMPLE, TYPED_SAMPLE, new_names, placed_records, records_with
 from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.decode.record_block import RecordBlock
@@ -209,6 +210,16 @@ def _news(described: DescribedTable, decoding: TableDecoding) -> DescribedTable 
     columns = {}
     for name, text in described.columns.items():
         known = decoding.known.get(name)
-        if known is None or (described.is_typed and known and union_type(known, text) not in (known, None)):
+        is_wider = described.is_typed and known and text != UNSIZED_DECIMAL
+        if known is None or (is_wider and union_type(known, text) not in (known, None)):
             columns[name] = text
-    return with_names(replace(described, columns=columns), decoding.names) if columns else None
+    spelled = {name: column for name, column in decoding.names.items() if name.lower() == column.lower()}
+    if any(name in described.columns and column in described.columns for name, column in spelled.items()):
+        columns |= dict.fromkeys(spelled, "")
+    if not columns:
+        return None
+    # With each the others that are called so but for the case of their letters: the driver sees which is gone.
+    lowers = {name.lower() for name in columns}
+    columns = {name: text for name, text in described.columns.items() if name in columns or name.lower() in lowers}
+    names = {name: column for name, column in decoding.names.items() if name not in spelled}
+    return with_names(replace(described, columns=columns), names)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.model import TableConfig
 from freshet.pipeline.decode.described_table import NEW_COLUMNS_MAX, DescribedTable, takes, union_type
+from freshet.pipeline.decode.mysql_types import UNSIZED_DECIMAL
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.routes import Route
 from freshet.pipeline.sync.table_decoding import METADATA_TYPES
@@ -51,6 +52,8 @@ class NewTable:
 def new_table(route: Route, described: DescribedTable) -> NewTable:
     """The table of a new source table. Raises `InvalidRequestError` naming what its rule lacks."""
     columns, _ = described.as_columns(())
+    columns |= {name: text for name, text in route.types.items() if name in columns}
+    _refuse_unsized(route, columns, described)
     columns |= _own_columns(route, columns)
     keys = route.primary_key or described.keys
     unknown = [name for name in (*keys, *route.partition_by) if name not in columns]
@@ -85,8 +88,9 @@ def changes_of(
     for name, text in wanted.items():
         held = columns.get(name)
         if held is None:
-            after[name] = text
-        elif name not in own_names and described.is_typed:
+            after[name] = route.types.get(name, text)
+            _refuse_unsized(route, {name: after[name]}, described)
+        elif name not in own_names and name not in route.types and described.is_typed and text != UNSIZED_DECIMAL:
             after[name] = union_type(held, text) or held
     for name, text in _own_columns(route, after).items():
         if name not in columns or _is_wider(text, columns[name]):
@@ -104,6 +108,17 @@ def changes_of(
             "freshet alter and start again"
         )
     return tuple(changes), no_names
+
+
+def _refuse_unsized(route: Route, columns: Mapping[str, str], described: DescribedTable) -> None:
+    unsized = [name for name, text in columns.items() if text == UNSIZED_DECIMAL]
+    if unsized:
+        raise InvalidRequestError(
+            f"the records of {route.target} call the type of {', '.join(unsized)} decimal, without its digits (first "
+            f"record: {described.where}), as TiCDC does unless it is told otherwise: set content-compatible=true in "
+            f"the sink-uri of its changefeed, or give the types in the rule, such as types: {{{unsized[0]}: "
+            '"DECIMAL(14, 2)"}'
+        )
 
 
 def _is_wider(text: str, held: str) -> bool:

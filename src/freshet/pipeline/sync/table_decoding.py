@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
@@ -25,6 +26,7 @@ from freshet.pipeline.sync.routes import Route
 from freshet.storage.model.data_type import with_nullable
 from freshet.storage.model.schema import TableSchema
 
+NO_SPELLINGS: Final[Mapping[str, str]] = MappingProxyType({})
 OP_TS_TYPE: Final = "TIMESTAMP(3) WITH LOCAL TIME ZONE"
 METADATA_TYPES: Final[Mapping[MetadataColumn, str]] = {
     "db": "STRING", "schema": "STRING", "table": "STRING", "op": "STRING", "op_ts": OP_TS_TYPE, "topic": "STRING",
@@ -72,10 +74,12 @@ def plan_table(
     index: int,
     passed_over: frozenset[str],
     renames: Renames = NO_RENAMES,
+    spellings: Mapping[str, str] = NO_SPELLINGS,
 ) -> TableDecoding:
-    """Plans the decoding for a target of this schema."""
+    """Plans the decoding for a target of this schema. `spellings` are the columns of fields whose names differ in the
+    case of their letters."""
     names = [renames.columns_of(version) for version in range(renames.newest)]
-    newest = _planned(config, route, schema, index, passed_over, {})
+    newest = _planned(config, route, schema, index, passed_over, spellings)
     older = tuple(_planned(config, route, schema, index, passed_over, each) if each else newest for each in names)
     # Of shards one has the new name before the other: there the name does not tell what is older.
     ranks = () if route.is_merged else renames.ranks(schema.primary_keys)
@@ -119,8 +123,15 @@ def _planned(
     columns = [_with_own(column, times, member, computed) for column in plan.columns]
     known = {name: types.get(name, "") for name in schema.column_names if name in types or name not in names} | given
     known |= dict.fromkeys(own, "")  # a field of such a name fills nothing
+    known |= dict.fromkeys(known.keys() & route.types.keys(), "")  # whatever the records say
     known |= dict.fromkeys(passed_over - known.keys(), "")
-    return TableDecoding(index, replace(plan, columns=tuple(columns)), known, names)
+    plan = replace(
+        plan,
+        columns=tuple(columns),
+        dialect=replace(plan.dialect, writes_times=True),
+        spells_freely=config.sync.schema_evolution in ("lenient", "evolve"),
+    )
+    return TableDecoding(index, plan, known, names)
 
 
 def _is_computed(name: str, computed: ComputedColumn, schema: TableSchema) -> bool:

@@ -37,6 +37,7 @@ from freshet.pipeline.decode.inputs import Input, facts_key
 from freshet.pipeline.decode.json_value import encodable, text_of
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.source_table import PARTS, SourceTable
+from freshet.pipeline.decode.spelled_fields import SpelledFields
 from freshet.pipeline.decode.tables_seen import TablesSeen
 from freshet.pipeline.decode.toast import octet_forms, placeholder_forms
 
@@ -120,7 +121,8 @@ def layout_of(plan: DecodePlan, schema: WriterSchema) -> Layout | None:
     if not schema.is_columnar or root.kind != "record" or root.is_nullable:
         return None
     if not plan.has_envelope:
-        return None if plan.fails_on_unknown and _unknown(plan, root) else Layout(root, False)
+        is_odd = (plan.fails_on_unknown and _unknown(plan, root)) or _is_spelled_otherwise(plan, root)
+        return None if is_odd else Layout(root, False)
     images = [root.fields.get(name) for name in ("before", "after")]
     op, source = root.fields.get("op"), root.fields.get("source")
     before, after = images
@@ -128,7 +130,7 @@ def layout_of(plan: DecodePlan, schema: WriterSchema) -> Layout | None:
         return None
     if before.kind != "record" or before.fields is not after.fields:
         return None
-    if plan.fails_on_unknown and _unknown(plan, after):
+    if (plan.fails_on_unknown and _unknown(plan, after)) or _is_spelled_otherwise(plan, after):
         return None
     if source is not None and source.kind != "record":
         return None
@@ -137,6 +139,10 @@ def layout_of(plan: DecodePlan, schema: WriterSchema) -> Layout | None:
         if any(part is not None and part.kind not in ("string", "null") for part in parts):
             return None
     return Layout(after, True, source)
+
+
+def _is_spelled_otherwise(plan: DecodePlan, row: Node) -> bool:
+    return plan.spells_freely and bool(SpelledFields(each.name for each in plan.fields).found(row.fields))
 
 
 def _unknown(plan: DecodePlan, row: Node) -> list[str]:

@@ -82,24 +82,25 @@ def described_avro(
     row = (node.fields.get("after") or node.fields.get("before")) if is_envelope else node
     if row is None or row.kind != "record":
         return None
-    return {name: sql_type_of_node(each) for name, each in row.fields.items()}, _keys(record, schemas)
+    source = node.fields["source"].name if is_envelope and "source" in node.fields else ""
+    return {name: sql_type_of_node(each, source) for name, each in row.fields.items()}, _keys(record, schemas)
 
 
-def sql_type_of_node(node: Node) -> str:
-    """The type of a column; STRING for what has none of its own."""
+def sql_type_of_node(node: Node, source: str = "") -> str:
+    """The type of a column; STRING for what has none of its own. `source` as `connect_types` has it."""
     if node.is_decimal:
         scale, precision = node.scale or 0, node.precision or DECIMAL_DIGITS_MAX
         fits = 0 <= scale <= precision <= DECIMAL_DIGITS_MAX
         return f"DECIMAL({precision}, {scale})" if fits else STRING
-    named = sql_type_of_name(node.name)
+    named = sql_type_of_name(node.name, source)
     if named is not None:
         return named
     if node.is_uuid:
         return STRING
     if node.kind == "array" and node.item is not None:
-        return f"ARRAY<{sql_type_of_node(node.item)}>"
+        return f"ARRAY<{sql_type_of_node(node.item, source)}>"
     if node.kind == "map" and node.item is not None:
-        return f"MAP<{STRING}, {sql_type_of_node(node.item)}>"
+        return f"MAP<{STRING}, {sql_type_of_node(node.item, source)}>"
     return _PLAIN.get(node.kind, STRING)
 
 

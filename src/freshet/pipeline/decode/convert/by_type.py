@@ -18,6 +18,7 @@ from freshet.pipeline.decode.convert.scalars import (
     IntegerConverter,
     TextConverter,
 )
+from freshet.pipeline.decode.convert.time_texts import TIMES_OF_DAY, TimeTextConverter
 from freshet.pipeline.decode.convert.times import DateConverter, TimeConverter, TimestampConverter
 from freshet.pipeline.decode.dialect import BYTES, PLAIN_TEXT, STRING, Dialect, Fact
 from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType, TypeRoot, with_nullable
@@ -55,6 +56,8 @@ def converter_for(data_type: DataType, dialect: Dialect, fact: Fact | None = Non
         case TypeRoot.CHAR | TypeRoot.VARCHAR:
             if fact is not None and fact.name in DECIMALS:
                 return DecimalTextConverter(data_type, fact)
+            if fact is not None and dialect.writes_times and fact.name in TIMES_OF_DAY:
+                return TimeTextConverter(data_type, fact)
             return TextConverter(data_type)
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
             return BytesConverter(data_type, dialect, fact)
