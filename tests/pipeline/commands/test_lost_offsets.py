@@ -1,5 +1,5 @@
-"""What a checkpoint goes on at and its topic does not give, found before anything is started: offsets that were deleted,
-topics that were made again, transactions that are open. Of a real broker."""
+"""What a checkpoint goes on at and its topic does not give, found before anything is started: offsets that were
+deleted, topics that were made again, transactions that are open. Of a real broker."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
+from freshet.logstore.exceptions import LOST
 from freshet.logstore.kafka.cluster import KafkaCluster
 from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.checks import open_transactions
@@ -99,8 +100,8 @@ class Stopped:
         self.table.engine.committer("reader", QUERY).commit(number, [])
 
     def delete_before(self, offset: int) -> None:
-        place = TopicPartition(self.topic, 0, offset)
-        AdminClient(self.settings).delete_records([place])[place].result(60)
+        admin, place = AdminClient(self.settings), TopicPartition(self.topic, 0, offset)
+        admin.delete_records([place])[place].result(60)
 
 
 @pytest.fixture
@@ -124,9 +125,7 @@ def test_offsets_that_retention_has_passed(freshet: Freshet, stopped: Stopped) -
     refused(
         freshet,
         stopped,
-        f"sources[0] goes on with topic {stopped.topic} partition 0 at offset 6, which has offsets 8 to 9: records were "
-        "deleted by retention, or the topic was deleted and made again. What was lost must come from the source once "
-        "more (a snapshot of its tables); to go on without it, set failOnDataLoss: false",
+        f"sources[0] goes on with topic {stopped.topic} partition 0 at offset 6, which has offsets 8 to 9: {LOST}",
     )
     stopped.write(failOnDataLoss="false")
     freshet.good("check", "--no-spark", stopped.file)

@@ -26,6 +26,8 @@ from freshet.pipeline.identity.checkpoint_offsets import checkpoint_offsets
 
 LOOK_S: Final = 1.0
 """Between two looks at a transaction that is waited for."""
+UNKNOWN_MAX: Final = 10
+"""How often brokers are asked that do not answer, before the start goes on."""
 REMIND_S: Final = 60.0
 """Between two messages about it."""
 
@@ -38,15 +40,18 @@ _REMEDY: Final = (
 
 def held_back(
     source: SourceConfig, positions: Mapping[Place, int], cluster: KafkaCluster, answer: ClusterAnswer
-) -> list[OpenTransaction]:
+) -> list[OpenTransaction] | None:
     """The open transactions at which a source that has read up to these positions stands still, or which it is behind
-    already; a partition that is not among them is read from its first offset. None where it cannot be known."""
-    if source.isolation != READ_COMMITTED or answer.failure:
+    already; a partition that is not among them is read from its first offset. None where the brokers do not say it,
+    which is reported elsewhere."""
+    if source.isolation != READ_COMMITTED:
         return []
+    if answer.failure:
+        return None
     try:
         found = cluster.open_transactions(places_read(source, answer), ASK_S)
-    except (OSError, ValueError):
-        return []  # of the brokers: reported elsewhere
+    except OSError:
+        return None
     return [each for each in found if positions.get(each.place, each.first) >= each.stable]
 
 
@@ -79,9 +84,14 @@ def wait_for_ends(
 ) -> bool:
     """Waits until a source may be read up to these positions; False when it was asked to stop meanwhile. `name` is
     what messages call it."""
-    stop, said_s = stop or threading.Event(), None
-    while held := [each for each in _asked(source, positions) if positions.get(each.place, 0) > each.stable]:
-        if said_s is None or time.monotonic() - said_s >= REMIND_S:
+    stop, said_s, unknown = stop or threading.Event(), None, 0
+    while positions and unknown < UNKNOWN_MAX:
+        found = _asked(source, positions)
+        unknown += found is None
+        held = [each for each in found or () if positions.get(each.place, 0) > each.stable]
+        if not held and found is not None:
+            break
+        if held and (said_s is None or time.monotonic() - said_s >= REMIND_S):
             said_s = time.monotonic()
             say(f"{name} {_text(held)}")
         if stop.wait(LOOK_S):
@@ -116,7 +126,7 @@ class WatchedTransactions:
         self, config: PipelineConfig, index: int, source: SourceConfig, cluster: KafkaCluster, answer: ClusterAnswer
     ) -> None:
         kept = checkpoint_offsets(self._checkpoint_of(config), index)
-        held = held_back(source, {} if kept is None else kept.start, cluster, answer)
+        held = held_back(source, {} if kept is None else kept.start, cluster, answer) or ()
         before = self._held.get((config.name, index), set())
         self._held[config.name, index] = {(each.place, each.stable) for each in held}
         new = [
@@ -140,7 +150,7 @@ def positions_of(source: SourceConfig, index: int, checkpoint: CheckpointPlace) 
     return {} if start is None or start.is_time else {place: each for place, each in start.values.items() if each >= 0}
 
 
-def _asked(source: SourceConfig, positions: Mapping[Place, int]) -> list[OpenTransaction]:
+def _asked(source: SourceConfig, positions: Mapping[Place, int]) -> list[OpenTransaction] | None:
     brokers = brokers_of(source)
     if brokers is None or brokers.settings.untranslated or source.isolation != READ_COMMITTED:
         return []
