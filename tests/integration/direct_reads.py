@@ -274,6 +274,7 @@ def test_leaders_that_move_while_a_query_runs(spark: SparkSession, tmp_path: Pat
         ("python", "topic NAME partition 0 offsets 0 to 50: offset 0 is not in Kafka, which has 20 to 50: "),
         ("spark", "topic NAME partition 0 offsets 0 to 50 are not in Kafka any more: "),
     ],
+    ids=["python", "spark"],
 )
 def test_records_that_are_deleted_while_a_query_stands_still(
     spark: SparkSession,

@@ -163,6 +163,7 @@ def test_an_open_transaction_at_which_a_pipeline_stands_still(
 ) -> None:
     """Said by check, once while a pipeline runs, and waited for where a checkpoint lies behind its first record."""
     monkeypatch.setattr(open_transactions, "LOOK_S", 0.05)
+    monkeypatch.setattr(open_transactions, "HELD_S", 0.001)
     begun = Transaction(stopped.broker.bootstrap_servers, stopped.topic)
     begun.send([(None, b"{}")] * 2)
     assert "waits" not in freshet.good("check", "--no-spark", stopped.file).err, "there is something to read"
