@@ -87,7 +87,7 @@ def wait_for_ends(
 
 
 class WatchedTransactions:
-    """What is said of open transactions while pipelines run: each once, when it has held a pipeline back for a while."""
+    """What is said of open transactions while pipelines run: each once, when it has held one back for a while."""
 
     def __init__(
         self,
