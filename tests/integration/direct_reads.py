@@ -268,12 +268,21 @@ def test_leaders_that_move_while_a_query_runs(spark: SparkSession, tmp_path: Pat
         assert rows(tmp_path, "python") == {key: f"a{key}" for key in range(40_000)}
 
 
+@pytest.mark.parametrize(
+    ("read", "wanted"),
+    [
+        ("python", "topic NAME partition 0 offsets 0 to 50: offset 0 is not in Kafka, which has 20 to 50: "),
+        ("spark", "topic NAME partition 0 offsets 0 to 50 are not in Kafka any more: "),
+    ],
+    ids=["python", "spark"],
+)
 def test_records_that_are_deleted_while_a_query_stands_still(
     spark: SparkSession,
     kafka_broker: ForeignBroker,
     tmp_path: Path,
-    taken: list[Ranges],
     monkeypatch: pytest.MonkeyPatch,
+    read: str,
+    wanted: str,
 ) -> None:
     """Spark finds them there when it plans; when the tasks read they are gone."""
     topic = Topic(kafka_broker)
@@ -291,19 +300,22 @@ def test_records_that_are_deleted_while_a_query_stands_still(
 
     after_planning(lambda: topic.delete_before(0, 20))
     with pytest.raises(
-        PipelineFailedError, match="partition 0 offsets 0 to 50: offset 0 is not in Kafka, which has 20"
-    ):
-        run(spark, tmp_path, topic, "python")
-    assert rows(tmp_path, "python") == {}
+        PipelineFailedError, match=wanted.replace("NAME", topic.name) + "records were deleted by"
+    ) as said:
+        run(spark, tmp_path, topic, read)
+    assert "go on without it, set failOnDataLoss: false" in str(said.value) and "\n" not in str(said.value)
+    assert said.value.exit_code == 65
+    assert rows(tmp_path, read) == {}
     monkeypatch.undo()
     topic.send((200, "b"), (201, "b"))
     lost = Topic(kafka_broker)
     lost.send(*((key, "a") for key in range(100)))
     after_planning(lambda: lost.delete_before(0, 20))
     (tmp_path / "lossy").mkdir()
-    reported = run(spark, tmp_path / "lossy", lost, "python", failOnDataLoss="false")
-    assert set(rows(tmp_path / "lossy", "python")) == {key for key in range(100) if key % 2 or key >= 40}
-    assert sum(each.report.result.notes.get(PASSED_OVER, 0) for each in reported) == 20
+    reported = run(spark, tmp_path / "lossy", lost, read, failOnDataLoss="false")
+    assert set(rows(tmp_path / "lossy", read)) == {key for key in range(100) if key % 2 or key >= 40}
+    if read == "python":
+        assert sum(each.report.result.notes.get(PASSED_OVER, 0) for each in reported) == 20
 
 
 def test_a_task_that_stops_too_early_commits_nothing(

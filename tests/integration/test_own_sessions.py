@@ -41,7 +41,10 @@ SUITES = {
         ),
         "tables_are_created_and_follow_their_sources and python",
     ),
-    "beside a sync": Suite(("sync_compaction.py", "sync_beside.py"), "put_back"),
+    "beside a sync": Suite(
+        ("sync_compaction.py", "sync_beside.py", "transactions.py"),
+        "put_back or (aborted_transactions_are_no_rows and table and spark)",
+    ),
 }
 SUITE = pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
@@ -22,7 +22,7 @@ from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.planned_isolation import ISOLATION_FILE
 from tests.integration.source_world import SyncWorld, TableWorld
-from tests.kit.source_database import SourceTable
+from tests.kit.transactions import Transaction
 
 pytest_plugins = ["tests.integration.source_fixtures"]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -30,24 +30,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 EVERY_KIND = pytest.mark.parametrize("kind", ["table, spark", "table, python", "sync, spark", "sync, python"])
 BOTH_READERS = pytest.mark.parametrize("kind", ["table, spark", "sync, python"])
 UNCOMMITTED = "read_uncommitted"
-
-
-class Transaction(NamedTuple):
-    """An open transaction, and the topic of its records."""
-
-    producer: Producer
-    topic: str
-
-    def send(self, source: SourceTable, *keys: int) -> None:
-        for key, value in source.upsert(*({"id": each, "n": each} for each in keys)):
-            self.producer.produce(self.topic, value, key=key)
-        assert self.producer.flush(60) == 0
-
-    def abort(self) -> None:
-        self.producer.abort_transaction(60)
-
-    def commit(self) -> None:
-        self.producer.commit_transaction(60)
 
 
 class Pipeline:
@@ -79,16 +61,18 @@ class Pipeline:
     def send(self, *keys: int) -> None:
         self.world.send_to(self.topic, self.source.upsert(*({"id": each, "n": each} for each in keys)))
 
-    def begin(self, name: str = "x") -> Transaction:
-        own = {"transactional.id": f"{self.topic}-{name}", "log_level": 0}
-        producer = Producer({"bootstrap.servers": self.world.broker.bootstrap_servers, **own})
-        producer.init_transactions(60)
-        producer.begin_transaction()
-        return Transaction(producer, self.topic)
+    def begin(self, *keys: int) -> Transaction:
+        """A transaction with records of these keys."""
+        begun = Transaction(self.world.broker.bootstrap_servers, self.topic)
+        self.send_in(begun, *keys)
+        return begun
 
-    def keys(self) -> set[int]:
-        rows = self.world.rows("t") if isinstance(self.world, SyncWorld) else self.world.rows()
-        return set(rows)
+    def send_in(self, begun: Transaction, *keys: int) -> None:
+        begun.send(self.source.upsert(*({"id": each, "n": each} for each in keys)))
+
+    def ids(self) -> set[int]:
+        """Those of the rows of the table."""
+        return set(self.world.rows("t") if isinstance(self.world, SyncWorld) else self.world.rows())
 
     def forget_isolation(self) -> None:
         """The checkpoint is as the head before has left it, whose files said nothing of isolation."""
@@ -105,23 +89,12 @@ class Pipeline:
     @contextmanager
     def running(self) -> Iterator[None]:
         """A run beside the block, which begins when it has said that it waits; it has ended well behind it."""
-        failures: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                self.run()
-            except BaseException as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            while thread.is_alive() and not self.waited:
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(self.run)
+            while not run.done() and not self.waited:
                 time.sleep(0.05)
             yield
-        finally:
-            thread.join()
-        assert not failures, failures
+            run.result()
 
     @property
     def waited(self) -> list[str]:
@@ -142,31 +115,27 @@ def test_records_of_aborted_transactions_are_no_rows(pipeline: Pipeline) -> None
     """Nor do they, or what ends a transaction, have a run wait where they are the last of a topic; one that ends before
     an open transaction says so."""
     pipeline.send(1)
-    committed, aborted, begun = pipeline.begin("a"), pipeline.begin("b"), pipeline.begin("c")
-    committed.send(pipeline.source, 2)
-    committed.commit()
-    aborted.send(pipeline.source, 1, 3)
-    aborted.abort()
+    pipeline.begin(2).commit()
+    pipeline.begin(1, 3).abort()
     pipeline.run()
-    assert pipeline.keys() == {1, 2} and not pipeline.waited
-    begun.send(pipeline.source, 4)
+    assert pipeline.ids() == {1, 2} and not pipeline.waited
+    begun = pipeline.begin(4)
     pipeline.send(5)
     pipeline.run()
-    assert pipeline.keys() == {1, 2}
+    assert pipeline.ids() == {1, 2}
     (text,) = pipeline.waited
     assert f": topic {pipeline.topic} partition 0, offsets 6 to 7. It ends when its producer commits" in text
     begun.commit()
     pipeline.run()
-    assert pipeline.keys() == {1, 2, 4, 5} and len(pipeline.waited) == 1
+    assert pipeline.ids() == {1, 2, 4, 5} and len(pipeline.waited) == 1
 
 
 @BOTH_READERS
 def test_uncommitted_records_are_read_where_a_file_says_so(pipeline: Pipeline) -> None:
     pipeline.isolation = UNCOMMITTED
-    begun = pipeline.begin()
-    begun.send(pipeline.source, 1)
+    begun = pipeline.begin(1)
     pipeline.run()
-    assert pipeline.keys() == {1} and not pipeline.waited
+    assert pipeline.ids() == {1} and not pipeline.waited
     begun.abort()
 
 
@@ -188,40 +157,34 @@ def test_a_checkpoint_of_before_that_ends_inside_a_transaction_is_continued(
     pipeline.isolation = UNCOMMITTED
     pipeline.send(1)
     pipeline.run()
-    begun = pipeline.begin()
-    begun.send(pipeline.source, 2)
+    begun = pipeline.begin(2)
     if is_planned:
         pipeline.fail_to_commit()
     else:
         pipeline.run()
-        assert pipeline.keys() == {1, 2}
+        assert pipeline.ids() == {1, 2}
     pipeline.forget_isolation()
-    begun.send(pipeline.source, 3)
+    pipeline.send_in(begun, 3)
     pipeline.send(4)
     with pipeline.running():
         assert pipeline.waited
         getattr(begun, end)()
-    assert pipeline.keys() == {1, 2, 4} | ({3} if end == "commit" else set())
-    aborted = pipeline.begin()
-    aborted.send(pipeline.source, 5)
-    aborted.abort()
+    assert pipeline.ids() == {1, 2, 4} | ({3} if end == "commit" else set())
+    pipeline.begin(5).abort()
     pipeline.run()
-    assert 5 not in pipeline.keys()
+    assert 5 not in pipeline.ids()
 
 
 @BOTH_READERS
 def test_a_batch_is_run_again_as_it_was_planned_however_often_the_file_changes(pipeline: Pipeline) -> None:
-    begun = pipeline.begin()
-    begun.send(pipeline.source, 1)
-    begun.abort()
+    pipeline.begin(1).abort()
     pipeline.send(2)
     pipeline.fail_to_commit()
     pipeline.isolation = UNCOMMITTED
     pipeline.fail_to_commit()
-    begun = pipeline.begin()
-    begun.send(pipeline.source, 3)
+    begun = pipeline.begin(3)
     pipeline.run()
-    assert pipeline.keys() == {2, 3}
+    assert pipeline.ids() == {2, 3}
     begun.abort()
 
 
@@ -234,8 +197,7 @@ def test_a_table_that_was_set_apart_is_brought_up_without_what_was_aborted(
     pipeline.send(1)
     pipeline.run()
     damaged = pipeline.world.take_manifest_list("t")
-    begun = pipeline.begin()
-    begun.send(pipeline.source, 2)
+    begun = pipeline.begin(2)
     pipeline.send(3)
     pipeline.run()
     damaged.rename(damaged.with_name(damaged.name.removesuffix(".away")))
@@ -244,4 +206,4 @@ def test_a_table_that_was_set_apart_is_brought_up_without_what_was_aborted(
     ending.start()
     pipeline.world.resume("lake.t")
     ending.join()
-    assert pipeline.keys() == {1, 3}
+    assert pipeline.ids() == {1, 3}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from freshet.logstore.exceptions import LOST
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.known_causes import full_checkpoint, kind_of_text, missing_file_system
@@ -59,6 +60,43 @@ def test_a_second_run_of_a_checkpoint_is_named() -> None:
     text = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 0."
     assert "another run of this pipeline is using its checkpoint" in brief_reason(RuntimeError(text))
     assert kind_of_text(text) is ErrorKind.INVALID_REQUEST
+
+
+DATA_LOSS = """\
+An error occurred while calling o694.executeCollect.
+: org.apache.spark.sql.kafka010.KafkaIllegalStateException: Some data may have been lost because they are not \
+available in Kafka any more;
+either the data was aged out by Kafka or the topic may have been deleted before all the data in the
+topic was processed.
+If you don't want your streaming query to fail on such cases, set the source option failOnDataLoss to false.
+Reason: REASON
+\tat org.apache.spark"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "named"),
+    [
+        (
+            "Could not read records in offset [50, 100) for topic partition shop.public-orders-0\nwith group g.",
+            "topic shop.public-orders partition 0 offsets 50 to 100 are not in Kafka any more",
+        ),
+        (
+            "Starting offset for shop-1 was 5 but consumer reset to 9.",
+            "topic shop partition 1: offset 5 is not in Kafka, whose first one is 9",
+        ),
+        (
+            "Partition shop-12 offset was changed from 50 to 5.\nThis could be either 1) a user error",
+            "topic shop partition 12 was read up to offset 50 and ends at 5",
+        ),
+        ("Partitions Set(shop-1) have been deleted.", "Partitions Set(shop-1) have been deleted"),
+        ("Added partition shop-1 starts from 7 instead of 0.", "Added partition shop-1 starts from 7 instead of 0"),
+    ],
+)
+def test_offsets_that_are_lost_are_named_as_the_workers_do(reason: str, named: str) -> None:
+    said = brief_reason(RuntimeError(DATA_LOSS.replace("REASON", reason)))
+    assert said == f"{named}: {LOST}"
+    assert "was deleted and made again" in said and "a snapshot of its tables" in said
+    assert kind_of_text(DATA_LOSS) is ErrorKind.INVALID_REQUEST
 
 
 def test_a_full_disk_between_batches_is_the_checkpoint_s() -> None:

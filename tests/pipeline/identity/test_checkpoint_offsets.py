@@ -10,6 +10,8 @@ from freshet.pipeline.identity.checkpoint_offsets import (
     CheckpointOffsets,
     checkpoint_offset_problems,
     checkpoint_offsets,
+    lost_offset_problems,
+    unfinished_batch,
 )
 
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1795422618683,"conf":{}}\n'
@@ -39,6 +41,7 @@ def test_what_a_checkpoint_goes_on_with(tmp_path: Path) -> None:
     assert checkpoint_offsets(done, 1) == CheckpointOffsets({A0: 9, A1: 1}, {}, has_batches=True)
     half = written(tmp_path / "half", begun='{"a":{"0":2}}', offsets=ends, commits=1)
     assert checkpoint_offsets(half, 1) == CheckpointOffsets({A0: 5}, {A0: 9, A1: 1}, has_batches=True)
+    assert [unfinished_batch(each) for each in (new, planned, done, half)] == [None, 0, None, 1]
 
 
 def test_where_nothing_is_said(tmp_path: Path) -> None:
@@ -56,3 +59,12 @@ def test_offsets_that_cannot_be_are_named_with_the_remedy(has_batches: bool) -> 
     assert "topic a partition 0 at offset 99, which ends at 5; topic b partition 0 at offset 4, which is not" in text
     assert ("give the pipeline another name" if has_batches else "delete the folder /c and start again") in text
     assert not list(checkpoint_offset_problems(found, {A0: 99, A1: 1, ("b", 0): 4}, checkpoint="/c"))
+
+
+def test_offsets_that_are_not_there_any_more_are_named() -> None:
+    (text,) = lost_offset_problems({A0: 5, A1: 1}, {A0: (7, 9), A1: (1, 1)})
+    assert text.startswith(
+        "goes on with topic a partition 0 at offset 5, which has offsets 7 to 8: records were deleted"
+    )
+    (text,) = lost_offset_problems({A0: 5}, {A0: (7, 7)})
+    assert "at offset 5, which has no records (its next offset is 7): " in text

@@ -10,6 +10,7 @@ client can reach are not asked.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,10 @@ from freshet.pipeline.identity.checkpoint_offsets import checkpoint_offsets
 
 LOOK_S: Final = 1.0
 """Between two looks at a transaction that is waited for."""
+HELD_S: Final = 60.0
+"""How long a transaction holds a pipeline back before that is said while it runs."""
+UNKNOWN_MAX: Final = 10
+"""How often brokers are asked that do not answer, before the start goes on."""
 REMIND_S: Final = 60.0
 """Between two messages about it."""
 
@@ -36,24 +41,11 @@ _REMEDY: Final = (
 )
 
 
-def held_back(
-    source: SourceConfig, positions: Mapping[Place, int], cluster: KafkaCluster, answer: ClusterAnswer
-) -> list[OpenTransaction]:
-    """The open transactions at which a source that has read up to these positions stands still, or which it is behind
-    already; a partition that is not among them is read from its first offset. None where it cannot be known."""
-    if source.isolation != READ_COMMITTED or answer.failure:
-        return []
-    try:
-        found = cluster.open_transactions(places_read(source, answer), ASK_S)
-    except (OSError, ValueError):
-        return []  # of the brokers: reported elsewhere
-    return [each for each in found if positions.get(each.place, each.first) >= each.stable]
-
-
 def waiting_texts(config: PipelineConfig, checkpoint: CheckpointPlace) -> Iterator[str]:
     """For each source that has nothing to read before a transaction ends: since when."""
     for index, source in enumerate(config.sources):
-        held = _asked(source, positions_of(source, index, checkpoint))
+        found = _asked(source)
+        held = _standing(found, positions_of(source, index, checkpoint)) if found else ()
         if held:
             yield f"sources[{index}] {_text(held)}"
 
@@ -79,9 +71,14 @@ def wait_for_ends(
 ) -> bool:
     """Waits until a source may be read up to these positions; False when it was asked to stop meanwhile. `name` is
     what messages call it."""
-    stop, said_s = stop or threading.Event(), None
-    while held := [each for each in _asked(source, positions) if positions.get(each.place, 0) > each.stable]:
-        if said_s is None or time.monotonic() - said_s >= REMIND_S:
+    stop, said_s, unknown = stop or threading.Event(), None, 0
+    while positions and unknown < UNKNOWN_MAX:
+        found = _asked(source)
+        unknown += found is None
+        held = [each for each in found or () if positions.get(each.place, 0) > each.stable]
+        if not held and found is not None:
+            break
+        if held and (said_s is None or time.monotonic() - said_s >= REMIND_S):
             said_s = time.monotonic()
             say(f"{name} {_text(held)}")
         if stop.wait(LOOK_S):
@@ -90,7 +87,7 @@ def wait_for_ends(
 
 
 class WatchedTransactions:
-    """What is said of open transactions while pipelines run: each once, when two looks have found it."""
+    """What is said of open transactions while pipelines run: each once, when it has held one back for a while."""
 
     def __init__(
         self,
@@ -101,31 +98,24 @@ class WatchedTransactions:
         self._configs = configs
         self._checkpoint_of = checkpoint_of
         self._say = say
-        self._held: dict[tuple[str, int], set[tuple[Place, int]]] = {}
-        """At the last look, by pipeline and source: partition and offset."""
-        self._said: set[tuple[str, int, Place, int]] = set()
+        self._held: dict[tuple[str, int], dict[tuple[Place, int], float]] = {}
+        """At the last look, by pipeline and source: partition and offset, and since when; infinite once it was said."""
 
     def look(self, brokers: Brokers, cluster: KafkaCluster, answer: ClusterAnswer) -> None:
         """Called from time to time, when a cluster has answered."""
         for config in self._configs:
             for index, source in enumerate(config.sources):
-                if source.isolation == READ_COMMITTED and brokers_of(source) == brokers:
-                    self._look(config, index, source, cluster, answer)
+                if brokers_of(source) == brokers:
+                    self._found(config, index, _open(source, cluster, answer) or ())
 
-    def _look(
-        self, config: PipelineConfig, index: int, source: SourceConfig, cluster: KafkaCluster, answer: ClusterAnswer
-    ) -> None:
-        kept = checkpoint_offsets(self._checkpoint_of(config), index)
-        held = held_back(source, {} if kept is None else kept.start, cluster, answer)
-        before = self._held.get((config.name, index), set())
-        self._held[config.name, index] = {(each.place, each.stable) for each in held}
-        new = [
-            each
-            for each in held
-            if (each.place, each.stable) in before and (config.name, index, each.place, each.stable) not in self._said
-        ]
+    def _found(self, config: PipelineConfig, index: int, found: Sequence[OpenTransaction]) -> None:
+        kept = checkpoint_offsets(self._checkpoint_of(config), index) if found else None
+        held = _standing(found, {} if kept is None else kept.start)
+        before, now_s = self._held.get((config.name, index), {}), time.monotonic()
+        since = {(each.place, each.stable): before.get((each.place, each.stable), now_s) for each in held}
+        new = [each for each in held if now_s - since[each.place, each.stable] >= HELD_S]
+        self._held[config.name, index] = since | {(each.place, each.stable): math.inf for each in new}
         if new:
-            self._said |= {(config.name, index, each.place, each.stable) for each in new}
             self._say(f"{config.name}: sources[{index}] {_text(new)}")
 
 
@@ -140,7 +130,24 @@ def positions_of(source: SourceConfig, index: int, checkpoint: CheckpointPlace) 
     return {} if start is None or start.is_time else {place: each for place, each in start.values.items() if each >= 0}
 
 
-def _asked(source: SourceConfig, positions: Mapping[Place, int]) -> list[OpenTransaction]:
+def _standing(found: Sequence[OpenTransaction], positions: Mapping[Place, int]) -> list[OpenTransaction]:
+    """Those at which a source that has read up to these positions stands still, or which it is behind already; a
+    partition that is not among them is read from its first offset."""
+    return [each for each in found if positions.get(each.place, each.first) >= each.stable]
+
+
+def _open(source: SourceConfig, cluster: KafkaCluster, answer: ClusterAnswer) -> list[OpenTransaction] | None:
+    """Those that a source does not read beyond; None where the brokers do not say it, which is reported elsewhere."""
+    if source.isolation != READ_COMMITTED:
+        return []
+    try:
+        return None if answer.failure else cluster.open_transactions(places_read(source, answer), ASK_S)
+    except OSError:
+        return None
+
+
+def _asked(source: SourceConfig) -> list[OpenTransaction] | None:
+    """As `_open`, by a client of its own; none of a cluster that only the Java client can reach."""
     brokers = brokers_of(source)
     if brokers is None or brokers.settings.untranslated or source.isolation != READ_COMMITTED:
         return []
@@ -148,7 +155,7 @@ def _asked(source: SourceConfig, positions: Mapping[Place, int]) -> list[OpenTra
         cluster = KafkaCluster(brokers.settings)
     except ValueError:
         return []
-    return held_back(source, positions, cluster, cluster.ask(ASK_S))
+    return _open(source, cluster, cluster.ask(ASK_S))
 
 
 def _text(held: Sequence[OpenTransaction]) -> str:
