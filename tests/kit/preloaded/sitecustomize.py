@@ -9,4 +9,4 @@ import sys
 
 if "pyspark.daemon" in sys.orig_argv and any(each.startswith("pyspark.sql.worker.") for each in sys.orig_argv):
     import freshet.pipeline.sources.batch_source
-    import freshet.pipeline.sources.stream_source  # noqa: F401
+    import freshet.pipeline.sources.stream_source

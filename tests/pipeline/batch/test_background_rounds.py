@@ -36,13 +36,13 @@ class PlayedSpark:
         self.properties: dict[str, str] = {}
         self.cancelled: list[str] = []
 
-    def setLocalProperty(self, name: str, value: str) -> None:  # noqa: N802 - Spark's name
+    def setLocalProperty(self, name: str, value: str) -> None:
         self.properties[name] = value
 
-    def setJobGroup(self, group: str, description: str) -> None:  # noqa: N802 - Spark's name
+    def setJobGroup(self, group: str, description: str) -> None:
         self.properties["group"] = group
 
-    def cancelJobGroup(self, group: str) -> None:  # noqa: N802 - Spark's name
+    def cancelJobGroup(self, group: str) -> None:
         self.cancelled.append(group)
 
     def parallelize(self, items: list[Any], slices: int) -> PlayedSpark:
