@@ -33,7 +33,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 os.environ.update(VARIABLES)
 
 # Tables of tests name folders of their own, below that for temporary files, for what is kept on the local disk.
-os.environ.setdefault(LOCAL_DIRS, tempfile.gettempdir())
+os.environ.setdefault(LOCAL_DIRS, f"{tempfile.gettempdir()}{os.pathsep}/tmp")
 
 ROOMS = {Path(__file__).parent / name: name for name in ("integration", "storage")}
 """Folders whose tests have a marker of this name: they run in a process of their own."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog
+from freshet.storage.io.local_cache import MARK
 from tests.kit.cache_roots import lookup_stores, place_indexes
 from tests.upgrade.archive import ENGINES_ARCHIVE, KINDS_ARCHIVE, unpack
 from tests.upgrade.fixed_place import fixed_place
@@ -50,3 +51,4 @@ def test_what_is_kept_on_a_machine_is_continued(
             assert rows == then["rows in the end"]
             assert folded(shape, [], table.changelog().to_arrow().to_pylist()) == rows
             assert table.check().damage == []
+        assert (lookup_stores(place / "cache") / MARK).is_file()

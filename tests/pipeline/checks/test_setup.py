@@ -167,6 +167,7 @@ def test_a_folder_of_this_machine_is_the_one_of_the_file_and_not_of_the_table(tm
     config = with_table(_pipeline(tmp_path, table=_table(tmp_path, **given)))
     assert config.table.own_options == {**folders, **given["write_options"]}
     assert open_or_create(config).engine.dynamic_options == folders
+    assert not [text for text in unused_options(config) if "dir" in text]
 
 
 def _pipeline(folder: Path, **changes: object) -> PipelineConfig:

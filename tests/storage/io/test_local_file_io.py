@@ -152,6 +152,32 @@ def test_a_tree_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert names(outside) == ["file"]
 
 
+@pytest.mark.parametrize(
+    ("path", "way_out"),
+    [
+        ("t/bucket-0/data", None),
+        ("t/data", None),
+        ("t/to-outside", None),
+        ("t/to-outside/data", "t/to-outside"),
+        ("t/bucket-0/to-outside/deep/data", "t/bucket-0/to-outside"),
+        ("t/never/there/data", None),
+        ("t/bucket-0/../data", "t/bucket-0/.."),
+        ("t/../outside/data", "t/.."),
+        ("t2/to-outside/data", None),
+        ("outside/data", None),
+    ],
+)
+def test_what_leads_out_of_a_folder_on_the_way_to_a_file(path: str, way_out: str | None, tmp_path: Path) -> None:
+    """The folder itself is a link."""
+    for folder in ("real/bucket-0", "outside/deep", "t2"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "t").symlink_to("real")
+    for link in ("t/to-outside", "t/bucket-0/to-outside", "t2/to-outside"):
+        (tmp_path / link).symlink_to(tmp_path / "outside")
+    found = FILES.folders.way_out(f"{tmp_path}/{path}", below=f"{tmp_path}/t")
+    assert found == (None if way_out is None else f"{tmp_path}/{way_out}")
+
+
 def test_a_tree_goes_also_while_others_write_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The background of a process still writes hints of a table that is dropped."""
     folder, unlink = tmp_path / "a", os.unlink

@@ -87,6 +87,8 @@ def unused_options(config: PipelineConfig) -> Iterator[str]:
     for key, given in wanted.table_schema.options.items():
         value = present_value(key, given)
         is_rescaled = _is_rescaled(key, found.get(key), value)
+        if key in LOCAL_FOLDERS:  # the file's own counts
+            continue
         if found.get(key) != value and (is_rescaled or not decides_meaning(key)):
             is_hidden = is_secret(key, value) or is_secret(key, found.get(key, ""))
             there, here = ("another value", "…") if is_hidden else (found.get(key), value)

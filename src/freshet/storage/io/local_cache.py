@@ -224,26 +224,26 @@ class LocalCache:
     def files(self, now_ms: int, folder: str = "") -> list[CachedFile]:
         """What is published below a folder. Unfinished ones of processes that ended are removed on the way."""
         found: list[CachedFile] = []
-        for name, is_ours in self._names(folder) if self._is_marked() else ():
+        for name, is_published, is_left_over in self._names(folder) if self._is_marked() else ():
             path = os.path.join(self.root, name)
             with suppress(OSError):  # gone meanwhile
                 status = os.lstat(path)
                 used_ms = status.st_mtime_ns // 1_000_000
-                if self._published.fullmatch(name):
+                if is_published:
                     found.append(CachedFile(name, _size(path, status), used_ms))
-                elif is_ours and now_ms - _touched_ms(path, status) > LEFT_OVER_MS:
+                elif is_left_over and now_ms - _touched_ms(path, status) > LEFT_OVER_MS:
                     shutil.rmtree(path) if stat.S_ISDIR(status.st_mode) else os.unlink(path)
         return found
 
-    def _names(self, below: str = "") -> Iterator[tuple[str, bool]]:
-        """The files below a folder, relative to the root, folders with a dot among them; and whether we give such
-        names."""
+    def _names(self, below: str = "") -> Iterator[tuple[str, bool, bool]]:
+        """The files below a folder, relative to the root, folders with a dot among them; whether such a name is that of
+        a published one, or of one that is unfinished."""
         for parent, folders, names in os.walk(os.path.join(self.root, below)):
             names += [name for name in folders if "." in name]
             folders[:] = [name for name in folders if "." not in name]
             for base in names:
-                name = os.path.relpath(os.path.join(parent, base), self.root)
-                yield name, bool(self._published.fullmatch(name) or _LEFT_OVER.fullmatch(base))
+                name = os.path.join(parent, base)[len(self.root) + 1 :]
+                yield name, bool(self._published.fullmatch(name)), bool(_LEFT_OVER.fullmatch(base))
 
     def kept_folder(self, name: str) -> str:
         """A folder that its users change and lock themselves; made where it is not there."""
@@ -306,8 +306,8 @@ class LocalCache:
             os.mkdir(self.root, mode=0o700)
         self._check_root()
         # Heads before this one made such folders without the mark.
-        for name, is_ours in self._names():
-            if not is_ours and name != MARK:
+        for name, *is_ours in self._names():
+            if not any(is_ours) and name != MARK:
                 raise InvalidRequestError(
                     f"the folder {self.root} has no {MARK} and holds {name!r}, which is none of Freshet's: move it away"
                 )
