@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError, OutOfMemoryError
 from freshet.storage.scan.frame_outputs import optional_library
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.sql.row_stream import RowStream
@@ -140,6 +140,8 @@ def _opened(query: Query) -> Iterator[Any]:
         failed = next((failure for stream in streams.values() for failure in stream.failures), None)
         if failed is not None:
             raise failed from error
+        if isinstance(error, duckdb.OutOfMemoryException | MemoryError):
+            raise OutOfMemoryError(f"SQL: there is not enough memory for it: {_one_line(error)}") from error
         raise InvalidRequestError(f"SQL: DuckDB cannot compute it: {_one_line(error)}") from error
     finally:
         connection.close()
