@@ -1,4 +1,3 @@
-
 """Pipeline files: what is read, and that every mistake is named with its line and the way out."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-
 """Pipeline files of tables with a merge engine: what is refused before the start, and what is warned of."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The outcome table of the Debezium formats: what becomes of each record that really arrives."""
 
-
 from __future__ import annotations
 
 import base64

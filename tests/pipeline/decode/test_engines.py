@@ -1,6 +1,5 @@
 """What becomes of records whose table is not merged by deduplicate: sequence groups, ignored deletes, sums."""
 
-
 from __future__ import annotations
 
 from tests.pipeline.records import TOAST, Record, change, decoded, pipeline_of

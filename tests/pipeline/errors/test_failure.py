@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import inspect
 
+import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
 from freshet.logstore import exceptions as log_errors
 from freshet.pipeline.batch.task_result import encode_error, sum_results
 from freshet.pipeline.errors.error_kind import ErrorKind, exit_code, kind_of_class, qualified_name, worst
-from freshet.pipeline.errors.failure import exit_code_of, is_retryable, kind_of, kind_of_foreign
+from freshet.pipeline.errors.failure import exit_code_of, is_retryable, kind_of, kind_of_foreign, ran_out_of_memory
 from freshet.pipeline.exceptions import (
     ConfigurationError,
     PipelineFailedError,
@@ -88,6 +90,9 @@ def test_a_class_that_the_driver_knows_nothing_of_arrives_as_the_nearest_that_it
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), ErrorKind.RETRYABLE),
         (TimeoutError("no answer"), ErrorKind.RETRYABLE),
         (OSError(errno.EIO, "Input/output error"), ErrorKind.INTERNAL),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), ErrorKind.RETRYABLE),
+        (MemoryError(), ErrorKind.RETRYABLE),
+        (pa.ArrowMemoryError("malloc of size 64 failed"), ErrorKind.RETRYABLE),
         (KeyError("field"), ErrorKind.INTERNAL),
         (PipelineFailedError("RetryableError: full", kind=ErrorKind.RETRYABLE), ErrorKind.RETRYABLE),
         (StoppedByRecordError("unknown field"), ErrorKind.INVALID_REQUEST),
@@ -99,6 +104,32 @@ def test_a_class_that_the_driver_knows_nothing_of_arrives_as_the_nearest_that_it
 def test_other_errors(raised: BaseException, kind: ErrorKind) -> None:
     assert kind_of(raised) is kind
     assert kind_of_foreign(traced(raised)) is kind
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        MemoryError(),
+        MemoryError("no room"),
+        pa.ArrowMemoryError("malloc of size 64 failed"),
+        exceptions.OutOfMemoryError("not enough memory to read a file"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+    ids=repr,
+)
+def test_memory_that_ran_out_is_known_here_in_a_worker_and_as_a_cause(raised: Exception) -> None:
+    told = PipelineFailedError("a task failed", kind=ErrorKind.RETRYABLE)
+    told.__cause__ = PySparkException(traced(raised))
+    assert ran_out_of_memory(raised)
+    assert ran_out_of_memory(told)
+
+
+@pytest.mark.parametrize(
+    "raised", [exceptions.RetryableError("full"), OSError(errno.ENOSPC, "full"), KeyError("memory")]
+)
+def test_other_errors_are_none_of_memory(raised: Exception) -> None:
+    assert not ran_out_of_memory(raised)
+    assert not ran_out_of_memory(PySparkException(traced(raised)))
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,9 @@ def in_batches(table: Table, path: Path) -> list[pa.RecordBatch]:
         return list(reader.batches(table.schema.fields))
 
 
-@pytest.mark.parametrize("error", [MemoryError(), pa.ArrowMemoryError("no room")], ids=type)
+@pytest.mark.parametrize(
+    "error", [MemoryError(), pa.ArrowMemoryError("no room"), RuntimeError("can't start new thread")], ids=type
+)
 @pytest.mark.parametrize("verb", ["scan", "changelog", "count"])
 def test_memory_that_runs_out_elsewhere_in_a_read(
     verb: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

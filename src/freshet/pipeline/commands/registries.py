@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import freshet.pipeline.decode.avro.reader
 from freshet.logstore.kafka.schema_registry import SchemaRegistry
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.decode.plan import RegistrySettings

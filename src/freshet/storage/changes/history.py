@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from freshet.storage.exceptions import MissingFileError, NotFoundError, OvertakenError
-from freshet.storage.io.local_errors import out_of_memory
+from freshet.storage.io.local_errors import memory_errors
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind
@@ -137,9 +137,8 @@ class ChangeHistory:
     def explained(self, snapshot: Snapshot) -> Iterator[None]:
         """Errors about missing files and memory while a snapshot's changes are read become errors that say why."""
         try:
-            yield
-        except MemoryError as error:
-            raise out_of_memory("read", self._store.location) from error
+            with memory_errors(self._store.location):
+                yield
         except (MissingFileError, NotFoundError) as error:
             self._store.check_is_there()
             if self.find(snapshot.id) == snapshot and self._is_of_before(snapshot, error):

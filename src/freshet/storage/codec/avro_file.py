@@ -159,7 +159,7 @@ def blocks_with(data: bytes, values: Collection[bytes]) -> bytes | None:
             if any(value in content for value in wanted):
                 kept.append(data[start : end + len(sync)])
             start = end + len(sync)
-    except BROKEN:
+    except (*BROKEN, MemoryError):
         return None
     return b"".join(kept) if len(kept) > 1 else b""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from freshet.storage.exceptions import (
@@ -18,6 +20,8 @@ PATH_SHOWN_MAX: Final = 500
 """Characters of a path in a message: a partition value may be of any length."""
 
 _ROOM: Final = "free some space on that disk (expire snapshots, remove orphans)"
+_NO_THREAD: Final = "can't start new thread"
+"""What Python says where the system has no memory for one, or the user no more of them."""
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_ALLOWED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _MAY_PASS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT})
@@ -48,13 +52,26 @@ def storage_error(error: OSError, action: str, path: str, *, room: str = _ROOM) 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, which says nothing about the bytes that were being read."""
+    if isinstance(error, RuntimeError):
+        return _NO_THREAD in str(error)
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
+@contextmanager
+def memory_errors(place: str) -> Iterator[None]:
+    """While the block reads what is at a place: memory that runs out becomes an error of the package."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise out_of_memory("read", place) from error
 
 
 def out_of_memory(action: str, path: str) -> OutOfMemoryError:
     """The error where memory ran out in the work on a file."""
     return OutOfMemoryError(
-        f"there is not enough memory to {action} {path}: nothing is wrong with the file as far as is known. Try again "
-        "with more memory, or with less at a time (fewer columns, to_batches(), fewer tasks at once)",
+        f"there is not enough memory to {action} {path}, which says nothing against its bytes. Try again with more "
+        "memory, or with less at a time (fewer columns, to_batches(), fewer tasks at once)",
         path=path,
     )

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError, OutOfMemoryError, StorageError
 from freshet.storage.io.env import Env
 from freshet.storage.model.display import one_line
 from freshet.storage.scan.frame_outputs import optional_library
 
-REASON_MAX: Final = 600
+_REASON_MAX: Final = 600
 _CONFIG: Final = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -40,6 +40,7 @@ class LockedDuckDb:
     def __init__(self, asked_by: str, env: Env | None = None) -> None:
         duckdb = optional_library("duckdb", asked_by)
         self.errors: type[Exception] = duckdb.Error
+        self._memory_errors = (duckdb.OutOfMemoryException, MemoryError)
         self._env = env
         self._folder = "" if env is None else env.scratch_folder()
         self.connection: Any = duckdb.connect(config={**_CONFIG, "temp_directory": self._folder})
@@ -49,11 +50,18 @@ class LockedDuckDb:
         """The rows of a query, in columns of these names; `InvalidRequestError` says what DuckDB says."""
         try:
             rows: pa.Table = self.connection.sql(text).to_arrow_table()
-        except (self.errors, pa.ArrowException, UnicodeError) as error:
-            raise InvalidRequestError(one_line(str(error))[:REASON_MAX]) from error
+        except (self.errors, pa.ArrowException, UnicodeError, MemoryError) as error:
+            raise self.failure(error) from error
         if rows.column_names != list(names):
             raise InvalidRequestError(f"it gives {rows.num_columns} columns where {len(names)} are computed")
         return rows
+
+    def failure(self, error: BaseException, beginning: str = "") -> StorageError:
+        """What an error of a query is to those who gave it."""
+        reason = one_line(str(error))[:_REASON_MAX]
+        if isinstance(error, self._memory_errors):
+            return OutOfMemoryError(f"{beginning}there is not enough memory for it: {reason}")
+        return InvalidRequestError(f"{beginning}DuckDB cannot compute it: {reason}" if beginning else reason)
 
     def close(self) -> None:
         """Ends the connection and removes what it has spilled."""

@@ -37,7 +37,7 @@ from freshet.storage.exceptions import (
     RetryableError,
     StorageError,
 )
-from freshet.storage.io.local_errors import out_of_memory
+from freshet.storage.io.local_errors import memory_errors
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.moment import TimeGiven, time_ms
@@ -48,9 +48,8 @@ from freshet.storage.model.snapshot import Snapshot
 def explained(store: TableStore, snapshot: Snapshot | None) -> Iterator[None]:
     """Errors about missing files and memory become errors that say why; `snapshot` is the one that is read."""
     try:
-        yield
-    except MemoryError as error:
-        raise out_of_memory("read", store.location) from error
+        with memory_errors(store.location):
+            yield
     except (MissingFileError, NotFoundError) as error:
         reason = _reason(store, snapshot)
         if reason is None:

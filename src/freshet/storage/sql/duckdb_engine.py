@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.model.display import one_line
-from freshet.storage.scan.locked_duckdb import REASON_MAX, LockedDuckDb
+from freshet.storage.scan.locked_duckdb import LockedDuckDb
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.sql.row_stream import RowStream
 from freshet.storage.sql.session import UTC_ZONE, Query, TableRead
@@ -132,11 +131,11 @@ def _opened(query: Query) -> Iterator[Any]:
         for label, stream in streams.items():
             duckdb.connection.register(label, stream)
         yield duckdb.connection
-    except (duckdb.errors, pa.ArrowException, OSError) as error:
+    except (duckdb.errors, pa.ArrowException, OSError, MemoryError) as error:
         failed = next((failure for stream in streams.values() for failure in stream.failures), None)
         if failed is not None:
             raise failed from error
-        raise InvalidRequestError(f"SQL: DuckDB cannot compute it: {one_line(str(error))[:REASON_MAX]}") from error
+        raise duckdb.failure(error, "SQL: ") from error
     finally:
         duckdb.close()
 

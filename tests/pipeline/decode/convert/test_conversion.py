@@ -1,4 +1,3 @@
-
 """JSON values into declared types: what each type takes, alone and in columns; what does not fit never wraps around."""
 
 from __future__ import annotations
