@@ -50,6 +50,8 @@ VERB_PAIRS = Count(1_100, "pairs of verbs, of which one is done while the other 
 VERB_FAULTS = Count(
     200, "verbs with every named point, every change of the disk, or a disk that is full at any of them"
 )
+ODD_NAMES = Count(173, "odd names in each of 36 kinds of calls")
+ODD_COMMANDS = Count(45, "commands called as processes with odd names")
 LARGE_RECORDS = Count(14_000, "records of 100 KB, hard to compress and easy")
 VERY_LARGE_RECORDS = Count(300, "records of 5 MB, hard to compress and easy")
 
