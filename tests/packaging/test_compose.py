@@ -39,9 +39,8 @@ _VARIABLE = re.compile(r"\$\{(\w+):(?:-([^}]*)|\?[^}]*)\}")
 
 def services() -> dict[str, Any]:
     text = (ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(_VARIABLE.sub(lambda found: found[2] or "a-password-of-our-own", text))[
-        "services"
-    ]
+    given = _VARIABLE.sub(lambda found: found[2] or "a-password-of-our-own", text)
+    found: dict[str, Any] = yaml.safe_load(given)["services"]
     return found
 
 

@@ -52,6 +52,8 @@ VERB_FAULTS = Count(
 )
 ODD_RECORDS = Count(100_000, "records with values that are hard to convert, in each format, for columns of all types")
 CUT_HISTORIES = Count(10_000, "histories of any engine and function, cut into commits and compacted by chance")
+ODD_NAMES = Count(173, "odd names in each of 36 kinds of calls")
+ODD_COMMANDS = Count(45, "commands called as processes with odd names")
 LARGE_RECORDS = Count(14_000, "records of 100 KB, hard to compress and easy")
 VERY_LARGE_RECORDS = Count(300, "records of 5 MB, hard to compress and easy")
 

@@ -27,6 +27,8 @@ from freshet import (
     sql,
 )
 from tests.kit.odd_names import FEW_NAMES, ODD_NAMES
+from tests.soak import counts
+from tests.soak.counts import chance_of
 
 Made = Callable[[Catalog, Table, str], Any]
 """Does something with a name and gives the name back as it is found then; None where the call is not about one."""
@@ -295,6 +297,7 @@ CLEANED = {"value", "partition_value", "commit_user"}
 
 def test_there_are_many_names() -> None:
     assert len(ODD_NAMES) >= 150
+    assert counts.ODD_NAMES.full == len(ODD_NAMES)
     assert set(FEW_NAMES) <= set(ODD_NAMES)
     assert len(KINDS) >= 29
 
@@ -346,9 +349,10 @@ def test_odd_names(kind: str, lake: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert faults(kind, FEW_NAMES, lake) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_odd_names(kind: str, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.parent.mkdir(parents=True)
     monkeypatch.chdir(lake.parent)
-    assert faults(kind, ODD_NAMES, lake) == []
+    count = min(counts.ODD_NAMES.now(), len(ODD_NAMES))
+    assert faults(kind, tuple(chance_of("odd names", kind).sample(ODD_NAMES, count)), lake) == []

@@ -420,9 +420,18 @@ def split_identifier(identifier: str) -> TableName:
 def _warehouse_folder(warehouse: str | PathLike[str]) -> str:
     folder = canonical_location(absolute_path(fspath(warehouse))) if isinstance(warehouse, (str, PathLike)) else ""
     is_path = "\0" not in folder and (scheme_of(folder) != FILE_SCHEME or folder.startswith("/"))
-    if not is_path or any("\ud800" <= symbol < "\udc80" for symbol in folder):  # later ones are bytes of file names
+    if not is_path or not _is_file_name(folder):
         raise InvalidRequestError(f"warehouse {warehouse!r}: give a path, for example file:///data/warehouse")
     return folder
+
+
+def _is_file_name(text: str) -> bool:
+    """Whether a file could have it; bytes that are no text are halves of characters here."""
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _usable(kind: str, names: Sequence[str], place: str) -> list[str]:

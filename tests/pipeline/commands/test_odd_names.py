@@ -13,6 +13,7 @@ import pytest
 from freshet import Catalog
 from freshet.pipeline.commands.command_list import COMMANDS
 from tests.pipeline.commands.kit import Freshet
+from tests.soak.counts import ODD_COMMANDS, chance_of
 
 FORGED = "x\n\x1b[2Jfreshet: all is well"
 FIVE = ("../x", FORGED, "x\udcff", "e\u0301\u202e", "--x")
@@ -106,7 +107,7 @@ def test_each_command_is_called() -> None:
 
 @pytest.mark.parametrize(
     ("names", "odd"),
-    [(QUICK, FORGED), *(pytest.param(tuple(CALLS), odd, marks=pytest.mark.slow) for odd in FIVE)],
+    [(QUICK, FORGED), *(pytest.param(tuple(CALLS), odd, marks=pytest.mark.slow) for odd in (FORGED, "x\udcff"))],
     ids=ascii,
 )
 def test_commands_in_this_process(
@@ -136,13 +137,12 @@ def test_files_of_odd_names_are_shown_as_text(freshet: Freshet, tmp_path: Path) 
     check_said(answer.out)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CALLS)
-def test_commands_as_processes(tmp_path: Path, name: str) -> None:
-    """One of the five names each; all five of `tables`, `orphans` and `read`."""
-    numbered = list(CALLS).index(name)
-    for odd in FIVE if name in ("tables", "orphans", "read") else [FIVE[numbered % len(FIVE)]]:
-        lake = lake_with(tmp_path / str(FIVE.index(odd)), odd)
+@pytest.mark.soak
+def test_commands_as_processes(tmp_path: Path) -> None:
+    """Each with one of the five names."""
+    for numbered, name in enumerate(chance_of("commands").sample(list(CALLS), ODD_COMMANDS.now())):
+        odd = FIVE[numbered % len(FIVE)]
+        lake = lake_with(tmp_path / str(numbered), odd)
         done = subprocess.run(
             [sys.executable, "-m", "freshet", *command(name, lake, odd)],
             capture_output=True,
@@ -153,4 +153,5 @@ def test_commands_as_processes(tmp_path: Path, name: str) -> None:
         assert done.returncode in (0, 2, 65), done.stderr
         check_said(done.stdout.decode())
         check_said(done.stderr.decode())
-    assert {each.name for each in tmp_path.iterdir()} <= {str(number) for number in range(len(FIVE))}
+        assert [each.name for each in (tmp_path / str(numbered)).iterdir()] == ["lake"]
+    assert all(each.name.isdigit() for each in tmp_path.iterdir())

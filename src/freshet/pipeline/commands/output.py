@@ -16,6 +16,7 @@ from rich.cells import cell_len
 from freshet.storage.model.display import ids_text, printable, printable_lines
 
 _LEFT: Final = "<"
+_OURS: Final = "freshet: "
 _RIGHT: Final = ">"
 
 
@@ -25,8 +26,9 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """A message on standard error, marked as ours."""
-    print(f"freshet: {printable_lines(text)}", file=sys.stderr, flush=True)
+    """A message on standard error, marked as ours; no other line of it is."""
+    shown = printable_lines(text).replace(f"\n{_OURS}", f"\n  {_OURS}")
+    print(f"{_OURS}{shown}", file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:

@@ -106,7 +106,7 @@ def _is_a(value: object, annotation: str, known: Mapping[str, Any]) -> bool:
 
 def _is_one(value: object, name: str, inner: str, known: Mapping[str, Any]) -> bool:
     first, *rest = name.split(".")
-    kind = reduce(lambda found, part: getattr(found, part, None), rest, known.get(first))
+    kind: Any = reduce(lambda found, part: getattr(found, part, None), rest, known.get(first))
     kind = kind.__origin__ if isinstance(kind, GenericAlias) else kind
     try:
         if kind is None or isinstance(kind, str) or not isinstance(value, kind):
@@ -116,8 +116,8 @@ def _is_one(value: object, name: str, inner: str, known: Mapping[str, Any]) -> b
     items = _split(inner.removesuffix("]"), ",")
     if isinstance(value, Mapping) and len(items) == 2:
         return all(_is_a(key, items[0], known) and _is_a(each, items[1], known) for key, each in value.items())
-    has_items = isinstance(value, Sequence) and not isinstance(value, str)
-    if has_items and items[0] and (len(items) == 1 or items[1] == "..."):
+    is_of_one = bool(items[0]) and (len(items) == 1 or items[1] == "...")
+    if is_of_one and isinstance(value, Sequence) and not isinstance(value, str):
         return all(_is_a(each, items[0], known) for each in value)
     return True
 
