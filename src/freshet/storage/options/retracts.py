@@ -60,6 +60,18 @@ class RetractRule:
     blanks: tuple[Blank, ...]
 
     @property
+    def removes_rows(self) -> bool:
+        """Whether a -D removes the row, always or where it is in order."""
+        return any(blank.kinds == (RowKind.DELETE,) or self.removes for blank in self.blanks)
+
+    @property
+    def blank_columns(self) -> tuple[str, ...]:
+        """Columns that blanks name."""
+        return tuple(
+            dict.fromkeys(name for each in self.blanks for name in (*each.columns, *each.nulls, *each.values))
+        )
+
+    @property
     def needs_older_rows(self) -> bool:
         """Whether it matters with which rows a retract is merged first."""
         return self.removes or bool(self.removing_groups or self.alone)
