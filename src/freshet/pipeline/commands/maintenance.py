@@ -140,8 +140,8 @@ def check_table(
         if found.deleted_values:
             typed = as_typed(warehouse, table, catalog_option)
             say(
-                f"{plural(found.deleted_values, 'delete')} hold values of the rows that they removed, which a later row of "
-                f"the same key goes on from: remove them with freshet compact {typed} --full"
+                f"{plural(found.deleted_values, 'delete')} hold values of rows that they removed, which a later row "
+                f"of the same key goes on from: remove them with freshet compact {typed} --full"
             )
     if damage:
         raise typer.Exit(EXIT_DATA)

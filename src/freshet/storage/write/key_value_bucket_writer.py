@@ -219,9 +219,7 @@ class KeyValueBucketWriter(BucketWriter):
             case Logged.CHANGELOG if changes is not None:
                 self._increment.append.emitted.add(changes)
 
-    def _taken(
-        self, executor: Executor | None
-    ) -> Iterator[tuple[int, pa.Table | pa.RecordBatch, pa.Table | None]]:
+    def _taken(self, executor: Executor | None) -> Iterator[tuple[int, pa.Table | pa.RecordBatch, pa.Table | None]]:
         """The merged rows of the buffer, each with the depth of its file, and the changelog of the input where there
         is to be one."""
         layers = self._layers if self._has_retracts else None
