@@ -1,5 +1,5 @@
-"""Judge: what Freshet has cut into files and compacted, Apache Paimon reads as one merge of all rows, and so do we after
-Apache Paimon has compacted all of it.
+"""Judge: what Freshet has cut into files and compacted, Apache Paimon reads as one merge of all rows, and so do we
+after Apache Paimon has compacted all of it.
 
 What it compacts in part by itself may bring deleted values back (docs/differences.md); that is not asked here.
 """

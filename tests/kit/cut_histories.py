@@ -1,12 +1,12 @@
-"""Histories of changes that are cut into commits and compacted in any way, and what they come to: one merge of all rows.
+"""Histories of changes, cut into commits and compacted in any way, and what they come to: one merge of all rows.
 
     played = play("partial-update, deletes remove", "input", "2", Random(7), folder)
     played.check(played.table.read(), "read by us")
 
 Of every engine and function (but bitmaps and sketches, which are unions that the oracle cannot read), in columns that
-take NULL and in such that do not. Left out are the pairs that
-`docs/explanation/merging.md` lists: what no layout of files can carry. The first row of a key is an add, also after a
-delete that removes: what a retract of nothing leaves behind depends on when it is compacted, in Apache Paimon's merge too.
+take NULL and in such that do not. Left out are the pairs that `docs/explanation/merging.md` lists: what no layout of
+files can carry. The first row of a key is an add, also after a delete that removes: what a retract of nothing leaves
+behind depends on when it is compacted, in Apache Paimon's merge too.
 """
 
 from __future__ import annotations

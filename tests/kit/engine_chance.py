@@ -55,11 +55,17 @@ def any_shape(source: Random) -> Shape:
     return _any_aggregation(source) if source.random() < 0.4 else _any_partial_update(source)
 
 
-def _any_function(source: Random, *, may_ignore: bool = True) -> Column:
-    column = source.choice(_RETRACTABLE if source.random() < 0.6 else _ONLY_ADDS)
+def _any_function(source: Random, *, may_ignore: bool = True, may_be_first: bool = True) -> Column:
+    others = _ONLY_ADDS if may_be_first else [one for one in _ONLY_ADDS if not _is_first(one)]
+    column = source.choice(_RETRACTABLE if source.random() < 0.6 else others)
     if may_ignore and source.random() < 0.3:
         return replace(column, options={**column.options, "ignore-retract": "true"})
     return column
+
+
+def _is_first(column: Column) -> bool:
+    """Refused where deletes remove rows."""
+    return column.options.get("aggregate-function", "").startswith("first")
 
 
 def _takes_retracts(column: Column) -> bool:
@@ -87,7 +93,10 @@ def _any_order(source: Random, columns: dict[str, Column], options: dict[str, st
 def _any_aggregation(source: Random) -> Shape:
     options = {"merge-engine": "aggregation"}
     removes = source.random() < 0.25
-    columns = {f"c{index}": _any_function(source, may_ignore=not removes) for index in range(source.randint(1, 5))}
+    columns = {
+        f"c{index}": _any_function(source, may_ignore=not removes, may_be_first=not removes)
+        for index in range(source.randint(1, 5))
+    }
     kinds: Sequence[str] = EVERY_KIND if all(map(_takes_retracts, columns.values())) else ADDS
     if removes:
         options["aggregation.remove-record-on-delete"] = "true"
@@ -122,7 +131,7 @@ def _any_partial_update(source: Random) -> Shape:
     kinds: Sequence[str] = EVERY_KIND
     if source.random() < 0.15:
         options["ignore-delete"] = "true"
-    elif removing:
+    elif removing and not any(map(_is_first, columns.values())):
         options[REMOVING] = ",".join(removing)
     elif not has_groups and source.random() < 0.7:
         options["partial-update.remove-record-on-delete"] = "true"

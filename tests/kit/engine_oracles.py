@@ -5,8 +5,8 @@ some functions give something else when they are applied in stages. So the oracl
 of at most one record per key, and merges where a table merges, row by row:
 
     write      rows wait in the buffer
-    commit     the buffer becomes a run: one record per key (nothing for a key whose records merge to nothing); by Freshet
-               several, where what follows a retract is kept apart from it (`engine_layers`)
+    commit     the buffer becomes a run: one record per key (nothing for a key whose records merge to nothing); several
+               runs by Freshet, where what follows a retract is kept apart from it (`engine_layers`)
                tables that need lookup merge it into level 1 at once, where no record passes unmerged
     compact    all runs become one, retracts are dropped
     rows       all runs merged, retracts dropped (first-row: what is compacted)

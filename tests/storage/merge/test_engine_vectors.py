@@ -1,8 +1,8 @@
 """The test vectors of the merge engines: what the oracle says and what tables say, both against the sheet.
 
 Vectors given as one merge run as one flush, each intermediate state as a table of its own; where Freshet makes several
-files of that flush (`merge.retract_layers`), its tables read something else than the merge gives (`ours`). Vectors given by a changelog
-check the state only, on tables with force-lookup: those merge like tables with a lookup changelog.
+files of that flush (`merge.retract_layers`), its tables read something else than the merge gives (`ours`). Vectors
+given by a changelog check the state only, on tables with force-lookup: those merge like tables with a lookup changelog.
 
 Source: MERGING.md §9.1 (5, 8, 9), §9.2, §9.3, §9.5.
 """

@@ -115,7 +115,8 @@ def check_table(
 
     The newest snapshot is looked at, and how the snapshots follow each other. Files that only earlier snapshots name
     are looked for with --all-snapshots. In an object store, commits that another program has replaced are damage too.
-    The rows of data files are not read. Each finding says what is damaged, where, and what mends it. Exit code 65 where
+    The rows of data files are not read, but for deletes where these remove rows: those that still hold values of the
+    removed row are counted. Each finding says what is damaged, where, and what mends it. Exit code 65 where
     there is one, 0 where there is none.
     """
     with working(f"checking {table}"):
@@ -127,7 +128,8 @@ def check_table(
     ]
     if as_json:
         facts = {"snapshot": found.snapshot_id, "snapshots": found.snapshot_count}
-        print_json({**facts, "buckets": found.bucket_count, "files": found.file_count, "damage": damage})
+        facts |= {"buckets": found.bucket_count, "files": found.file_count, "deleted_values": found.deleted_values}
+        print_json({**facts, "damage": damage})
     else:
         for each in damage:
             say(printable(f"{each['where']}: {each['what']}"))
@@ -136,5 +138,11 @@ def check_table(
         earlier = f" and {plural(found.snapshot_count - 1, 'snapshot')} before it" if found.snapshot_count > 1 else ""
         at = "no snapshot" if found.snapshot_id is None else f"snapshot {found.snapshot_id}, {looked}{earlier}"
         say(f"{table}: {at}; {plural(len(damage), 'finding') if damage else 'no damage found'}")
+        if found.deleted_values:
+            typed = as_typed(warehouse, table, catalog_option)
+            say(
+                f"{plural(found.deleted_values, 'delete')} hold values of rows that they removed, which a later row "
+                f"of the same key goes on from: remove them with freshet compact {typed} --full"
+            )
     if damage:
         raise typer.Exit(EXIT_DATA)

@@ -21,6 +21,7 @@ from typing import Final
 
 from freshet.storage.codec.file_index import INDEX_SUFFIX
 from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.commit.deleted_values import count_deleted_values
 from freshet.storage.commit.invariants import (
     RESTORE,
     BucketVersion,
@@ -62,10 +63,14 @@ class TableCheck(Shown):
     bucket_count: int = 0
     file_count: int = 0
     damage: list[Damage] = field(default_factory=list)
+    deleted_values: int = 0
+    """Deletes of the newest snapshot that hold values of the row that they removed (`deleted_values`)."""
 
     def _shown(self) -> Facts:
         yield from (("snapshot", self.snapshot_id), ("snapshots", self.snapshot_count), ("buckets", self.bucket_count))
         yield from (("files", self.file_count), ("damage", str(len(self.damage)) if self.damage else "none"))
+        if self.deleted_values:
+            yield "deletes with values", self.deleted_values
 
     def _repr_html_(self) -> str:
         rows = [(each.where, each.what, each.remedy) for each in self.damage[:ROWS_MAX]]
@@ -76,7 +81,7 @@ class TableCheck(Shown):
 
 def check_table(store: TableStore, *, all_snapshots: bool = False) -> TableCheck:
     """Checks the newest snapshot, or all, and how they follow each other; finds damage of metadata and lost files, not
-    what is wrong within a data file."""
+    what is wrong within a data file. Of data files it reads deletes alone, where these remove rows."""
     for _ in range(EXPIRED_MAX):
         check = _Checker(store).run(all_snapshots=all_snapshots)
         if not check.damage or check.snapshot_id is None or store.snapshots.exists(check.snapshot_id):
@@ -197,7 +202,10 @@ class _Checker:
                 total = totals.get(bucket[0])
                 version = _version(self._store, snapshot, bucket, entries, vectors.get(bucket, ()), total)
                 found += bucket_damage(version)
-                found += _lost_files(self._store, snapshot, version.folder, version.live)
+                found += (lost := list(_lost_files(self._store, snapshot, version.folder, version.live)))
+                if snapshot.id == self._check.snapshot_id and bucket[1] >= 0 and not lost:
+                    files = [entry.file for entry in version.live]
+                    self._check.deleted_values += count_deleted_values(self._store, bucket, files)
                 if snapshot.id == self._check.snapshot_id:
                     self._check.bucket_count += bool(version.live)
                     self._check.file_count += len(version.live)

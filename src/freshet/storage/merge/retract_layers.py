@@ -109,6 +109,18 @@ class RetractLayers:
         return rows_removing_records(keys, orders, is_start)[0]
 
 
+def deletes_with_values(rows: pa.Table, rule: RetractRule, schema: TableSchema) -> int:
+    """How many rows of kind -D have a value where none counts; NOT NULL columns always have one."""
+    kinds = kinds_of(rows)
+    has_value = np.zeros(len(kinds), np.bool_)
+    for blank in rule.blanks:
+        chosen = _chosen(rows, kinds, blank) & (kinds == RowKind.DELETE)
+        for name in blank.columns if chosen.any() else ():
+            if schema.by_name[name].type.nullable:
+                has_value |= chosen & rows.column(name).is_valid().to_numpy()
+    return int(has_value.sum())
+
+
 def _chosen(rows: pa.Table, kinds: npt.NDArray[np.int8], blank: Blank) -> Flags:
     chosen: Flags = np.isin(kinds, blank.kinds)
     for name in blank.nulls:

@@ -1,12 +1,13 @@
-"""What of a table depends on how its changes were cut into commits and compacted: merges that no layout of files carries.
+"""What of a table depends on how its changes were cut into commits and compacted: what no layout of files carries.
 
-| table | what arrives | depends on the layout |
-|---|---|---|
-| partial-update with `sequence.field` | a row that is older than one before it | columns that the newer row leaves NULL |
-| aggregation with `sequence.field`, sequence groups | the same | columns of the functions `NEEDS_ORDER`; of partial-update those of a group alone |
-| nested_update with `nested-key` and `count-limit` | rows beyond the limit | which rows are kept |
-| `sequence.snapshot-ordering`, where a retract and what follows it need two files | both in one commit | what follows |
-| a row removed by a delete, in columns that `blank_that_counts` | a row after the delete | these columns |
+| table | depends on the layout |
+|---|---|
+| partial-update with `sequence.field`, a row comes late, older than one before | columns that the newer leaves NULL |
+| aggregation with `sequence.field`, or a sequence group, the same | columns of the functions `NEEDS_ORDER` |
+| aggregation with `sequence.field`, the same | columns of last_non_null_value, which is the default |
+| nested_update with `nested-key` and `count-limit` | which rows are kept, once there are more |
+| `sequence.snapshot-ordering`, a delete and a later row of its key in one commit | the row |
+| a row after a delete that removes | columns that `blank_that_counts`; new tables with such are refused |
 
 What depends on data alone (`docs/explanation/merging.md` has the whole list) is not warned of.
 
@@ -84,8 +85,8 @@ def _of_retracts(schema: TableSchema, options: CoreOptions) -> Iterator[str]:
     rule = retract_rule(schema, options)
     if rule is not None and rule.needs_older_rows and options.sequence_snapshot_ordering:
         yield (
-            "sequence.snapshot-ordering: files of one commit have no order, so a delete and a row of the same key after "
-            "it must not be in one commit, or values from before the delete return"
+            "sequence.snapshot-ordering: files of one commit have no order, so a delete and a row of the same key "
+            "after it must not be in one commit, or values from before the delete return"
         )
     counting = blank_that_counts(schema, options)
     if counting:

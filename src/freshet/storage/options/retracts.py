@@ -2,17 +2,19 @@
 
 A merge folds the rows that it sees. It sees those of one flush, or of some runs, while older rows of the key lie below:
 
-| table | a retract | its values that count | merged, before older rows of its key are, with |
+| table | a retract | its values that count | it is merged, before older rows of its key are, with |
 |---|---|---|---|
-| `…remove-record-on-delete` | -D | none: in the merge they would be the base of the next row | rows before it |
+| `…remove-record-on-delete` | -D | none: they would be the base of the next row | rows before it |
 | partial-update, the same | -U | none | any |
-| sequence groups, `…remove-record-on-sequence-group` | -D | none | rows before it |
-| sequence groups with functions that retract | -U, -D | of these functions, where they are called | none |
-| sequence groups without them | -U, -D | none | any |
-| aggregation | -U, -D | all | none; any where all functions fold retracts, and no sequence.field is one's |
+| `…remove-record-on-sequence-group` | -D | none | rows before it |
+| sequence groups with functions that retract | -U, -D | those of such functions, where they are called | none |
+| sequence groups without | -U, -D | none | any |
+| aggregation, all functions fold retracts, no sequence.field | -U, -D | all | any |
+| aggregation otherwise | -U, -D | all | none |
 
-Columns that place or order a row count always, but for the order of groups that a -D does not remove the row by. A value that does not count is NULL in data files (`blanks`), in a
-NOT NULL column an empty one, unless its function would count that: then it stays.
+Columns that place or order a row count always, but for the order of groups by which a -D does not remove the row. A
+value that does not count is NULL in data files (`blanks`), in a NOT NULL column an empty one, unless its function would
+count that: then it stays.
 
 Deduplicate and first-row tables have no rule, nor have tables that ignore or refuse retracts.
 
@@ -58,6 +60,16 @@ class RetractRule:
     alone: tuple[RowKind, ...]
     """Kinds that are merged with no other row unless all older rows of the key are."""
     blanks: tuple[Blank, ...]
+
+    @property
+    def removes_rows(self) -> bool:
+        """Whether a -D removes the row, always or where it is in order."""
+        return any(blank.kinds == (RowKind.DELETE,) or self.removes for blank in self.blanks)
+
+    @property
+    def blank_columns(self) -> tuple[str, ...]:
+        """Columns that blanks name."""
+        return tuple(dict.fromkeys(name for each in self.blanks for name in (*each.columns, *each.nulls, *each.values)))
 
     @property
     def needs_older_rows(self) -> bool:
@@ -150,7 +162,7 @@ def _counting_nothing(
     if options.rowkind_field is not None:
         kept.add(options.rowkind_field)
     time = options.record_level_time_field
-    if time in schema.by_name and not schema.by_name[time].type.nullable:
+    if time is not None and time in schema.by_name and not schema.by_name[time].type.nullable:
         kept.add(time)  # an empty time is one that has expired
     return tuple(name for name in names if name not in kept)
 

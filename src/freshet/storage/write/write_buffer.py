@@ -12,7 +12,7 @@ What a spilled run holds depends on the engine:
 | any other | raw rows in order, several of a key | merged twice is not merged once: lone rows pass, sums round |
 
 so that the level-0 file is the same whether rows were spilled or not. Where the raw rows are wanted besides the merged
-ones (`keeps_raw_rows`, for changelogs of the input), every engine spills them, and `take_segments` gives them. Rows that
+ones (`keeps_raw_rows`, for changelogs of the input), every engine spills them; `take_segments` gives them. Rows that
 tie stay in the order of arrival. The raw rows of one key are merged at once: a hot key needs the memory of all its rows
 since the last flush.
 
