@@ -7,14 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table, col
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.orc.schema import check_timestamps
+from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.data_type import DataField, parse_data_type
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from tests.contract.cases import EVERY_TYPE, Row, any_value, arrow_rows, canonical
 from tests.kit.paimon_changes import add_column, column_type, drop_column, rename_column
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.paimon_table import PaimonTable
+from tests.kit.quick import some_now
+from tests.storage.codec.test_reference_values import lines as golden_lines
 
 pytestmark = pytest.mark.judge
 
@@ -179,3 +186,75 @@ def test_append_tables(tmp_path: Path, paimon: PaimonJudge, file_format: str) ->
     check(table, judge)
     table.compact(full=True)
     check(table, judge)
+
+
+PRECISIONS = (0, 3, 6, 9)
+MOMENTS = {
+    f"TIMESTAMP({precision}){zone}": precision for precision in PRECISIONS for zone in ("", " WITH LOCAL TIME ZONE")
+}
+
+
+def golden_nanos() -> list[int]:
+    """The time stamps of the golden file that ORC holds, and those about which a writer or a reader may stumble."""
+    found = {
+        int(millis) * 10**6 + int(nanos)
+        for kind, text, *_ in golden_lines("path")
+        if kind.startswith("TIMESTAMP") and text != "~"
+        for millis, nanos in [text.split(".")]
+    }
+    found |= {sign * (second * 10**9 + part) for sign in (1, -1) for second in (0, 1, 2, 86_400) for part in PARTS}
+    return sorted(nanos for nanos in found if abs(nanos) < 9 * 10**18)
+
+
+PARTS = (0, 1, 100, 999_999, 10**6, 10**6 + 1, 999_000_000, 999_000_001, 999_999_999)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("kind", some_now(list(MOMENTS)))
+def test_every_moment_is_read_alike_or_refused(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:
+    """Also inside of columns. What we refuse Paimon writes, and we read; but for the last second before 1970, of which
+    it reads other moments itself."""
+    unit = 10 ** (9 - MOMENTS[kind])
+    columns = {"k": "INT", "t": kind, "l": f"ARRAY<{kind}>", "m": f"MAP<STRING, {kind}>", "r": f"ROW<x {kind}>"}
+    ticks = sorted({nanos // unit for nanos in golden_nanos()})
+    scalar = arrow_schema([DataField(1, "t", parse_data_type(kind))])[0].type
+    lost = [tick for tick in ticks if -999_000_000 <= tick * unit < 0]
+    refused = [tick for tick in ticks if tick * unit < 0 and (tick * unit % 10**6 or tick in lost)]
+
+    def rows(wanted: Sequence[int]) -> pa.Table:
+        values = pa.array(wanted, pa.int64()).cast(scalar)
+        ends = pa.array(range(len(wanted) + 1), pa.int32())
+        texts = pa.array(["x"] * len(wanted))
+        return pa.table(
+            {
+                "k": pa.array(range(len(wanted)), pa.int32()),
+                "t": values,
+                "l": pa.ListArray.from_arrays(ends, values),
+                "m": pa.MapArray.from_arrays(ends, texts, values),
+                "r": pa.StructArray.from_arrays([values], ["x"]),
+            }
+        )
+
+    def moments(found: pa.Table) -> list[list[int]]:
+        """The nanoseconds of each column, in the order of the keys."""
+        found = found.sort_by("k").combine_chunks()
+        nested = {name: found[name].combine_chunks() for name in columns}
+        inner = (nested["t"], nested["l"].flatten(), nested["m"].items, nested["r"].field("x"))
+        zone = pa.timestamp("ns", "UTC" if "LOCAL" in kind else None)
+        return [each.cast(zone).cast(pa.int64()).to_pylist() for each in inner]
+
+    table, judge = make(tmp_path / "ours", paimon, columns, **{"file.format": "orc", "bucket": "1"})
+    kept = [tick for tick in ticks if tick not in refused]
+    table.append(rows(kept))
+    expected = [[tick * unit for tick in kept]] * 4
+    for name, left, right in zip("tlmr", moments(judge.read_arrow()), expected, strict=True):
+        assert [pair for pair in zip(left, right, strict=True) if pair[0] != pair[1]] == [], name
+    assert moments(table.scan().to_arrow()) == expected, "ours"
+    for tick in refused:
+        for name in "tlmr":
+            with pytest.raises(InvalidRequestError, match=f"column '{name}' holds a timestamp"):
+                check_timestamps(name, rows([tick])[name])
+    theirs, their_judge = make(tmp_path / "theirs", paimon, columns, **{"file.format": "orc", "bucket": "1"})
+    kept = [tick for tick in ticks if tick not in lost]
+    their_judge.write(rows(kept).cast(theirs.arrow_schema))
+    assert moments(theirs.scan().to_arrow()) == [[tick * unit for tick in kept]] * 4

@@ -276,7 +276,7 @@ def test_dynamic_options(catalog: Catalog, table: Table) -> None:
         ({"write-buffer-size": "big"}, ["write-buffer-size"], InvalidRequestError),
         ({"scan.snapshot-id": 1}, ["scan.snapshot-id", "snapshot_id"], UnsupportedFeatureError),
         ("write-only=true", ["options are keys"], InvalidRequestError),
-        ({"sequence.field": "nope"}, ["sequence.field", "nope"], InvalidRequestError),
+        ({"sequence.field": "id"}, ["sequence.field", "cannot be given when opening"], InvalidRequestError),
         ({"data-file.prefix": "a/b"}, ["data-file.prefix"], InvalidRequestError),
         ({"metadata.stats-mode": "all"}, ["'all'"], InvalidRequestError),
         ({"snapshot.num-retained.min": 9, "snapshot.num-retained.max": 3}, ["min=9"], InvalidRequestError),

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from freshet import Catalog, InvalidRequestError, Table, WriteResult, write
+from freshet import Catalog, InvalidRequestError, SetDefault, Table, WriteResult, register, write
 from freshet.pipeline.batch.query_job import QueryJob
 from freshet.storage.model.snapshot import CommitKind
 from tests.kit.paimon_judge import PaimonJudge
@@ -248,3 +248,21 @@ def test_apache_paimon_reads_what_was_written(paimon: PaimonJudge, spark: SparkS
         judge = paimon.table(table.location)
         assert sorted(judge.read_rows()) == _held(table), kind
         assert judge.snapshot()["commitUser"] == "nightly"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("how", ["write", "df.write"])
+def test_a_default_fills_a_column_that_the_frame_lacks(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    """Also one that says where the row goes; NULL in the frame is NULL. It became the default."""
+    register(spark)
+    table = _make(tmp_path, ({"bucket": "2"}, ["id", "day"], ["day"]))
+    table = table.alter(SetDefault("day", "d7"), SetDefault("n", "7"))
+    frames = ["1L AS id", "'d1' AS day"], ["2L AS id", "5 AS n"], ["3L AS id", "'d3' AS day", "CAST(NULL AS INT) AS n"]
+    for columns in frames:
+        frame = spark.range(1).selectExpr(*columns)
+        if how == "write":
+            write(frame, table)
+        else:
+            options = {"warehouse": str(tmp_path), "table": "db.t"}
+            frame.write.format("freshet").options(**options).mode("append").save()
+    rows = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, "d1", 7), (2, "d7", 5), (3, "d3", None)]

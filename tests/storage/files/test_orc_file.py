@@ -96,12 +96,39 @@ def test_the_last_second_before_1970_is_refused(tmp_path: Path, kind: str, value
 
 
 @pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("TIMESTAMP(4)", -1_000_100),
+        ("TIMESTAMP(6)", -999_001),
+        ("TIMESTAMP(6)", -1_999_999),
+        ("TIMESTAMP(6) WITH LOCAL TIME ZONE", -86_400_000_001),
+        ("TIMESTAMP(9)", -1_000_000_001),
+        ("TIMESTAMP(9)", -(10**18) - 1),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_parts_of_milliseconds_before_1970_are_refused(tmp_path: Path, kind: str, value: int, nested: bool) -> None:
+    """pyarrow writes them with negative nanoseconds: Apache Paimon failed on the file (IllegalArgumentException)."""
+    data_type = parse_data_type(kind)
+    of = ArrayType(data_type) if nested else data_type
+    column = pa.array([0, None, value], pa.int64()).cast(arrow_type(data_type))
+    values = pa.ListArray.from_arrays([0, 1, 3], column) if nested else column
+    writer = OrcWriter(ENV, str(tmp_path / "a.orc"), [field(0, "t", of)], FileSettings())
+    writer.write(pa.table({"t": values}))
+    with pytest.raises(
+        InvalidRequestError, match="column 't' holds a timestamp before 1970 that is finer than a milli"
+    ):
+        writer.close()
+    writer.abort()
+
+
+@pytest.mark.parametrize(
     ("kind", "values"),
     [
         ("TIMESTAMP(0)", [-1, 0, 1]),
         ("TIMESTAMP(3)", [-1000, -1001, -1999, -2000, 0]),
-        ("TIMESTAMP(6)", [-999_001, -999_999, -1_000_000, -1_000_001, 0]),
-        ("TIMESTAMP(9)", [-999_000_001, -1_000_000_001, 1]),
+        ("TIMESTAMP(6)", [-1_000_000, -1_001_000, -1_999_000, 0, 1]),
+        ("TIMESTAMP(9)", [-1_001_000_000, -(10**18), 1]),
     ],
 )
 def test_other_instants_before_1970_come_back(tmp_path: Path, kind: str, values: list[int]) -> None:

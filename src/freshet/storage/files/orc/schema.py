@@ -9,10 +9,12 @@
 | BINARY, VARBINARY | binary | binary |
 | others | of the same name | as everywhere |
 
-All columns are nullable; each has its field id in the attribute `paimon.id`. Two kinds of timestamps cannot be held:
+All columns are nullable; each has its field id in the attribute `paimon.id`. Three kinds of timestamps are not written:
 
 * a fraction of a millisecond or more in the last second before 1970: seconds and nanoseconds are stored apart, seconds
   cut towards zero, and there is no negative zero. Apache Paimon writes -1 ms and reads 999 ms;
+* a part finer than a millisecond in any second before 1970: pyarrow writes negative nanoseconds, at which Apache Paimon
+  fails to read the file. Java's writer writes them above the second, and such files are read;
 * years outside 1677 to 2262: pyarrow reads nanoseconds in 64 bits.
 
 Source: FORMAT.md §2.3.
@@ -86,8 +88,16 @@ def _check(name: str, array: pa.Array[Any]) -> None:
             "file; use file.format=parquet, or clean the rows"
         )
     first_lost = second // 1000 - second
-    if low < 0 and second > 1 and pc.any(pc.and_(pc.greater_equal(ticks, first_lost), pc.less(ticks, 0))).as_py():
+    if low >= 0 or second == 1:
+        return
+    if pc.any(pc.and_(pc.greater_equal(ticks, first_lost), pc.less(ticks, 0))).as_py():
         raise InvalidRequestError(
             f"column {name!r} holds a timestamp with a fraction in the last second before 1970, which ORC cannot hold; "
             "use file.format=parquet, or clean the rows"
+        )
+    values = ticks.fill_null(0).to_numpy(zero_copy_only=False)
+    if ((values < 0) & (values % (second // 1000) != 0)).any():
+        raise InvalidRequestError(
+            f"column {name!r} holds a timestamp before 1970 that is finer than a millisecond, at which Apache Paimon "
+            "would fail to read the ORC file; use file.format=parquet, or cut the values to milliseconds"
         )
