@@ -17,7 +17,7 @@ class Refusals:
         self._problems: list[Problem] = []
 
     def left(self, configs: Sequence[PipelineConfig], problems: Sequence[Problem]) -> list[PipelineConfig]:
-        """The pipelines whose files have no problem. Raises `ConfigurationError` where none is left, or all are to end."""
+        """The pipelines whose files have no problem. Raises `ConfigurationError` where none is left, or all end."""
         files = {problem.path for problem in problems}
         left = [config for config in configs if config.origin.path not in files]
         if problems and (not self.keeps_going or None in files or not left):
