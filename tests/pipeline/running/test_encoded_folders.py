@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.checks.preflight import refuse_to_start
+from freshet.pipeline.checks.preflight import problems_before_start
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.catalog import Catalog
@@ -23,7 +23,7 @@ def test_a_pipeline_goes_on_whichever_way_its_folders_are_written(spark: SparkSe
         (folder / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
         (tmp_path / "p.yaml").write_text(TEXT.replace("FOLDER", given))
         config = load_pipeline(tmp_path / "p.yaml", {})
-        refuse_to_start([config])
+        assert not problems_before_start(config)
         Runner(spark, [config]).run()
     rows = Catalog(folder / "w").table("s.t").scan().to_arrow().to_pylist()
     assert sorted(row["id"] for row in rows) == [0, 1, 2, 3]

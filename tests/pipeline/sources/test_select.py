@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -74,6 +75,24 @@ def test_a_cast_that_loses_a_value_is_a_dead_letter_naming_the_column(spark: Spa
     assert found[3].startswith("dead b: a cast in ")
     assert found[4] == "dead id: the value of field id does not fit BIGINT", "typed before select, like the column"
     assert found[5] == "dead id: NULL in a key column"
+
+
+def test_casts_of_numbers_without_bounds_are_dead_letters(spark: SparkSession) -> None:
+    """And none of them takes long; what rounds to zero, rounds to zero, as Spark's casts do."""
+    columns = {"id": "BIGINT", "a": "INT", "b": "DECIMAL(38,18)"}
+    select = {"id": "id", "a": "CASE WHEN id = 0 THEN CAST(text AS INT) END", "b": "CAST(text AS DECIMAL(38,18))"}
+    texts = ["1", "9" * 5000, "1e99999999", "1e2147483647", "0e99999999", "1e-99999999", "0." + "1" * 5000]
+    records = [{"id": number, "text": text} for text in texts for number in (0, 1)]
+    config = json_pipeline(columns, select)
+    outcomes(spark, config, records[:1])  # the first job of a session takes its time
+    started = time.monotonic()
+    found = outcomes(spark, config, records)
+    assert time.monotonic() - started < 60
+    assert [text[:7] for text in found[2::2]] == ["dead a:"] * 6
+    values = ["1.000000000000000000", *["dead b"] * 3, "0E-18", "0E-18", "0.111111111111111111"]
+    assert [text.partition(":")[0] for text in found[1::2]] == [
+        value if value == "dead b" else f"+I(1, None, {value})" for value in values
+    ]
 
 
 def test_casts_by_function_in_conditions_and_short_circuits(spark: SparkSession) -> None:

@@ -27,7 +27,7 @@ from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import warnings
 from freshet.pipeline.config.toast_columns import toast_warnings
 from freshet.pipeline.errors.failure import kind_of
-from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
+from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.pipeline.identity.checkpoint_folder import (
     CheckpointFolder,
     CheckpointPlace,
@@ -74,13 +74,6 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
         known, is_compacted, unused = config, False, []
     changelog = changelog_warnings(known, is_compacted=is_compacted)
     return [*warnings(config), *toast_warnings(known), *changelog, *unused]
-
-
-def refuse_to_start(configs: list[PipelineConfig]) -> None:
-    """Raises `ConfigurationError` with the problems of all pipelines, if there are any."""
-    problems = [problem for config in configs for problem in problems_before_start(config)]
-    if problems:
-        raise ConfigurationError(problems)
 
 
 def _files(config: PipelineConfig) -> Iterator[Problem]:

@@ -10,16 +10,17 @@ from typing import Annotated, Literal
 import typer
 
 from freshet.pipeline.batch.table_setup import with_table
-from freshet.pipeline.checks.preflight import problems_before_start, refuse_to_start, warnings_before_start
+from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
 from freshet.pipeline.checks.record_samples import RECORDS_MAX, Records, left_out_warnings
 from freshet.pipeline.commands.arguments import Adopt, AsJson, PipelineFiles
 from freshet.pipeline.commands.failure_report import failure_facts, report_failure
 from freshet.pipeline.commands.output import complain, print_json, say
+from freshet.pipeline.commands.refusals import Refusals
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import adopting
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
-from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.config.pipeline_file import load_pipelines, read_pipelines
 from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
@@ -51,7 +52,8 @@ def run(
         bool,
         typer.Option(
             "--keep-going",
-            help="Let the other pipelines go on when one fails for good. Default: it ends all.",
+            help="Let the other pipelines go on when one fails for good, or is refused at the start (exit code 2 at "
+            "the end). Default: it ends all.",
         ),
     ] = False,
     accept_loss_of: Annotated[
@@ -77,21 +79,25 @@ def run(
     SIGTERM or Ctrl-C let the batches that run finish; a second one stops at once.
     """
     wait_s = _seconds("--wait-for-topics", wait_for_topics)
-    configs = [adopting(config) if adopt else config for config in load_pipelines(files)]
+    refusals = Refusals(keeps_going=keep_going)
+    configs = refusals.left(*read_pipelines(files))
+    configs = [adopting(config) if adopt else config for config in configs]
     if accept_loss_of is not None:
         configs = _accepting_loss(configs, accept_loss_of)
     places = _places(skip_record or [])
     configs = [config.skipping(places) for config in configs] if places else configs
     for config in configs:
         _warn(config, warnings_before_start(config))
-    refuse_to_start(configs)
+    configs = refusals.left(configs, [each for config in configs for each in problems_before_start(config)])
     stop = threading.Event()
     with when_asked_to_stop(stop.set):
         if not _kafka_is_there(configs, wait_s, stop):
             return
+    configs = refusals.left(configs, _kafka_problems(configs))
     if places:
         spark_part("brokers").refuse_wrong_places(configs, places)
-    spark_part("running").run_pipelines(configs, progress=progress, restarts=restart, keep_going=keep_going)
+    spark_part("running").run_pipelines(configs, progress=progress, restarts=restart, refusals=refusals)
+    refusals.raise_any()
 
 
 def _accepting_loss(configs: Sequence[PipelineConfig], text: str) -> list[PipelineConfig]:
@@ -192,23 +198,26 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
 
 
 def _kafka_is_there(configs: list[PipelineConfig], wait_s: float, stop: threading.Event) -> bool:
-    """Waits for brokers and topics, and raises what is wrong with them; False when it was asked to stop meanwhile."""
-    problems: list[Problem] = []
+    """Waits for brokers and topics; False when it was asked to stop meanwhile."""
     if _reads_avro(configs):
         spark_part("registries")  # says what is not installed; tasks wait for the registry itself
     if _reads_kafka(configs):
         brokers = spark_part("brokers")
         if not brokers.wait_for_brokers(configs, say=complain, stop=stop):
             return False
-        if not brokers.wait_for_topics(configs, wait_s=wait_s, say=complain, stop=stop):
-            return False
-        problems += brokers.offset_problems(configs, say=complain)
+        return bool(brokers.wait_for_topics(configs, wait_s=wait_s, say=complain, stop=stop))
+    return True
+
+
+def _kafka_problems(configs: list[PipelineConfig]) -> list[Problem]:
+    """What is wrong with the topics that are read, and with those of logs."""
+    problems: list[Problem] = []
+    if _reads_kafka(configs):
+        problems += spark_part("brokers").offset_problems(configs, say=complain)
     logged = _logged(configs)
     if logged:
         problems += spark_part("brokers").log_problems(logged, asks_for_silence=False)
-    if problems:
-        raise ConfigurationError(problems)
-    return True
+    return problems
 
 
 def _seconds(option: str, text: str) -> float:

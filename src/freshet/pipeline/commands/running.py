@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.checks.preflight import checkpoint_problems
 from freshet.pipeline.commands.output import complain, say
+from freshet.pipeline.commands.refusals import Refusals
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import spark_store_options
 from freshet.pipeline.config.model import PipelineConfig, revealed
@@ -36,13 +37,11 @@ from freshet.pipeline.spark.s3a import buckets, s3a_settings, use_store
 from freshet.pipeline.spark.session import SessionRefusedError, session_of_a_command, submitted_settings
 
 
-def run_pipelines(
-    configs: Sequence[PipelineConfig], *, progress: str, restarts: int = 0, keep_going: bool = False
-) -> None:
+def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str, refusals: Refusals, restarts: int = 0) -> None:
     """Runs the pipelines in one session; raises what made one of them fail.
 
-    One that fails of what may pass is started again, `restarts` times in a row; `keep_going` lets the others live when
-    it is given up.
+    One that fails of what may pass is started again, `restarts` times in a row. `refusals` says whether the others live
+    when it is given up, and takes those that are refused before they start.
     """
     remark = say if progress == "text" else complain
     reporter = ProgressReporter(
@@ -52,11 +51,17 @@ def run_pipelines(
         as_json=progress == "json",
     )
     settings = spark_settings(configs)
-    with _session(configs, settings, needed_jars(configs, {**submitted_settings(), **settings})) as spark:
+    jars: list[Path] | None = None
+    while jars is None:
+        try:
+            jars = needed_jars(configs, {**submitted_settings(), **settings})
+        except ConfigurationError as error:
+            configs = refusals.left(configs, error.problems)
+    with _session(configs, settings, jars) as spark:
         try:
             for config in configs:
                 _reach_buckets(spark, config)
-            _look_elsewhere(spark, configs)
+            configs = refusals.left(configs, _look_elsewhere(spark, configs))
             topic_ids = spark_part("brokers").topic_ids(configs, say=complain) if _needs_kafka(configs) else {}
             runner = Runner(
                 spark,
@@ -67,7 +72,7 @@ def run_pipelines(
                 say=remark,
                 topic_ids=topic_ids,
                 restarts=RestartRule(restarts),
-                keep_going=keep_going,
+                keep_going=refusals.keeps_going,
             )
             with stop_on_signals(runner), _watched_brokers(configs, runner, topic_ids):
                 runner.run()
@@ -106,15 +111,14 @@ def _of_spark(config: PipelineConfig) -> list[str]:
     return [config.checkpoint, *(source.files.path for source in config.sources if source.files is not None)]
 
 
-def _look_elsewhere(spark: SparkSession, configs: Sequence[PipelineConfig]) -> None:
+def _look_elsewhere(spark: SparkSession, configs: Sequence[PipelineConfig]) -> list[Problem]:
     """The checks of checkpoints that are not on a local disk: before Spark has started, they cannot be reached."""
     remote = [config for config in configs if as_folder(config.checkpoint) is None]
     folders = {config.name: opened_checkpoint(spark, config) for config in remote}
     problems = [each for config in remote for each in checkpoint_problems(config, folders[config.name])]
     if _needs_kafka(remote):
         problems += spark_part("brokers").offset_problems(remote, say=complain, folders=folders)
-    if problems:
-        raise ConfigurationError(problems)
+    return problems
 
 
 @contextmanager

@@ -120,6 +120,16 @@ def load_pipeline(path: str | Path, env: Mapping[str, str] | None = None) -> Pip
 
 def load_pipelines(paths: Sequence[str | Path], env: Mapping[str, str] | None = None) -> list[PipelineConfig]:
     """Reads several pipeline files that will share one Spark session; `env` defaults to the process's environment."""
+    configs, problems = read_pipelines(paths, env)
+    if problems:
+        raise ConfigurationError(problems)
+    return configs
+
+
+def read_pipelines(
+    paths: Sequence[str | Path], env: Mapping[str, str] | None = None
+) -> tuple[list[PipelineConfig], list[Problem]]:
+    """The files that can be read, and what is wrong with them and the others."""
     env = os.environ if env is None else env
     problems: list[Problem] = []
     configs: list[tuple[str, PipelineConfig]] = []
@@ -140,9 +150,7 @@ def load_pipelines(paths: Sequence[str | Path], env: Mapping[str, str] | None = 
         if config is not None:
             configs.append((path, config))
     problems += _between_files(configs)
-    if problems:
-        raise ConfigurationError(problems)
-    return [config for _, config in configs]
+    return [config for _, config in configs], problems
 
 
 def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[PipelineConfig | None, list[Problem]]:

@@ -1,7 +1,7 @@
 """Runs pipelines: several files in one Spark session, until they end, one fails, or they are asked to stop.
 
-    1. tables are compared, `select` is analysed, for all      a mistake here: nothing has been written, exit code 2
-       files; then tables are created, checkpoints claimed
+    1. tables are compared, `select` is analysed, for all      a mistake here: nothing has been written, exit code 2;
+       files; then tables are created, checkpoints claimed     with `keep_going` the others go on, 2 at the end
     2. one streaming query per file is started
     3. wait: a query fails                                     exit code by the kind of the error (`error_kind`)
        a. worth another try, and tries are left                it is started again, the others go on
@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.table_setup import refuse_other_table
@@ -32,14 +34,15 @@ from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.errors.error_kind import worst
 from freshet.pipeline.errors.failure import is_retryable
-from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, Problem
 from freshet.pipeline.identity.checkpoint_folder import CheckpointPlace
 from freshet.pipeline.running.progress import PipelineState, Progress, ProgressHub, ProgressListener
 from freshet.pipeline.running.progress_report import progress_line
 from freshet.pipeline.running.restarts import NO_RESTARTS, Restart, RestartRule
-from freshet.pipeline.running.running_pipeline import RunningPipeline
+from freshet.pipeline.running.running_pipeline import RunningPipeline, failed_pipeline
 from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.pipeline.spark.java_process import JavaDiedError, java_death
+from freshet.storage.exceptions import StorageError
 
 POLL_S: Final = 0.2
 """How often the runner looks whether a query has ended; batches do not wait for it."""
@@ -77,6 +80,7 @@ class Runner:
         self._stop = threading.Event()
         self._is_asked = False
         self._found: dict[str, PipelineFailedError] = {}
+        self._refused: list[Problem] = []
         ids = topic_ids or {}
         self._pipelines = [
             RunningPipeline(spark, config, self._hub, self._stop, ids.get(config.name, {})) for config in configs
@@ -114,18 +118,18 @@ class Runner:
 
     def _run(self) -> list[PipelineFailedError]:
         for each in self._pipelines:  # 1
-            refuse_other_table(each.config)
+            self._prepare(each, lambda each: refuse_other_table(each.config))
         for each in self._pipelines:
-            each.plan()
+            self._prepare(each, RunningPipeline.plan)
         try:
             for each in self._pipelines:
-                each.open()
+                self._prepare(each, RunningPipeline.open)
             listener = ProgressListener(self._hub)
             self._spark.streams.addListener(listener)
             try:
                 for each in self._pipelines if self._may_read_on() else ():  # 2
-                    each.start()
-                    self._say(f"{each.name}: running into {each.target_text}, checkpoint {each.config.checkpoint}")
+                    if self._prepare(each, RunningPipeline.start):
+                        self._say(f"{each.name}: running into {each.target_text}, checkpoint {each.config.checkpoint}")
                 self._watch()  # 3
             finally:
                 self._finish()  # 4
@@ -136,7 +140,26 @@ class Runner:
             if each.config.trigger.available_now and each.failure is None and not self._is_asked:
                 for text in waiting_texts(each.config, each.checkpoint):
                     self._say(f"{each.name}: {text}")
-        return [each.failure for each in self._pipelines if each.failure is not None]
+        failed = [each.failure for each in self._pipelines if each.failure is not None]
+        if self._refused and all(isinstance(each.__cause__, ConfigurationError) for each in failed):
+            raise ConfigurationError(self._refused)
+        return failed
+
+    def _prepare(self, each: RunningPipeline, step: Callable[[RunningPipeline], None]) -> bool:
+        """A step of the start, unless an earlier one has failed: with `keep_going` the others go on, and what may pass
+        is tried again."""
+        if each.failure is not None or each.waits_until_s is not None:
+            return False
+        try:
+            step(each)
+        except (PipelineError, StorageError, PySparkException, Py4JJavaError) as error:
+            if not self._keep_going:
+                raise
+            self._take(each, failed_pipeline(each.config, error))
+            if each.failure is not None and isinstance(error, ConfigurationError):
+                self._refused += error.problems
+            return False
+        return True
 
     def checkpoint_of(self, config: PipelineConfig) -> CheckpointPlace:
         """The folder of a pipeline's checkpoint, as far as it can be reached by now."""
@@ -144,7 +167,7 @@ class Runner:
 
     def _may_read_on(self) -> bool:
         """Waits for transactions that the checkpoints lie behind; False when it was asked to stop meanwhile."""
-        places = [(each.config, each.checkpoint) for each in self._pipelines]
+        places = [(each.config, each.checkpoint) for each in self._pipelines if each.failure is None]
         return wait_for_transactions(places, say=self._say, stop=self._stop)
 
     def _watch(self) -> None:

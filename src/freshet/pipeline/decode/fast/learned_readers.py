@@ -155,5 +155,5 @@ class LearnedReaders:
         known = {each.name for each in self._plan.fields} | {self._plan.kind_field}
         never = _NEVER_LEARNED.union(ADDED_NAMES) if self._plan.format == "debezium-unwrapped" else frozenset()
         if self._careful.spelled is not None:  # the careful path says what they are
-            known |= set(filter(self._careful.spelled.may_have, names))
+            known |= {name for name in names if self._careful.spelled.may_have(name)}
         return [name for name in names if name not in known and name not in never and can_be_member(name)]
