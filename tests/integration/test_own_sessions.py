@@ -43,7 +43,7 @@ SUITES = {
     ),
     "beside a sync": Suite(
         ("sync_compaction.py", "sync_beside.py", "transactions.py"),
-        "put_back or (aborted_transactions_are_no_rows and table and spark)",
+        "put_back or (aborted_transactions_are_no_rows and table and not python)",
     ),
 }
 SUITE = pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
