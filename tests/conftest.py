@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import tests.kit.hypothesis_profile  # noqa: F401  loads it
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.io.env import LOCAL_DIRS
 from tests.kit.kafka_broker import any_broker

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from freshet._distribution import DISTRIBUTION as _DISTRIBUTION  # our packages look for it: before them
+from freshet._distribution import DISTRIBUTION as _DISTRIBUTION  # noqa: F401  # our packages look for it: before them
 from freshet._distribution import overwritten
 from freshet.storage.logs.registry import register_log_system
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyspark
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import freshet.pipeline.batch.one_table

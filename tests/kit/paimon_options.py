@@ -104,7 +104,7 @@ CORE: Final = tuple(
     visibility-callback.timeout write-buffer-for-append write-buffer-size write-buffer-spill.max-disk-size
     write-buffer-spillable write-max-writers-to-spill write-only write.batch-memory write.batch-size
     write.compaction-skip write.sequence-number-init-mode zorder.var-length-contribution
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """The format: what all engines read."""
 
@@ -116,7 +116,7 @@ FILES: Final = tuple(
     btree-index.high-priority-pool-ratio btree-index.records-per-range orc.column.encoding.direct
     orc.dictionary.key.threshold orc.timestamp-ltz.legacy.type sorted-index.build.max-parallelism
     sorted-index.records-per-range
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Of one file format or index kind."""
 
@@ -128,7 +128,7 @@ ICEBERG: Final = tuple(
     metadata.iceberg.hive-skip-update-stats metadata.iceberg.manifest-compression
     metadata.iceberg.manifest-legacy-version metadata.iceberg.previous-versions-max metadata.iceberg.storage
     metadata.iceberg.storage-location metadata.iceberg.table metadata.iceberg.uri
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Iceberg metadata written besides."""
 
@@ -155,7 +155,7 @@ FLINK: Final = tuple(
     sink.writer-coordinator.prefetch-manifests sink.writer-cpu sink.writer-memory sink.writer-refresh-detectors
     source.checkpoint-align.enabled source.checkpoint-align.timeout source.operator-uid.suffix
     streaming-read.shuffle-bucket-with-partition unaware-bucket.compaction.parallelism unaware-bucket.no-shuffle
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Of the Flink connector."""
 
@@ -167,7 +167,7 @@ SPARK: Final = tuple(
     vector-search.lateral-join.parallelism write.data-evolution.update-conflict-retry.max-attempts
     write.data-evolution.update-conflict-retry.wait-ms write.merge-schema write.merge-schema.explicit-cast
     write.merge-schema.type-widening write.use-v2-write
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Of the Spark connector."""
 
@@ -178,6 +178,6 @@ FAMILIES: Final = tuple(
     fields.<column>.map.storage-layout fields.<column>.nested-key fields.<column>.nested-key-null-strategy
     fields.<column>.nested-sequence-field fields.<column>.sequence-group fields.<column>.stats-mode
     fields.<column>.ts-field file-index.<type>.columns file-index.<type>.<column>.<option>
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Options of one column, or of one kind of index."""

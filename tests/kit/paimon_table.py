@@ -141,7 +141,7 @@ class PaimonTable:
         self,
         columns: Sequence[str] | None = None,
         *,
-        filter: Mapping[str, Any] | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002
         execute_filter: bool = False,
         limit: int | None = None,
         snapshot_id: int | None = None,

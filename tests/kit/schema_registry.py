@@ -135,7 +135,7 @@ class SchemaRegistry:
                 wanted = "Basic " + base64.b64encode(registry._user.encode()).decode()
                 return self.headers.get("Authorization") == wanted
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
                 pass
 
         return Handler

@@ -156,7 +156,7 @@ def main() -> None:
         journal = Journal(Path(task.journal))
         try:
             (write if task.writer is not None else compact)(task, Catalog(task.warehouse).table(task.table), journal)
-        except Exception:  # of any kind: the parent reads it in the journal
+        except Exception:  # noqa: BLE001  # of any kind: the parent reads it in the journal
             journal.write(error=traceback.format_exc()[-3000:])
         print("done", flush=True)
 

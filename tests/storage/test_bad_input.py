@@ -509,7 +509,7 @@ def test_snapshots_that_are_not_there(table: Table, arguments: dict[str, Any], p
 def test_filters_joined_by_words(table: Table) -> None:
     refused(lambda: (col("id") > 1) and (col("id") < 5), "& | ~")
     refused(lambda: (col("id") > 1) & True, "parentheses")
-    refused(lambda: col("id") == None, "is_null()")
+    refused(lambda: col("id") == None, "is_null()")  # noqa: E711
     refused(lambda: col(5), "name of a column")  # type: ignore[arg-type]
 
 

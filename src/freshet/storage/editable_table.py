@@ -64,7 +64,7 @@ class EditableTable(ReadableTable):
             raise InvalidRequestError(f"columns= is 'all' or 'given', not {columns!r}", table=self.name)
         return upsert_given(self._edited(), data)
 
-    def delete(self, filter: FilterGiven, *, dry_run: bool = False) -> EditResult:
+    def delete(self, filter: FilterGiven, *, dry_run: bool = False) -> EditResult:  # noqa: A002 - as in scan
         """Deletes the rows for which a filter is true (`scan` says what it may be), in one commit.
 
         Rows that others commit meanwhile count as later, but for those of the same keys: these are looked at again. A
@@ -80,7 +80,7 @@ class EditableTable(ReadableTable):
     def update(
         self,
         values: Mapping[str, Any],
-        filter: FilterGiven,
+        filter: FilterGiven,  # noqa: A002 - as in scan
         *,
         dry_run: bool = False,
     ) -> EditResult:
@@ -115,7 +115,7 @@ class EditableTable(ReadableTable):
         data: object,
         *,
         partition: Mapping[str, PartitionValue] | None = None,
-        filter: FilterGiven | None = None,
+        filter: FilterGiven | None = None,  # noqa: A002 - as in scan
         dynamic: bool | None = None,
         dry_run: bool = False,
     ) -> EditResult:

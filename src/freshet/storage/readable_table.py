@@ -87,7 +87,7 @@ class ReadableTable:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         *,
         snapshot_id: int | None = None,
         tag: str | None = None,
@@ -115,7 +115,7 @@ class ReadableTable:
     def changelog(
         self,
         columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         *,
         from_snapshot: int | None = None,
         to_snapshot: int | None = None,
@@ -146,7 +146,7 @@ class ReadableTable:
         start: EndGiven,
         end: EndGiven,
         columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         *,
         mode: str = "auto",
         limit: int | None = None,

@@ -236,7 +236,7 @@ class Table(EditableTable):
     def stream(
         self,
         columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         *,
         scan_mode: str | None = None,
         from_snapshot: int | None = None,

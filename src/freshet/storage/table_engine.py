@@ -171,7 +171,7 @@ class TableEngine:
         """Whether a commit is there, as `Committer.has_committed` finds it and raises, where nothing is committed."""
         return Committer(self._store, commit_user, query_id).has_committed(identifier)
 
-    def split_stream(self, request: StreamRequest = StreamRequest()) -> SplitStream | LogSplitStream:
+    def split_stream(self, request: StreamRequest = StreamRequest()) -> SplitStream | LogSplitStream:  # noqa: B008 - frozen
         """The changes that `Table.stream` gives, as positions and splits for an engine with a checkpoint of its own.
 
         Raises as `Table.stream` does.

@@ -324,10 +324,10 @@ class Sequence:
         column = self._chance.choice(line.now.columns[2:])
         value: Any = self.value(column)
         number, new = column.number, value
-        change: Callable[[Row], Row] = lambda row: {**row, number: value}
+        change: Callable[[Row], Row] = lambda row: {**row, number: value}  # noqa: E731
         if column.kind != "STRING" and self._chance.random() < 0.5:
             new = expr(f"{column.name} + 1")
-            change = lambda row: {**row, number: None if row.get(number) is None else row[number] + 1}
+            change = lambda row: {**row, number: None if row.get(number) is None else row[number] + 1}  # noqa: E731
         self.say(f"{column.name} = {new!r} where {text}")
         if is_ours:
             self.table(line).update({column.name: new}, text)

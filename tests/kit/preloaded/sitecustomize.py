@@ -8,4 +8,5 @@ Freshet again, which takes four times as long as the planning. In a session of t
 import sys
 
 if "pyspark.daemon" in sys.orig_argv and any(each.startswith("pyspark.sql.worker.") for each in sys.orig_argv):
-    pass
+    import freshet.pipeline.sources.batch_source
+    import freshet.pipeline.sources.stream_source  # noqa: F401

@@ -29,7 +29,7 @@ class Query:
         self.start()
         self.offset = json.loads(json.dumps(self.offset))
 
-    def plan(self, limit: StreamLimit = StreamLimit()) -> dict[str, Any]:
+    def plan(self, limit: StreamLimit = StreamLimit()) -> dict[str, Any]:  # noqa: B008 - a frozen value
         begin = self.stream.position(self.offset)
         self.stream.handed_over(begin)
         document: dict[str, Any] = self.stream.advance(begin, limit).to_document()
@@ -40,7 +40,7 @@ class Query:
         reader = pickle.loads(pickle.dumps(self.stream))
         return " | ".join(line for group in groups for batch in reader.read_group(group) for line in lines(batch))
 
-    def __call__(self, limit: StreamLimit = StreamLimit()) -> str:
+    def __call__(self, limit: StreamLimit = StreamLimit()) -> str:  # noqa: B008 - a frozen value
         end = self.plan(limit)
         text = self.read(end)
         self.offset = end

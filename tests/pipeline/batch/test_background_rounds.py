@@ -36,13 +36,13 @@ class PlayedSpark:
         self.properties: dict[str, str] = {}
         self.cancelled: list[str] = []
 
-    def setLocalProperty(self, name: str, value: str) -> None:
+    def setLocalProperty(self, name: str, value: str) -> None:  # noqa: N802 - Spark's name
         self.properties[name] = value
 
-    def setJobGroup(self, group: str, description: str) -> None:
+    def setJobGroup(self, group: str, description: str) -> None:  # noqa: N802 - Spark's name
         self.properties["group"] = group
 
-    def cancelJobGroup(self, group: str) -> None:
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802 - Spark's name
         self.cancelled.append(group)
 
     def parallelize(self, items: list[Any], slices: int) -> PlayedSpark:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from freshet import Catalog
 from freshet.pipeline.batch.batch_report import BatchReport

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.batch_report import BatchReport, TableReport

@@ -90,7 +90,7 @@ def test_a_call_after_an_error_is_a_replay(spark: SparkSession, tmp_path: Path, 
     def again(frame: DataFrame, number: int) -> None:
         try:
             target(frame.selectExpr("id", "n", "1 AS unknown"), number)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, the user tries once more
             target(frame, number)
 
     run(spark, tmp_path, again)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - one line per case
 """Pipeline files: what is read, and that every mistake is named with its line and the way out."""
 
 from __future__ import annotations

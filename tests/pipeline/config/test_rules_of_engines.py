@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - one line per case
 """Pipeline files of tables with a merge engine: what is refused before the start, and what is warned of."""
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def test_mistakes_are_named_with_line_and_remedy(old: str, new: str, expected: s
         ("debezium-json", "merge-engine: aggregation, fields.n.aggregate-function: sum", []),
     ],
 )  # fmt: skip
-def test_what_deletions_will_do_is_said_before_the_start(format: str, options: str, expected: list[str]) -> None:
+def test_what_deletions_will_do_is_said_before_the_start(format: str, options: str, expected: list[str]) -> None:  # noqa: A002
     text = ONE.replace("FORMAT", format).replace("OPTIONS", options)
     if "rowkind" in options:
         text = text.replace("s: BIGINT}", "s: BIGINT, op: STRING}")

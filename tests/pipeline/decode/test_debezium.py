@@ -1,5 +1,6 @@
 """The outcome table of the Debezium formats: what becomes of each record that really arrives."""
 
+# ruff: noqa: E501 - one line per record
 from __future__ import annotations
 
 import base64

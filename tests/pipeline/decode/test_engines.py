@@ -1,5 +1,6 @@
 """What becomes of records whose table is not merged by deduplicate: sequence groups, ignored deletes, sums."""
 
+# ruff: noqa: E501 - one line per record
 from __future__ import annotations
 
 from tests.pipeline.records import TOAST, Record, change, decoded, pipeline_of

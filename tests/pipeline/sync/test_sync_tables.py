@@ -484,10 +484,10 @@ def test_a_table_of_which_the_rules_say_something_else_now(world: World) -> None
 class PlayedSpark:
     """A session with so many cores, whose jobs are never asked for."""
 
-    defaultParallelism = 1
+    defaultParallelism = 1  # noqa: N815 - Spark's name
 
     @property
-    def sparkContext(self) -> PlayedSpark:
+    def sparkContext(self) -> PlayedSpark:  # noqa: N802 - Spark's name
         return self
 
 

@@ -62,10 +62,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     lock = threading.Lock()
     over: Callable[[FileClaims], TableClaims] = _as_they_are
     if how == "locked":
-        over = lambda claims: LockedClaims(claims, lambda: lock)
+        over = lambda claims: LockedClaims(claims, lambda: lock)  # noqa: E731
     elif how == "jdbc":
         row = sqlite_lock(f"{tmp_path}/catalog.db")
-        over = lambda claims: LockedClaims(claims, lambda: row.held(TableName("db", "t")))
+        over = lambda claims: LockedClaims(claims, lambda: row.held(TableName("db", "t")))  # noqa: E731
     if where == "memory":
         return Place(MemoryFileIO(), "memory:/w/db.db/t", over)
     return Place(LocalFileIO(), f"{tmp_path}/t", over)

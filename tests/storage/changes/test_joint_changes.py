@@ -1,4 +1,4 @@
-"""Rows that move between partitions: the changes that compactions emit give each row, whoever compacts and meets whom."""
+"""Rows that move between partitions: the changes that compactions emit give each row, whoever compacts and meets whom."""  # noqa: E501
 
 from __future__ import annotations
 

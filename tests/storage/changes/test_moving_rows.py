@@ -1,4 +1,4 @@
-"""Where rows move between partitions, changes that are applied in their order give each row: it leaves before it comes."""
+"""Where rows move between partitions, changes that are applied in their order give each row: it leaves before it comes."""  # noqa: E501
 
 from __future__ import annotations
 

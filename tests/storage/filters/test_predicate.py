@@ -109,7 +109,7 @@ def test_rows_that_match(predicate: Predicate | list[Any], rows: list[int]) -> N
     [
         (lambda: col("nope") == 1, "there is no column 'nope'"),
         (lambda: col("nope").is_null(), "there is no column 'nope'"),
-        (lambda: col("i") == True, "'i'"),
+        (lambda: col("i") == True, "'i'"),  # noqa: E712
         (lambda: col("i") == "1", "'i': '1' cannot be compared with its type int32: write a number"),
         (lambda: col("s") == 1, "'s'"),
         (lambda: col("s").starts_with(1), "'s'"),  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ def test_rows_that_match(predicate: Predicate | list[Any], rows: list[int]) -> N
         (lambda: col("day") == "1970-01-01 12:00", "'day'"),
         (lambda: col("t") == "25:00", "'t'"),
         (lambda: col("l") == [1], "'l'"),
-        (lambda: col("i") == None, "use is_null"),
+        (lambda: col("i") == None, "use is_null"),  # noqa: E711
         (lambda: col("i").is_in([1, None]), "use is_null"),
         (lambda: (col("i") == 1) and (col("i") == 2), "join filters with & | ~"),
         (lambda: (col("i") == 1) & True, "cannot join"),

@@ -1,4 +1,4 @@
-"""An index that cannot be kept or is damaged: said as an error that can be tried again, or built again; no row is lost."""
+"""An index that cannot be kept or is damaged: said as an error that can be tried again, or built again; no row is lost."""  # noqa: E501
 
 from __future__ import annotations
 

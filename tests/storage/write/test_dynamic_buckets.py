@@ -101,7 +101,7 @@ def test_two_writers_at_once_give_each_key_one_bucket(tmp_path: Path) -> None:
     def guarded(number: int) -> None:
         try:
             run(number)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - shown by the main thread
             failures.append(error)
 
     threads = [threading.Thread(target=guarded, args=(number,)) for number in range(2)]

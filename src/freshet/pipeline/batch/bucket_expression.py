@@ -32,7 +32,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from freshet.pipeline.decode.carriers import restore_array
 from freshet.storage.codec.bucket_function import BucketFunctionType, BucketRule

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark
 
 from freshet.pipeline.batch.bucket_expression import (

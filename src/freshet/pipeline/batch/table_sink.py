@@ -79,7 +79,7 @@ class TableSink:
             report = self._writer.write(frame, micro_batch_id, query_id)
             if self._on_report is not None:
                 self._on_report(report)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - kept as it is in `failure`, and raised in brief
             self.failure = error
             # Spark matches what is raised here, traceback included, against a regular expression whose stack depth
             # grows with the text: a long one (a query plan, a Java trace) ends the query's thread instead.

@@ -60,7 +60,7 @@ def _bar(what: str, console: Console) -> Iterator[Callable[[float, float], None]
         yield lambda done, planned: progress.update(task, completed=done, total=planned)
 
 
-class progress:
+class progress:  # noqa: N801 - it is called as a function, or stands behind `with`
     """Shows bars of what takes long: compaction, deletes, updates and merges, rollbacks, expiry, rescales and repairs.
 
         freshet.progress()            # from here on

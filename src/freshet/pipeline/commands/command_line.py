@@ -112,7 +112,7 @@ def _print_version(given: bool) -> None:
 class _ShownText(logging.Formatter):
     """What is logged, on one line: names of files in it may have any characters."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
         return printable(super().formatMessage(record))
 
 
@@ -127,7 +127,7 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_DONE)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - each ends as a message and an exit code
         if is_debug:
             traceback.print_exc()
         raise SystemExit(_failure_report.report_failure(error, arguments)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import freshet.pipeline.decode.avro.reader  # noqa: F401 - what is not installed here is said before a start
 from freshet.logstore.kafka.schema_registry import SchemaRegistry
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.decode.plan import RegistrySettings

@@ -86,7 +86,7 @@ class _Loader(yaml.SafeLoader):
 
     levels = 0
 
-    def fetch_flow_collection_start(self, TokenClass: Any) -> None:
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - as PyYAML calls it
         """A bracket: so many are not even looked through."""
         if self.flow_level > 2 * DEPTH_MAX:
             raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=self.get_mark())

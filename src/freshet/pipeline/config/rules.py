@@ -289,7 +289,7 @@ def _options(table: TableConfig) -> Iterator[Problem]:
     """What the storage says of the options; whether the table as a whole can be made is asked when it is opened."""
     try:
         check_option_keys(table.options)
-        table.core_options
+        table.core_options  # noqa: B018 - parsed
     except InvalidRequestError as error:
         yield Problem(_option_key_path("options", table.options, error), str(error))
         return
@@ -301,7 +301,7 @@ def _options(table: TableConfig) -> Iterator[Problem]:
             )
     try:
         check_option_keys(table.write_options)
-        table.written_options
+        table.written_options  # noqa: B018 - parsed
     except InvalidRequestError as error:
         yield Problem(_option_key_path("write_options", table.write_options, error), str(error))
 

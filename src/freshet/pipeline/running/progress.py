@@ -125,19 +125,19 @@ class ProgressListener(StreamingQueryListener):
             self._wrapper = jvm.PythonStreamingQueryListenerWrapper(self)
         return self._wrapper
 
-    def onQueryStarted(self, event: Any) -> None:
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Idle queries are reported by their id alone."""
         self._hub.add_query(event.id().toString(), event.name() or "")
 
-    def onQueryProgress(self, event: Any) -> None:
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """A micro-batch is over."""
         self._hub.add_spark_progress(json.loads(event.progress().json()))
 
-    def onQueryIdle(self, event: Any) -> None:
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """No new records."""
         self._hub.add_idle(event.id().toString())
 
-    def onQueryTerminated(self, event: Any) -> None:
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """The runner sees this by itself."""
 
 

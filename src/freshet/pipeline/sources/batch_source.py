@@ -151,7 +151,7 @@ class FreshetDataSource(DataSource):
         dynamic = flag(self.options, DYNAMIC_OPTION) if DYNAMIC_OPTION in self.options else None
         return FreshetWriter(self._table(), schema, overwrite=overwrite, dynamic=dynamic)
 
-    def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of the changes."""
         self._check_is_streamed()
         options = stream_options(self.options)
@@ -164,7 +164,7 @@ class FreshetDataSource(DataSource):
         check_stream_schema(stream, schema)
         return ChangeStreamReader(stream, options.limit)
 
-    def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Refused, naming what writes streams."""
         del schema, overwrite
         raise InvalidRequestError(_STREAM_WRITE)

@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from freshet.logstore.kafka.java_options import client_settings
 from freshet.logstore.kafka.polled_records import PolledRecords

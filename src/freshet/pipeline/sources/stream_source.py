@@ -64,19 +64,19 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit = limit
         self._until: Any = None
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The same for every query: the end of its first batch carries where the query begins."""
         return dict(FIRST)
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Anything but `ReadAllAvailable` makes Spark ask for a limited batch; the limits are our own."""
         return ReadAllAvailable() if self._limit.is_none else ReadMaxRows(self._limit.rows or 1)
 
-    def prepareForTriggerAvailableNow(self) -> None:
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Later commits are left to the next run."""
         self._until = self._stream.bound()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch. Spark asks when the batch up to `start` is done: the consumer moves on.
 
         Spark does not report the commit of the last batch of a run.
@@ -88,7 +88,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = self._stream.advance(begin, allowed, self._until)
         return end_offset(start, begin.to_document(), end.to_document())
 
-    def reportLatestOffset(self) -> dict[str, Any]:
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of what is committed, for Spark's progress."""
         latest: dict[str, Any] = self._stream.latest().to_document()
         return latest

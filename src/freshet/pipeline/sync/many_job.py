@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark
 
 from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress

@@ -101,7 +101,7 @@ class _Row(
     own_table: str | None = None
     table: str | None = None
     event_count: msgspec.Raw = _NOTHING
-    databaseName: msgspec.Raw = _NOTHING
+    databaseName: msgspec.Raw = _NOTHING  # noqa: N815 - as in the records
     ts_ms: msgspec.Raw = _NOTHING
     beside: msgspec.Raw = _NOTHING
     payload: msgspec.Raw = _NOTHING

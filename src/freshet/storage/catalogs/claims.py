@@ -100,7 +100,7 @@ class TableClaims(Protocol):
 class FileClaims:
     """Exclusive creates of `schema-N` and `snapshot-N`. The bytes of a snapshot are unique by its uuid."""
 
-    def __init__(self, file_io: FileIO, paths: TablePaths, rules: CommitRules = CommitRules()) -> None:
+    def __init__(self, file_io: FileIO, paths: TablePaths, rules: CommitRules = CommitRules()) -> None:  # noqa: B008 - frozen
         self._file_io = file_io
         self._paths = paths
         self._rules = rules

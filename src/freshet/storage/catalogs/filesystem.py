@@ -29,7 +29,7 @@ DATABASE_MARKER: Final = ".database"
 class FilesystemMetastore:
     """The tables below one folder; holds no state, so several may look at the same folder."""
 
-    def __init__(self, env: Env, warehouse: str, rules: CommitRules = CommitRules()) -> None:
+    def __init__(self, env: Env, warehouse: str, rules: CommitRules = CommitRules()) -> None:  # noqa: B008 - frozen
         self._env = env
         self._warehouse = warehouse
         self._rules = rules

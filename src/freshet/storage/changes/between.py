@@ -73,7 +73,7 @@ def changes_between(
     mode: str,
     *,
     columns: Sequence[str] | None,
-    filter: Predicate | None,  # the word every reader library uses
+    filter: Predicate | None,  # noqa: A002  # the word every reader library uses
     limit: int | None,
 ) -> Changelog:
     """The changes after one end up to the other; raises as `Table.changes_between` says."""

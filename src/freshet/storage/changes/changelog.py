@@ -74,7 +74,7 @@ class Changelog(FrameOutputs):
         *,
         mode: ChangeMode = ChangeMode.CHANGELOG,
         columns: Sequence[str] | None = None,
-        filter: Predicate | None = None,  # the word every reader library uses
+        filter: Predicate | None = None,  # noqa: A002  # the word every reader library uses
         limit: int | None = None,
         ends: tuple[Snapshot | None, Snapshot | None] | None = None,
     ) -> None:

@@ -361,7 +361,7 @@ def local_env(scratch_root: str | None = None) -> Env:
     return open_env("/", EnvSettings(scratch_root=scratch_root))
 
 
-def open_env(location: str, settings: EnvSettings = EnvSettings()) -> Env:
+def open_env(location: str, settings: EnvSettings = EnvSettings()) -> Env:  # noqa: B008 - a frozen value
     """An environment that reaches this location, and all others of its store."""
     of_cache = resolved_options(settings, (CACHE_OPTIONS,))
     of_store = resolved_options(settings, store_options(location))

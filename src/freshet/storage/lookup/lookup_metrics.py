@@ -15,7 +15,7 @@ class LookupMetrics:
     | by_store, by_reading | files asked, by the way they were |
     | stores_kept | stores made of rows in memory, as their file was written |
     | stores_built, stores_evicted, stores_broken | stores made; removed for age, room, or because their file has left the table; thrown away as damaged or foreign |
-    """
+    """  # noqa: E501 - a table
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -23,7 +23,7 @@ folder, the disk or a store, the caller reads the data file instead.
 
 A store that is removed while another process has it mapped stays usable there. Use is noted in the modification time,
 once a minute. Without sync: the identity and the checksums in a store show what survived a crash.
-"""
+"""  # noqa: E501 - a table
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@
 | any, NULL | None | the name of its folder (`partition.default-name`); of a text column only as a `PartitionText` |
 
 What is none of these is refused, and what no value of the column can be: it would be looked for in vain.
-"""
+"""  # noqa: E501 - a table
 
 from __future__ import annotations
 

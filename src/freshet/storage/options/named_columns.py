@@ -25,7 +25,7 @@ OF_OTHERS: Final = frozenset(
     blob-descriptor-field blob-field blob-view-field blob.stored-descriptor-fields clustering.columns
     orc.bloom.filter.columns pk-bitmap.index.columns pk-btree.index.columns pk-full-text.index.columns
     pk-vector.index.columns sink.clustering.by-columns upsert-key vector-field
-    """.split()
+    """.split()  # noqa: SIM905
 )
 _DECLARED: Final = frozenset(
     name

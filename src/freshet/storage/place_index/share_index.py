@@ -16,7 +16,7 @@ follows from the table. It never has places of rows that are not committed (`wri
 | it is of a later snapshot | the next slot is taken: a writer that has fallen behind will be refused, nobody else shall pay |
 
 Slots that were not used for `RETENTION_MS`, of any table, are removed when one is built.
-"""
+"""  # noqa: E501 - a table
 
 from __future__ import annotations
 

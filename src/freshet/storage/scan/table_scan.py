@@ -69,7 +69,7 @@ class TableScan(FrameOutputs):
         store: TableStore,
         *,
         columns: Sequence[str] | None = None,
-        filter: Predicate | Sequence[Any] | None = None,  # the word every reader library uses
+        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
         snapshot_id: int | None = None,
         tag: str | None = None,
         timestamp_ms: TimeGiven | None = None,

@@ -43,7 +43,7 @@ class SystemScan(FrameOutputs):
         snapshot: Snapshot | None,
         *,
         columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         limit: int | None = None,
     ) -> None:
         if limit is not None and (not isinstance(limit, SupportsIndex) or limit < 0):

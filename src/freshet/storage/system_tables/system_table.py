@@ -51,7 +51,7 @@ class SystemTable:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         *,
         snapshot_id: int | None = None,
         tag: str | None = None,

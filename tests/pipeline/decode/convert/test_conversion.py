@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - one line per case
 """JSON values into declared types: what each type takes, alone and in columns; what does not fit never wraps around."""
 
 from __future__ import annotations

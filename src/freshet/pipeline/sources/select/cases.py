@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
 
 from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan

@@ -18,7 +18,7 @@ from typing import Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from freshet.pipeline.decode.outcome_batches import OTHER_PREFIX, other_columns, scope_columns
 from freshet.pipeline.decode.outcomes import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
 from freshet.pipeline.decode.outcome_batches import OTHER_PREFIX

@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
 
 from freshet.pipeline.decode.carriers import is_nanos

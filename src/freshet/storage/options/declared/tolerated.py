@@ -60,7 +60,7 @@ FORMAT_KEYS: Final = frozenset(
     vector.file.format vector.target-file-size visibility-callback.check-interval visibility-callback.enabled
     visibility-callback.timeout
     write-max-writers-to-spill write.batch-memory write.batch-size zorder.var-length-contribution
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Of the format, with former names of renamed options."""
 
@@ -99,7 +99,7 @@ ENGINE_KEYS: Final = frozenset(
     write.data-evolution.update-conflict-retry.wait-ms write.merge-schema write.merge-schema.explicit-cast
     write.merge-schema.type-widening write.use-v2-write comment external is_managed_location location lock.enabled
     lock.type owner provider transient_lastDdlTime
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Of query engines, which keep them in the same place."""
 
