@@ -121,7 +121,7 @@ class CutTable:
                     row.update(dict.fromkeys(group.protected))
             records = drawn.records.setdefault(row["k"], [])
             kind = KINDS.index(row[KIND_COLUMN])
-            if kind in RETRACTS and (not records or records[-1].kind == DELETE and removes):
+            if kind in RETRACTS and (not records or (records[-1].kind == DELETE and removes)):
                 row[KIND_COLUMN], kind = "+I", 0
             drawn.rows.append(row)
             values = {name: row.get(name) for name in self.shape.types}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+from functools import cached_property
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
@@ -34,7 +35,6 @@ class ActiveQuery:
 
     def __init__(self, query: Any) -> None:
         self._query = query
-        self._run_id = str(query.runId().toString())
 
     @classmethod
     def find(cls, frame: DataFrame, query_id: str) -> ActiveQuery | None:
@@ -45,10 +45,10 @@ class ActiveQuery:
         found = next((query for query in queries if query.id().toString() == query_id), None)
         return None if found is None else cls(found)
 
-    @property
+    @cached_property
     def run_id(self) -> str:
         """Spark's id of this run, another one after each start."""
-        return self._run_id
+        return str(self._query.runId().toString())
 
     def is_active(self) -> bool:
         """Whether the run goes on."""
