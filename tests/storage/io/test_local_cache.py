@@ -134,6 +134,8 @@ def test_nothing_but_what_bears_a_name_of_ours_is_listed_or_removed(tmp_path: Pa
         for use in (cache.map, cache.folder, cache.new_file, cache.new_folder, cache.kept_folder, cache.remove):
             with pytest.raises(InvalidRequestError, match="no name of a file"):
                 use(name)
+    with pytest.raises(InvalidRequestError, match="no name of a file"), cache.locked("../elsewhere/.one"):
+        pass
     assert all(path.read_bytes() == b"theirs" for path in others)
 
 
