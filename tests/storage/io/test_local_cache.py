@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,18 @@ def test_unfinished_files_are_removed_when_they_are_old(tmp_path: Path) -> None:
     assert left.exists()
     assert cache.files(5001 + LEFT_OVER_MS) == []
     assert not left.exists()
+
+
+@pytest.mark.parametrize("parent", ["cache", "./cache", "other/../cache", "cache/", ""])
+def test_a_parent_that_is_spelled_in_another_way(parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache = LocalCache(parent, FOLDER)
+    with cache.locked("a/one") as is_ours:
+        assert is_ours
+        _write(cache, "a/one", b"")
+    assert [file.name for file in cache.files(0)] == ["a/one"]
+    assert Path(cache.root).parent == tmp_path / Path(parent).name
 
 
 def test_a_root_that_is_no_folder(tmp_path: Path) -> None:

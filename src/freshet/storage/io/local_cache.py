@@ -123,7 +123,8 @@ class LocalCache:
 
     def __init__(self, parent: str | None, folder: CacheFolder) -> None:
         """Without a parent the root lies in the system's folder for temporary files."""
-        self.root = os.path.join(parent or tempfile.gettempdir(), f"{folder.name}-{os.geteuid()}")
+        below = os.path.abspath(parent) if parent else tempfile.gettempdir()
+        self.root = os.path.join(below, f"{folder.name}-{os.geteuid()}")
         self._published = folder.published
 
     def map(self, name: str) -> pa.Buffer | None:
