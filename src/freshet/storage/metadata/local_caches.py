@@ -37,8 +37,8 @@ def _warn(table: str, key: str, path: str) -> None:
     said = object()
     if _said.setdefault((table, key, path), said) is not said:  # by another thread, maybe at this moment
         return
-    while len(_said) > WARNED_MAX:
-        _said.popitem()
+    if len(_said) > WARNED_MAX:
+        _said.clear()
     _LOG.warning(
         "table %s: %s=%s is not used: a table does not choose folders of this machine. Allow it with the environment "
         "variable %s, or give the option where the table is opened",
