@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,18 @@ def test_unfinished_files_are_removed_when_they_are_old(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+@pytest.mark.parametrize("parent", ["cache", "./cache", "other/../cache", "cache/", ""])
+def test_a_parent_that_is_spelled_in_another_way(parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache = LocalCache(parent, FOLDER)
+    with cache.locked("a/one") as is_ours:
+        assert is_ours
+        _write(cache, "a/one", b"")
+    assert [file.name for file in cache.files(0)] == ["a/one"]
+    assert Path(cache.root).parent == tmp_path / Path(parent).name
+
+
 def test_a_root_that_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "root").write_bytes(b"")
     cache, _ = _cache(tmp_path / "root")
@@ -134,6 +147,8 @@ def test_nothing_but_what_bears_a_name_of_ours_is_listed_or_removed(tmp_path: Pa
         for use in (cache.map, cache.folder, cache.new_file, cache.new_folder, cache.kept_folder, cache.remove):
             with pytest.raises(InvalidRequestError, match="no name of a file"):
                 use(name)
+    with pytest.raises(InvalidRequestError, match="no name of a file"), cache.locked("../elsewhere/.one"):
+        pass
     assert all(path.read_bytes() == b"theirs" for path in others)
 
 

@@ -123,7 +123,8 @@ class LocalCache:
 
     def __init__(self, parent: str | None, folder: CacheFolder) -> None:
         """Without a parent the root lies in the system's folder for temporary files."""
-        self.root = os.path.join(parent or tempfile.gettempdir(), f"{folder.name}-{os.geteuid()}")
+        below = os.path.abspath(parent) if parent else tempfile.gettempdir()
+        self.root = os.path.join(below, f"{folder.name}-{os.geteuid()}")
         self._published = folder.published
 
     def map(self, name: str) -> pa.Buffer | None:
@@ -262,7 +263,9 @@ class LocalCache:
         Where the file of the lock does not stay, another process may take a lock of this name a moment too early. The
         operating system takes the lock away when the process ends, however it ends.
         """
-        path = os.path.join(self.root, f"{name}{LOCK_SUFFIX}")
+        path = os.path.normpath(os.path.join(self.root, f"{name}{LOCK_SUFFIX}"))
+        if not path.startswith(f"{self.root}/"):
+            raise self._no_name(name)
         try:
             self._make_root()
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -294,8 +297,11 @@ class LocalCache:
 
     def _path(self, name: str) -> str:
         if not self._published.fullmatch(name):
-            raise InvalidRequestError(f"{name!r} is no name of a file in {self.root}; nothing is kept under it")
+            raise self._no_name(name)
         return os.path.join(self.root, name)
+
+    def _no_name(self, name: str) -> InvalidRequestError:
+        return InvalidRequestError(f"{name!r} is no name of a file in {self.root}; nothing is kept under it")
 
     def _make_root(self) -> None:
         if self._is_marked():

@@ -8,7 +8,6 @@ is passed over with one warning.
 from __future__ import annotations
 
 import logging
-from functools import lru_cache
 from typing import Final
 
 from freshet.storage.io.env import LOCAL_DIRS
@@ -20,6 +19,7 @@ from freshet.storage.options.option import Option
 WARNED_MAX: Final = 10_000
 
 _LOG: Final = logging.getLogger(__name__)
+_said: dict[tuple[str, str, str], object] = {}
 
 
 def local_cache(store: TableStore, folder: CacheFolder, option: Option[str | None]) -> LocalCache:
@@ -33,8 +33,12 @@ def local_cache(store: TableStore, folder: CacheFolder, option: Option[str | Non
     return store.env.local_cache(folder, parent)
 
 
-@lru_cache(WARNED_MAX)
 def _warn(table: str, key: str, path: str) -> None:
+    said = object()
+    if _said.setdefault((table, key, path), said) is not said:  # by another thread, maybe at this moment
+        return
+    if len(_said) > WARNED_MAX:
+        _said.clear()
     _LOG.warning(
         "table %s: %s=%s is not used: a table does not choose folders of this machine. Allow it with the environment "
         "variable %s, or give the option where the table is opened",
