@@ -63,6 +63,7 @@ HELD: dict[str, Callable[[Catalog, Table], Any]] = {
     "TableTags": lambda catalog, table: table.tags,
     "Branches": lambda catalog, table: table.branches,
     "SystemTable": lambda catalog, table: table.system("files"),
+    "TableSession": lambda catalog, table: table.writer("loader"),
     "Merge": lambda catalog, table: table.merge(GOOD["source"], ["k", "p"]),
 }
 LEFT_OUT = {("Table", "stream")}

@@ -81,6 +81,8 @@ _SHOWN_MAX: Final = 100
 NAME_BYTES_MAX: Final = 250
 """Of 255 that file systems allow; a database's folder has a suffix."""
 
+_IN_NO_PATH: Final = re.compile("[\\0\\ud800-\\udc7f\\udd00-\\udfff]")
+"""Of halves of characters those between are bytes of a file's name that are no text."""
 _NAME: Final = re.compile(r"^[^\s/\\.$@][^/\\$@]*$")
 
 
@@ -419,19 +421,10 @@ def split_identifier(identifier: str) -> TableName:
 
 def _warehouse_folder(warehouse: str | PathLike[str]) -> str:
     folder = canonical_location(absolute_path(fspath(warehouse))) if isinstance(warehouse, (str, PathLike)) else ""
-    is_path = "\0" not in folder and (scheme_of(folder) != FILE_SCHEME or folder.startswith("/"))
-    if not is_path or not _is_file_name(folder):
+    is_path = not _IN_NO_PATH.search(folder) and (scheme_of(folder) != FILE_SCHEME or folder.startswith("/"))
+    if not is_path:
         raise InvalidRequestError(f"warehouse {warehouse!r}: give a path, for example file:///data/warehouse")
     return folder
-
-
-def _is_file_name(text: str) -> bool:
-    """Whether a file could have it; bytes that are no text are halves of characters here."""
-    try:
-        text.encode(errors="surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _usable(kind: str, names: Sequence[str], place: str) -> list[str]:

@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import reason_of
-from freshet.storage.model.arguments import reading
+from freshet.storage.model.arguments import reading, shown_value
 from freshet.storage.model.display import shortened
 from freshet.storage.scan.locked_duckdb import LockedDuckDb
 
@@ -43,7 +43,7 @@ def expr(text: str) -> Expression:
     Raises `InvalidRequestError` for text that is no SQL expression, or that asks for a query.
     """
     if not isinstance(text, str) or not text.strip():
-        raise InvalidRequestError(f"expr takes an SQL expression such as 'total * 2', not {text!r}")
+        raise InvalidRequestError(f"expr takes an SQL expression such as 'total * 2', not {shown_value(text)}")
     translated(text)
     return Expression(text)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.literal import Literal, canonical
 from freshet.storage.filters.predicate import OPERATORS, Comparison, IsIn, IsNull, Not, Predicate, StartsWith
+from freshet.storage.model.arguments import shown_value
 
 
 class Column:
@@ -73,7 +74,7 @@ class Column:
 def col(name: str) -> Column:
     """Begins a filter: `col("total") > 10`."""
     if not isinstance(name, str):
-        raise InvalidRequestError(f"col takes the name of a column, not {name!r}")
+        raise InvalidRequestError(f"col takes the name of a column, not {shown_value(name)}")
     return Column(name)
 
 

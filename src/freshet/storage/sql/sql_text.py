@@ -18,7 +18,7 @@ from sqlglot.tokens import Token, TokenType
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import reason_of
-from freshet.storage.model.arguments import reading
+from freshet.storage.model.arguments import reading, shown_value
 from freshet.storage.sql.refusals import cut, refused
 
 DIALECT: Final = "spark"
@@ -76,7 +76,7 @@ class Statement:
 def statements(text: str) -> list[Statement]:
     """The statements of a text, which semicolons part."""
     if not isinstance(text, str):
-        raise InvalidRequestError(f"SQL is text, not {text!r}")
+        raise InvalidRequestError(f"SQL is text, not {shown_value(text)}")
     with reading(f"the SQL {cut(text)!r}"):
         try:
             tokens = _joined(_WORDS.tokenize(text), text)
