@@ -157,7 +157,7 @@ def test_bytes_that_are_no_bitmap_can_be_written_over_as_the_message_says(catalo
         ("ARRAY<INT>", None, None),
     ],
 )
-@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("grouped", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_distinct_array_is_distinct_from_its_first_row(
     catalog: Catalog, kind: str, given: object, kept: object, grouped: bool
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from freshet import Catalog, Table, sql
 from freshet.pipeline.commands.compact import partitions_given
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from tests.kit.quick import some_now
 
 DAYS = [datetime.date(1969, 12, 31), datetime.date(2026, 3, 5), datetime.date(2026, 3, 6)]
 
@@ -104,7 +105,7 @@ def held(table: Table) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("legacy", ["true", pytest.param("false", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("kind", "value", "others"), KINDS, ids=[f"{kind} {value}" for kind, value, _ in KINDS])
+@pytest.mark.parametrize(("kind", "value", "others"), some_now(KINDS))
 def test_one_value_has_all_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, value: Any, others: list[Any], legacy: str
 ) -> None:

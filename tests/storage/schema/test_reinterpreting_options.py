@@ -13,6 +13,7 @@ from freshet.storage.exceptions import ConflictError, InvalidRequestError
 from freshet.storage.maintenance import vector_switch
 from freshet.storage.options.keys import reinterprets
 from freshet.storage.table import Table
+from tests.kit.quick import some_now
 
 SCHEMA: Final = {"id": "INT NOT NULL", "a": "INT", "b": "INT", "p": "STRING"}
 ROWS: Final = [{"id": 1, "a": 1, "b": 9, "p": "x"}, {"id": 1, "a": 2, "b": 3, "p": "y"}]
@@ -53,7 +54,7 @@ def held(table: Table, **scan: Any) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan(**scan).to_arrow().to_pylist())
 
 
-@pytest.mark.parametrize(("options", "key", "value", "rows"), MERGING)
+@pytest.mark.parametrize(("options", "key", "value", "rows"), some_now(MERGING))
 def test_merging_changes_once_each_key_has_one_row(
     tmp_path: Path, options: dict[str, str], key: str, value: str | None, rows: list[dict[str, Any]]
 ) -> None:
@@ -113,8 +114,7 @@ KINDS: Final[dict[str, tuple[dict[str, str], Sequence[str]]]] = {
 }
 
 
-@pytest.mark.parametrize("to", ["true", "false"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "to"), some_now([(kind, to) for kind in KINDS for to in ("true", "false")], 3))
 def test_vectors_are_turned_on_and_off(tmp_path: Path, kind: str, to: str) -> None:
     options, keys = KINDS[kind]
     table = make(tmp_path, {**options, VECTORS: "false" if to == "true" else "true"}, ROWS, keys)

@@ -53,7 +53,7 @@ class _Asked:
     warehouse: str
     table: str
     full: bool
-    partitions: dict[str, str] | None
+    partitions: dict[str, PartitionText] | None
     budget: CompactionBudget
     as_json: bool
     elsewhere: Elsewhere | None = None

@@ -43,7 +43,7 @@ def roll_back(
 
     Raises `NotFoundError` where the target expires meanwhile, `ConflictError` where there is another one.
     """
-    if target is not None:
+    if target is not None and target.schema_id != store.schema.id:
         then = store.schemas.schema(target.schema_id)
         check_restorable(store.name, then, store.schema, store.manifests, target)
     try:

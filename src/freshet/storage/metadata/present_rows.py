@@ -76,7 +76,7 @@ def check_restorable(
     table: str, then: TableSchema, now: TableSchema, manifests: ManifestStore, snapshot: Snapshot
 ) -> None:
     """Raises `InvalidRequestError` where a snapshot of an earlier schema would have other rows by those of now."""
-    keys = sorted(reinterpreted(then, now)) if then.id != now.id else []
+    keys = sorted(reinterpreted(then, now))
     if not keys:
         return
     if VECTORS in keys and not are_vectors_settled(manifests, snapshot, has_key=then.has_primary_key):
