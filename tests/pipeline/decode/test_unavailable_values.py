@@ -6,7 +6,6 @@ The forms are those of a capture (Debezium 3.6.1, PostgreSQL 15, tables of 55 ty
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.old_keys import old_key_in
 from tests.kit.schema_registry import SchemaRegistry
-from tests.pipeline.avro_records import AvroTopic, avro_change, avro_pipeline, envelope_of, optional
+from tests.pipeline.avro_records import AvroTopic, avro_change, avro_pipeline, connect, envelope_of, optional, record_of
 from tests.pipeline.records import TOAST, Record, change, decoder_of, flat_with_schema, pipeline_of, run, with_schema
 from tests.pipeline.sync.kit import many_plan, schema_of, sync_config
 from tests.pipeline.sync.kit import run as run_many
@@ -25,31 +24,31 @@ CODED = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 OCTETS = list(TOAST.encode())
 UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
 
-FORMS: list[tuple[str, str, Any, Mapping[str, str]]] = [
-    ("text", "STRING", TOAST, {}),
-    ("varchar(9000)", "VARCHAR(9000)", TOAST, {}),
-    ("varchar(9)", "VARCHAR(9)", TOAST, {}),
-    ("numeric", "DECIMAL(38,10)", TOAST, {"decimal_handling_mode": "string"}),
-    ("bytea", "BYTES", CODED, {}),
-    ("bytea, as hex", "BYTES", TOAST, {"binary_handling_mode": "hex"}),
-    ("blob of other connectors, as hex", "BYTES", TOAST.encode().hex(), {"binary_handling_mode": "hex"}),
-    ("text[]", "ARRAY<STRING>", [TOAST], {}),
-    ("text[], its JSON", "STRING", [TOAST], {}),
-    ("bytea[]", "ARRAY<BYTES>", [CODED], {}),
-    ("uuid[]", "ARRAY<STRING>", [UUID], {}),
-    ("integer[]", "ARRAY<INT>", OCTETS, {}),
-    ("bigint[]", "ARRAY<BIGINT>", OCTETS, {}),
-    ("date[]", "ARRAY<DATE>", OCTETS, {}),
-    ("hstore, as a map", "MAP<STRING, STRING>", {TOAST: TOAST}, {}),
-    ("hstore, as JSON", "STRING", json.dumps({TOAST: TOAST}, separators=(",", ":")), {}),
-    ("text, another placeholder", "STRING", "gone?>", {"unavailable_value_placeholder": "gone?>"}),
-    ("bytea, another placeholder", "BYTES", "Z29uZT8-",
-     {"unavailable_value_placeholder": "gone?>", "binary_handling_mode": "base64-url-safe"}),
-    ("uuid[], another placeholder", "ARRAY<STRING>", ["3accbbdb-6b89-3057-9192-4c999125c344"],
-     {"unavailable_value_placeholder": "gone?>"}),
-    ("bytea, a placeholder of octets", "BYTES", "/wA=", {"unavailable_value_placeholder": "hex:ff00"}),
+FORMS: list[tuple[dict[str, str], list[tuple[str, Any]]]] = [
+    # Settings of the source; the type of a column here, and what comes in place of its value.
+    ({}, [
+        ("STRING", TOAST),  # text, varchar, json, xml, citext, ltree …
+        ("VARCHAR(9)", TOAST),
+        ("BYTES", CODED),  # bytea
+        ("ARRAY<STRING>", [TOAST]),  # text[], varchar[], char[], json[] …
+        ("STRING", [TOAST]),
+        ("ARRAY<BYTES>", [CODED]),  # bytea[]
+        ("ARRAY<STRING>", [UUID]),  # uuid[]
+        ("ARRAY<INT>", OCTETS), ("ARRAY<BIGINT>", OCTETS), ("ARRAY<DATE>", OCTETS),
+        ("MAP<STRING, STRING>", {TOAST: TOAST}),  # hstore
+        ("STRING", json.dumps({TOAST: TOAST}, separators=(",", ":"))),
+    ]),
+    ({"decimal_handling_mode": "string", "binary_handling_mode": "hex"}, [
+        ("DECIMAL(38,10)", TOAST),  # numeric
+        ("BYTES", TOAST),  # bytea
+        ("BYTES", TOAST.encode().hex()),  # of other connectors
+    ]),
+    ({"unavailable_value_placeholder": "gone?>", "binary_handling_mode": "base64-url-safe"}, [
+        ("STRING", "gone?>"), ("BYTES", "Z29uZT8-"), ("ARRAY<STRING>", ["3accbbdb-6b89-3057-9192-4c999125c344"]),
+    ]),
+    ({"unavailable_value_placeholder": "hex:ff00"}, [("BYTES", "/wA=")]),
 ]  # fmt: skip
-MANY = 30
+MANY = 10
 
 
 def shapes(config: PipelineConfig, records: list[Any]) -> list[str]:
@@ -65,24 +64,26 @@ def _shown(decoder: RecordDecoder, records: list[Any]) -> list[str]:
     return [text.replace("@!", "@") for text in run(decoder, records).shown]
 
 
-@pytest.mark.parametrize(("name", "sql", "form", "settings"), FORMS, ids=[name for name, *_ in FORMS])
-def test_every_form_in_json(name: str, sql: str, form: Any, settings: Mapping[str, str]) -> None:
-    columns = {"id": "BIGINT", "v": sql}
-    gone = {"id": 1, "v": form}
+@pytest.mark.parametrize(("settings", "forms"), FORMS)
+def test_every_form_in_json(settings: dict[str, Any], forms: list[tuple[str, Any]]) -> None:
+    columns = {"id": "BIGINT", **{f"v{place}": sql for place, (sql, _) in enumerate(forms)}}
+    gone = {"id": 1, **{f"v{place}": form for place, (_, form) in enumerate(forms)}}
+    nulls, keeps = ", ".join(["None"] * len(forms)), ",".join(str(place + 1) for place in range(len(forms)))
     whole = pipeline_of(columns, **settings)
-    assert shapes(whole, [change("u", None, gone), change("c", None, gone), change("r", None, gone)]) == [
-        "+U(1, None) keep 1", "+I(1, None) keep 1", "+I(1, None) keep 1",
+    records = [change("u", None, gone), change("c", None, gone), change("r", None, gone), change("d", gone)]
+    assert shapes(whole, records) == [
+        f"+U(1, {nulls}) keep {keeps}", f"+I(1, {nulls}) keep {keeps}", f"+I(1, {nulls}) keep {keeps}",
+        f"-D(1, {nulls})",
     ]  # fmt: skip
-    assert shapes(whole, [change("d", gone)]) == ["-D(1, None)"]
     flat = pipeline_of(columns, format="debezium-unwrapped", **settings)
     assert shapes(flat, [gone, {**gone, "__op": "u"}, {**gone, "__deleted": "true"}]) == [
-        "+I(1, None) keep 1", "+U(1, None) keep 1", "-D(1, None)",
+        f"+I(1, {nulls}) keep {keeps}", f"+U(1, {nulls}) keep {keeps}", f"-D(1, {nulls})",
     ]  # fmt: skip
     images = pipeline_of(columns, options={"changelog-producer": "input"}, **settings)
-    assert shapes(images, [change("u", gone, {"id": 1, "v": None})]) == ["+U(1, None)"]
+    assert shapes(images, [change("u", gone, {"id": 1, **dict.fromkeys(gone.keys() - {"id"})})]) == [f"+U(1, {nulls})"]
     append = pipeline_of(columns, primary_key=(), **settings)
     (dead,) = shapes(append, [change("u", None, gone)])
-    assert dead.startswith("dead v: an unchanged value") and dead.endswith("the table has no primary key")
+    assert dead.startswith("dead v0: an unchanged value") and dead.endswith("the table has no primary key")
 
 
 def test_every_form_in_avro() -> None:
@@ -170,6 +171,16 @@ def test_the_key_before_of_unwrapped_rows() -> None:
     config = pipeline_of(COLUMNS, format="debezium-unwrapped", **KEYED)
     rows = [Record(NEW, old_key=OLD), Record(NEW), Record({**NEW, "doc": "there"}, old_key=OLD)]
     assert moved(config, *rows) == [MOVED, "+I(2, 2020-03-01, None) keep 2", "+I(2, 2020-03-01, there)"]
+
+
+def test_the_key_before_in_avro() -> None:
+    row = {"id": "long", "day": connect("int", "io.debezium.time.Date"), "doc": optional("string")}
+    with SchemaRegistry() as registry:
+        value = AvroTopic(registry, envelope_of(row)).value(avro_change("c", None, NEW))
+        key = AvroTopic(registry, record_of({name: row[name] for name in OLD}, "Key"), "k-key").value(OLD)
+        config = avro_pipeline(registry, COLUMNS, **KEYED)
+        records = [Record(value, old_key=OLD), Record(value, old_key=key), Record(value)]
+        assert moved(config, *records) == [MOVED, MOVED, "+I(2, 2020-03-01, None) keep 2"]
 
 
 def test_partial_updates_look_only_for_the_row_of_the_key_before() -> None:
