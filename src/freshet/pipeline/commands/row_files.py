@@ -18,7 +18,8 @@ from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 _EPOCH: Final = "1970-01-01 "
 _PLACE: Final = re.compile(r"(?:Invalid: )?In CSV column #(\d+): ")
 
-_FAR_EXPONENT: Final = re.compile(rb"(?<![A-Za-z0-9_])[0-9.]{1,40}[eE]-[0-9]{4,}(?![A-Za-z_-])")
+_FAR_EXPONENT: Final = re.compile(rb"(?<![A-Za-z0-9_-])-?[0-9.]{1,40}[eE]-[0-9]{4,}(?![A-Za-z0-9_-])")
+"""A number by itself: the hexadecimal digits of a UUID are none."""
 _NUMBER_BYTES: Final = 60
 _CHUNK_BYTES: Final = 8 << 20
 _TEXTS: Final = frozenset({".csv", ".jsonl"})
