@@ -21,11 +21,14 @@ from freshet.pipeline.decode.carriers import restore_array
 from freshet.pipeline.decode.convert.decimals import CONNECT_DECIMAL
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.outcomes import TAG, TAG_DATA
+from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.storage.model.sql_type import parse_sql_type
 from tests.kit.schema_registry import SchemaRegistry
 from tests.pipeline.avro_records import AvroTopic, avro_change, avro_pipeline, connect, envelope_of, record_of
 from tests.pipeline.odd_records import COLUMNS, MESSAGES, TEXTS, odd_pipeline, random_record
-from tests.pipeline.records import decoder_of, raw_batch, run
+from tests.pipeline.records import Record, decoder_of, raw_batch, run
+from tests.pipeline.sync.kit import many_plan, schema_of, sync_config
+from tests.pipeline.sync.kit import run as run_many
 from tests.soak.counts import ODD_RECORDS, chance_of
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
@@ -91,17 +94,33 @@ def test_records_of_json(form: str, tmp_path: Path) -> None:
     decoder = decoder_of(odd_pipeline(form, **({"on_truncate": "skip"} if truncates else {})))
     careful = replace(decoder, is_careful=True)
     table, bounds = _table(tmp_path), Bounds()
+    plans = [_many_plan(form, is_known) for is_known in (True, False)]
 
     def decode(records: Sequence[bytes]) -> None:
         fast, slow = (run(each, records, in_both_forms=False) for each in (decoder, careful))
         assert fast.shown == slow.shown
+
+    def decode_many(records: Sequence[bytes]) -> None:
+        for plan in plans:
+            assert run_many(plan, [Record(each, topic="t") for each in records]).tally.error is None
 
     for number in range(max(1, ODD_RECORDS.now() // BATCH)):
         chance = chance_of("odd records", form, number)
         records = [random_record(form, chance) for _ in range(BATCH)]
         bounds.check(records, decode)
         if number % WRITTEN == 0:
+            bounds.check(records, decode_many)
             _write(table, decoder, records)
+
+
+def _many_plan(form: str, is_known: bool) -> ManyPlan:
+    """Of a source whose table is known, or not."""
+    section: dict[str, Any] = {"options": {"rowkind.field": "kind"}} if form == "row-kind" else {}
+    if form.startswith("debezium") or form == "canal-json":
+        section["source"] = {"on_truncate": "skip"}
+    config = sync_config([{"from": ".*", "to": "lake.t"}], of=form, schema="infer", **section)
+    name = "d..t" if form in ("canal-json", "maxwell-json") else "..t"
+    return many_plan(config, {name: schema_of(COLUMNS)} if is_known else {})
 
 
 def _odd_node(chance: Random) -> tuple[Any, Callable[[], Any]]:

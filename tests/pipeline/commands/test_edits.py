@@ -89,6 +89,13 @@ def test_a_decimal_beyond_all_types_is_refused(
     assert name in refused.err
 
 
+def test_a_text_with_digits_like_an_exponent_is_no_number(freshet: Freshet, tmp_path: Path, table: Table) -> None:
+    city = "a0eebc99-9c0b-4ef8-123e-456789012345"
+    (tmp_path / "rows.csv").write_text(f"id,dt,total,city\n1,d1,1e-1,{city}\n2,d1,1,12e-45678a\n")
+    freshet.good("append", tmp_path / "lake", "shop.orders", tmp_path / "rows.csv")
+    assert [row[2:] for row in held(table)] == [(0.1, city), (1.0, "12e-45678a")]
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "orc"])
 def test_formats(freshet: Freshet, tmp_path: Path, table: Table, suffix: str) -> None:
     rows = pa.table({"id": pa.array([7], pa.int32()), "dt": ["d1"], "city": ["Köln"]})
