@@ -88,7 +88,7 @@ def test_samples_are_of_records_that_count(topic: Topic, end: Callable[[Transact
         begun.abort()
 
 
-@pytest.mark.parametrize("takes_losses", [False, True])
+@pytest.mark.parametrize("takes_losses", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_what_an_open_transaction_holds_back_is_not_lost(
     topic: Topic, takes_losses: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

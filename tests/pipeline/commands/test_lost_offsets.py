@@ -49,7 +49,9 @@ dead_letters: s.dead
 trigger: {{available_now: true}}
 checkpoint: "{FOLDER}/c"
 """
-BOTH = pytest.mark.parametrize("shape", [SINGLE, SYNC], ids=["table", "sync"])
+BOTH = pytest.mark.parametrize(
+    "shape", [pytest.param(SINGLE, id="table"), pytest.param(SYNC, id="sync", marks=pytest.mark.slow)]
+)
 
 
 class Stopped:
