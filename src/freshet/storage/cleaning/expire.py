@@ -210,7 +210,7 @@ class _Expiry:
         store = self._store
         if end <= earliest.id:
             if not self._is_dry_run and not store.env.file_io.exists(store.paths.earliest_hint):
-                store.snapshots.write_earliest_hint(earliest.id)
+                store.snapshots.write_earliest_hint(earliest.id, is_oldest=True)
             return Expired()
         plan = self._planner.plan(earliest.id, end, latest, has_copies=self._has_copies)
         if self._is_dry_run:
@@ -270,7 +270,7 @@ class _Expiry:
         if gone.failed_count:  # a reader may still open what they name
             ids = f"{plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]}"
             raise not_deleted(f"snapshots {ids}", gone, store.paths.snapshot_folder)
-        store.snapshots.write_earliest_hint(end)
+        store.snapshots.write_earliest_hint(end, is_oldest=True)
         store.env.reach(CrashPoint.EXPIRE_SNAPSHOTS_REMOVED)
         late = named_lately(store, plan.outside, end=end)
         data = delete_data(store, without_names(plan.data_paths, late))

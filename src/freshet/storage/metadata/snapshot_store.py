@@ -59,7 +59,7 @@ class SnapshotStore:
         """From this snapshot to the newest one, each was seen to follow on the one before."""
         CACHED_SNAPSHOTS.join(self)
         self._oldest_id: int | None = None
-        """The EARLIEST hint when its snapshot was last found there."""
+        """The EARLIEST hint when its snapshot was last found there, and none before it."""
         self.tags = TagStore(env, paths)
 
     def exists(self, snapshot_id: int) -> bool:
@@ -343,8 +343,9 @@ class SnapshotStore:
         """Says which snapshot is the newest; only after it is visible, a hint that runs ahead breaks other readers."""
         self._env.file_io.overwrite(self._paths.latest_hint, str(snapshot_id).encode(), sync=False)
 
-    def write_earliest_hint(self, snapshot_id: int) -> None:
-        """Says which snapshot is the oldest."""
+    def write_earliest_hint(self, snapshot_id: int, *, is_oldest: bool = False) -> None:
+        """Says which snapshot is the oldest; `is_oldest` where it is known that none before it is there."""
+        self._oldest_id = snapshot_id if is_oldest else None
         self._env.file_io.overwrite(self._paths.earliest_hint, str(snapshot_id).encode(), sync=False)
 
     def forget(self, snapshot_id: int) -> None:
