@@ -3,6 +3,7 @@ terminal or looks like another line of ours."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -135,6 +136,19 @@ def test_files_of_odd_names_are_shown_as_text(freshet: Freshet, tmp_path: Path) 
     answer = freshet.good("orphans", lake, "d.t")
     assert "manifest-x\\n\\x1b[2Jfreshet: all is well" in answer.out
     check_said(answer.out)
+
+
+def test_damage_is_shown_as_text(freshet: Freshet, tmp_path: Path) -> None:
+    lake = lake_with(tmp_path, "x")
+    snapshot = lake / "d.db" / "t" / "snapshot" / "snapshot-1"
+    content = json.loads(snapshot.read_text("utf-8"))
+    for key in ("deltaManifestList", "baseManifestList", "commitUser"):
+        content[key] = FORGED
+    snapshot.write_text(json.dumps(content), encoding="utf-8")
+    for name in ("check-table", "read", "files", "snapshots", "describe", "orphans", "compact"):
+        called = freshet(name, lake, "d.t")
+        check_said(called.out + called.err)
+        assert "\\x1b[2J" in called.out + called.err or called.code == 0, (name, called)
 
 
 @pytest.mark.soak
