@@ -236,6 +236,7 @@ class ReadableTable:
         format. Earlier snapshots may name files that the newest one does not need. In an object store, commits that
         another program has replaced are damage too.
 
-        The rows of the data files are not read. `freshet check-table` prints what it finds.
+        The rows of the data files are not read, but for deletes that remove rows: of these, those that still hold
+        values of the row are counted (`deleted_values`). `freshet check-table` prints what it finds.
         """
         return check_table(self.store, all_snapshots=all_snapshots)

@@ -31,10 +31,12 @@ def kept_apart(
         return unit
     taken = {file.file_id for file in unit.files}
     end = 1 + max(at for at, run in enumerate(levels.runs) if run.run.files[0].file_id in taken)
+    are_few = len(joined_runs(levels).runs) <= runs_max
     while _folds(unit.files, [file for run in levels.runs[end:] for file in run.run.files], levels):
+        if are_few and (rule.alone or _is_mostly_old(unit)):
+            return None
         if rule.alone:
-            few = len(joined_runs(levels).runs) <= runs_max
-            return None if few else CompactionUnit(levels.max_level, levels.files, is_full=True)
+            return CompactionUnit(levels.max_level, levels.files, is_full=True)
         level = levels.runs[end].level - 1
         if level > 1:
             return replace(unit, output_level=level - 1, retract_level=level)
@@ -43,6 +45,12 @@ def kept_apart(
         output = levels.runs[end].level - 1 if end < len(levels.runs) else levels.max_level
         unit = CompactionUnit(output, files, is_full=len(files) == len(levels.files))
     return unit
+
+
+def _is_mostly_old(unit: CompactionUnit) -> bool:
+    """Whether most bytes were compacted before: pairs of runs fill the levels, and what is new would come on top of
+    them with each round."""
+    return 2 * sum(file.file_size_bytes for file in unit.files if file.level > 0) > unit.input_bytes
 
 
 def joined_runs(levels: Levels) -> Levels:

@@ -135,8 +135,8 @@ def _merged(store: TableStore, work: BucketRescale, scratch: Scratch) -> Iterato
 
     rule = MergeRule(rewriter.function, None, None)
     for section in interval_partition([file for old in work.inputs for file in old.files], rewriter.comparator):
-        for rows, _ in merge.pieces(section, rule, read, drop_delete=True):
-            yield rows
+        for piece in merge.pieces(section, rule, read, drop_delete=True):
+            yield piece.rows
 
 
 def _in_sequence(store: TableStore, work: BucketRescale) -> Iterator[pa.RecordBatch]:

@@ -91,16 +91,17 @@ class RetractLayers:
         last_removal = last_marked(removes, segments.starts, segments.ends)
         begins &= np.arange(len(kinds)) > np.repeat(last_removal, segments.counts)
         begins[segments.starts] = False
-        layers = np.cumsum(begins)
+        layers: npt.NDArray[np.int64] = np.cumsum(begins, dtype=np.int64)
         layers -= np.repeat(layers[segments.starts], segments.counts)
         np.minimum(layers, LAYERS_MAX - 1, out=layers)
         return np.repeat(layers[segments.ends - 1], segments.counts) - layers
 
     def _removing(self, segments: KeySegments, kinds: npt.NDArray[np.int8]) -> Flags:
         """True for rows that remove the row, with all that lies before them."""
+        is_delete: Flags = kinds == RowKind.DELETE
         if self.rule.removes:
-            return kinds == RowKind.DELETE
-        if not self.rule.removing_groups or not (kinds == RowKind.DELETE).any():
+            return is_delete
+        if not self.rule.removing_groups or not is_delete.any():
             return np.zeros(len(kinds), np.bool_)
         keys = merged_rows(segments, passes_lone_rows=False)
         orders = {group: group_order(keys, group.ordering) for group in self.rule.removing_groups}
