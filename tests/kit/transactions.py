@@ -18,6 +18,7 @@ class Transaction:
     def __init__(self, bootstrap_servers: str, topic: str, partition: int = 0) -> None:
         self._topic, self._partition = topic, partition
         own = {"transactional.id": f"{topic}-{uuid4().hex}", "linger.ms": 5, "log_level": 0}
+        own["transaction.timeout.ms"] = 900_000  # a minute by default, within which a busy machine may start no Spark
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, **own})
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         self._producer.init_transactions(60)
