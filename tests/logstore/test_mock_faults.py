@@ -131,7 +131,8 @@ def test_a_broker_that_is_lost_and_comes_back_costs_time_alone(cluster: MockKafk
 
 def test_brokers_that_are_down_are_named_within_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_log_client, "REACH_TIMEOUTS_S", (5.0,))
-    table = make_logged(tmp_path, kafka__bootstrap__servers="127.0.0.1:1", kafka__sasl__password="hunter2")
+    made = make_logged(tmp_path, kafka__bootstrap__servers="127.0.0.1:1")
+    table = made.with_options({"kafka.sasl.password": "hunter2"})
     with pytest.raises(LogUnavailableError, match=r"no broker of the log answers.*127.0.0.1:1.*refused") as caught:
         table.writer("u")
     assert "hunter2" not in str(caught.value)
