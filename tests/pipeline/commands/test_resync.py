@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from freshet import Catalog
-from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY
+from freshet.pipeline.commands import resuming
+from freshet.pipeline.config.record_place import RecordPlace
+from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.sync.ledger import WHOLE, LedgerRow, write_rows
+from freshet.pipeline.sync.resume import Resumed
 from tests.pipeline.commands.kit import Freshet
 
 
-def test_what_goes_with_the_table_is_said_before_it_is_dropped(freshet: Freshet, tmp_path: Path) -> None:
+def test_what_goes_with_the_table_is_said_before_it_is_dropped(
+    freshet: Freshet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     catalog = Catalog(tmp_path)
     table = catalog.create_table("lake.a", schema={"id": "INT"}, primary_keys=["id"], options={"bucket": "1"})
     ledger = catalog.create_table(
@@ -41,3 +47,10 @@ def test_what_goes_with_the_table_is_said_before_it_is_dropped(freshet: Freshet,
     said = freshet("resync", file, "--table", "lake.a").out
     assert f"Drop lake.a, its tags eom, eoy, its branches audit {place}" in said
     assert catalog.has_table("lake.a")
+    wrong = freshet("resync", file, "--table", "lake.a", "--skip-record", "shop/0")
+    assert wrong.code == 2 and "--skip-record 'shop/0': write topic, partition and offset" in wrong.err
+    given: list[SyncPipelineConfig] = []
+    done = Resumed("lake.a", 3, 5, 4, 1)
+    monkeypatch.setattr(resuming, "resume", lambda config, table, anew: [given.append(config), done][1])
+    freshet.good("resync", file, "--table", "lake.a", "--yes", "--skip-record", "shop/0/7")
+    assert given[0].skipped_records == {RecordPlace("shop", 0, 7)}

@@ -133,9 +133,14 @@ def test_a_run_goes_on_with_the_column(tmp_path: Path, evolution: str) -> None:
     assert _batch(world, tables, back).texts(1) == ["+I(5, e, y)"]
 
 
-def test_a_table_that_is_created_from_both(tmp_path: Path) -> None:
+@pytest.mark.parametrize("evolution", ["lenient", "freeze"])
+def test_a_table_that_is_created_from_both(tmp_path: Path, evolution: str) -> None:
     world = World(tmp_path)
-    assert _batch(world, world.run(), [*OLD, *NEW]).texts(1) == ["+I(1, a)", "+I(2, b)", "+I(3, c)"]
+    assert _batch(world, world.run(schema_evolution=evolution), [*OLD, *NEW]).texts(1) == [
+        "+I(1, a)",
+        "+I(2, b)",
+        "+I(3, c)",
+    ]
     assert list(world.columns("lake.orders")) == ["id", "Name"]
 
 

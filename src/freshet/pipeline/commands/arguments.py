@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.config.table_arguments import arguments_text
 from freshet.storage.catalog import ADOPT, Catalog, is_system_name
 from freshet.storage.exceptions import InvalidRequestError
@@ -55,7 +56,24 @@ Adopt = Annotated[
 ]
 ADOPTS: Final = f"{ADOPT}=true"
 """As --catalog-option."""
+SkipRecord = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--skip-record",
+        metavar="TOPIC/PARTITION/OFFSET",
+        help="A record of Kafka that the pipeline cannot get past becomes a dead letter without being read; may be "
+        "given several times.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def record_places(skip_record: Sequence[str] | None) -> list[RecordPlace]:
+    """The records that --skip-record names."""
+    try:
+        return [RecordPlace.parse(text) for text in skip_record or ()]
+    except ValueError as error:
+        raise InvalidRequestError(f"--skip-record {error}") from error
 
 
 def open_catalog(warehouse: str, catalog_option: Sequence[str] | None) -> Catalog:

@@ -12,7 +12,7 @@ import typer
 from freshet.pipeline.batch.table_setup import with_table
 from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
 from freshet.pipeline.checks.record_samples import RECORDS_MAX, Records, left_out_warnings
-from freshet.pipeline.commands.arguments import Adopt, AsJson, PipelineFiles
+from freshet.pipeline.commands.arguments import Adopt, AsJson, PipelineFiles, SkipRecord, record_places
 from freshet.pipeline.commands.failure_report import failure_facts, report_failure
 from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.refusals import Refusals
@@ -21,7 +21,6 @@ from freshet.pipeline.config.catalogs import adopting
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines, read_pipelines
-from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
 from freshet.pipeline.identity.checkpoint_folder import as_folder
@@ -64,14 +63,7 @@ def run(
             "rolled back on purpose. One pipeline file.",
         ),
     ] = None,
-    skip_record: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TOPIC/PARTITION/OFFSET",
-            help="A record of Kafka that the pipeline cannot get past becomes a dead letter without being read; may be "
-            "given several times.",
-        ),
-    ] = None,
+    skip_record: SkipRecord = None,
     adopt: Adopt = False,
 ) -> None:
     """Run pipelines in one Spark session until they end or are asked to stop.
@@ -84,7 +76,7 @@ def run(
     configs = [adopting(config) if adopt else config for config in configs]
     if accept_loss_of is not None:
         configs = _accepting_loss(configs, accept_loss_of)
-    places = _places(skip_record or [])
+    places = record_places(skip_record)
     configs = [config.skipping(places) for config in configs] if places else configs
     for config in configs:
         _warn(config, warnings_before_start(config))
@@ -108,13 +100,6 @@ def _accepting_loss(configs: Sequence[PipelineConfig], text: str) -> list[Pipeli
     if len(configs) != 1:
         raise InvalidRequestError("--accept-loss-of is about the batches of one pipeline; run its file alone")
     return [configs[0].accepting_loss(first, last)]
-
-
-def _places(texts: Sequence[str]) -> list[RecordPlace]:
-    try:
-        return [RecordPlace.parse(text) for text in texts]
-    except ValueError as error:
-        raise InvalidRequestError(f"--skip-record {error}") from error
 
 
 def check(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson
+from freshet.pipeline.commands.arguments import AsJson, SkipRecord, record_places
 from freshet.pipeline.commands.output import plural, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import target_catalog
@@ -21,29 +22,30 @@ _File = Annotated[Path, typer.Argument(help="The pipeline file, one with sync.",
 _Table = Annotated[str, typer.Option("--table", metavar="TABLE", help="Table as database.table.", show_default=False)]
 
 
-def resume(file: _File, table: _Table, as_json: AsJson = False) -> None:
+def resume(file: _File, table: _Table, skip_record: SkipRecord = None, as_json: AsJson = False) -> None:
     """Bring a table that its pipeline has set apart up to the others: what was held back is read from Kafka again.
 
     Stop the pipeline first; its next batch takes the table up.
     """
-    _resume(file, table, anew=False, as_json=as_json)
+    _resume(_config(file, skip_record), table, anew=False, as_json=as_json)
 
 
 def resync(
     file: _File,
     table: _Table,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether the table may be dropped.")] = False,
+    skip_record: SkipRecord = None,
     as_json: AsJson = False,
 ) -> None:
     """Start one table of a pipeline anew: it is dropped, and read from the first offset that Kafka has.
 
     Stop the pipeline first; its next batch takes the table up.
     """
-    config = _config(file)
+    config = _config(file, skip_record)
     spark_part("resuming").held_back(config, table, anew=True)
     if not yes:
         typer.confirm(f"Drop {table}{_what_goes(config, table)} in {config.warehouse} and read it anew?", abort=True)
-    _resume(file, table, anew=True, as_json=as_json)
+    _resume(config, table, anew=True, as_json=as_json)
 
 
 def _what_goes(config: SyncPipelineConfig, name: str) -> str:
@@ -56,8 +58,8 @@ def _what_goes(config: SyncPipelineConfig, name: str) -> str:
     return texts
 
 
-def _resume(file: Path, table: str, *, anew: bool, as_json: bool) -> None:
-    done = spark_part("resuming").resume(_config(file), table, anew=anew)
+def _resume(config: SyncPipelineConfig, table: str, *, anew: bool, as_json: bool) -> None:
+    done = spark_part("resuming").resume(config, table, anew=anew)
     if as_json:
         print_json({"table": table, "batch": done.batch, "read": done.read_count, "rows": done.row_count,
                     "dead_letters": done.dead_count})  # fmt: skip
@@ -68,8 +70,8 @@ def _resume(file: Path, table: str, *, anew: bool, as_json: bool) -> None:
     )
 
 
-def _config(file: Path) -> SyncPipelineConfig:
+def _config(file: Path, skip_record: Sequence[str] | None) -> SyncPipelineConfig:
     (config,) = load_pipelines([file])
     if not isinstance(config, SyncPipelineConfig):
         raise InvalidRequestError(f"{file} has no sync: its one table is never set apart")
-    return config
+    return config.skipping(record_places(skip_record))

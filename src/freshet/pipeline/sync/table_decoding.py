@@ -129,7 +129,7 @@ def _planned(
         plan,
         columns=tuple(columns),
         dialect=replace(plan.dialect, writes_times=True),
-        spells_freely=config.sync.schema_evolution in ("lenient", "evolve"),
+        spells_freely=config.sync.schema_evolution != "ignore",  # freeze stops where the driver sees it first
     )
     return TableDecoding(index, plan, known, names)
 
