@@ -361,7 +361,7 @@ LATER_SHAPES: Final = (
     ),
 )
 # An array by key has no order: where it is cut to a limit after it was merged once, no two programs agree. In one flush
-# they do.
+# they do, which has no retracts: what follows one is another file.
 ONE_FLUSH_SHAPES: Final = (
     Shape(
         "nested_update by key with a limit",
@@ -376,6 +376,7 @@ ONE_FLUSH_SHAPES: Final = (
             },
         ),
         _AGGREGATION,
+        ADDS,
         sets=("two_nested_update", "one_nested_update", "newest_nested_update"),
     ),
 )
