@@ -33,20 +33,22 @@ ONCE = {"changelog-producer.row-deduplicate": "true"}
 SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
 GROUPS = {"merge-engine": "partial-update", "fields.s.sequence-group": "v,d"}
 EVERY_KIND = ("+I", "+I", "+U", "-U", "-D")
+ADDS = ("+I", "+U")
+"""What follows a retract Freshet keeps apart from it in these tables, and Paimon does not."""
 TABLES: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "input": ({"changelog-producer": "input", "sequence.field": "s"}, EVERY_KIND),
     "lookup": (LOOKUP, EVERY_KIND),
     "lookup, partitions": ({**LOOKUP, "bucket": "2"}, EVERY_KIND),
     "lookup, row-deduplicate": ({**LOOKUP, **ONCE}, EVERY_KIND),
     "lookup, row-deduplicate, sequence.field": ({**LOOKUP, **ONCE, "sequence.field": "s"}, EVERY_KIND),
-    "lookup, sum": ({**LOOKUP, **SUM}, EVERY_KIND),
-    "lookup, groups": ({**LOOKUP, **ONCE, **GROUPS}, EVERY_KIND),
+    "lookup, sum": ({**LOOKUP, **SUM}, ADDS),
+    "lookup, groups": ({**LOOKUP, **ONCE, **GROUPS}, ADDS),
     "lookup, first-row": ({**LOOKUP, "merge-engine": "first-row"}, ("+I",)),
     "lookup, few levels": ({**LOOKUP, "num-levels": "2"}, EVERY_KIND),
     "lookup, deletion vectors": ({**LOOKUP, "deletion-vectors.enabled": "true"}, EVERY_KIND),
     "full-compaction": (FULL, EVERY_KIND),
     "full-compaction, row-deduplicate": ({**FULL, **ONCE, "sequence.field": "s"}, EVERY_KIND),
-    "full-compaction, sum": ({**FULL, **SUM}, EVERY_KIND),
+    "full-compaction, sum": ({**FULL, **SUM}, ADDS),
 }
 
 

@@ -43,9 +43,13 @@ def layers(engine: Engine, records: Sequence[Record]) -> list[list[Record]]:
     last_removal = max((at for at, is_removal in enumerate(removals) if is_removal), default=-1)
     for at in range(1, len(records)):
         is_cut = _is_alone(engine, records[at]) or _is_alone(engine, records[at - 1]) or removals[at - 1]
-        if is_cut and at > last_removal and len(found) < LAYERS_MAX:
+        if is_cut and at > last_removal:
             found.append([])
         found[-1].append(records[at])
+    if len(found) > LAYERS_MAX:
+        adds = [at for at in range(1, LAYERS_MAX) if not _is_alone(engine, found[at][0])]
+        last = adds[-1] if adds else LAYERS_MAX - 1
+        found[last:] = [[record for part in found[last:] for record in part]]
     return found
 
 

@@ -139,6 +139,21 @@ def test_an_update_in_one_commit(tmp_path: Path, function: str, producer: str) -
         assert older.delete_row_count == older.row_count
 
 
+@pytest.mark.parametrize("first", ["-U", "+I"])
+def test_a_key_that_changes_often_in_one_commit(tmp_path: Path, first: str) -> None:
+    """More often than there are files for: the newest holds the rest."""
+    options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "collect"}
+    table = table_of(tmp_path, options, {"k": "INT", "v": "ARRAY<INT>"})
+    commit(table, {"k": 1, "v": [0]})
+    rows: list[dict[str, Any]] = [{"k": 1, "v": [100]}] if first == "+I" else []
+    for number in range(40):
+        rows += [{"k": 1, "v": [number], "kind": "-U"}, {"k": 1, "v": [number + 1], "kind": "+U"}]
+    commit(table, *rows)
+    assert len(table.files()) <= 17
+    (row,) = table.scan().to_arrow().to_pylist()
+    assert sorted(row["v"]) == ([40, 100] if first == "+I" else [40])
+
+
 def test_the_changelog_of_the_input_has_what_the_delete_came_with(tmp_path: Path) -> None:
     table = table_of(tmp_path, {**REMOVING["partial-update"], "changelog-producer": "input"})
     commit(table, OLD)

@@ -9,8 +9,8 @@ sees both and the older rows (`options.retracts` says which retracts, `compact.f
     depth, retracts alone                                           3    2    1    0
 
 Depth 0 is the newest file, which has the keys that are not cut too. Rows before the last -D that removes are gone with
-it. A key that would need more than `LAYERS_MAX` files has the rest of its rows merged into the newest: what they
-retract was mostly written by the same commit.
+it. A key that would need more than `LAYERS_MAX` files has the rest of its rows, from an add on, merged into the newest:
+what they retract was mostly written by the same commit.
 
 Values that do not count are blank before rows are merged; changelogs of the input have the rows as they came.
 
@@ -93,7 +93,9 @@ class RetractLayers:
         begins[segments.starts] = False
         layers: npt.NDArray[np.int64] = np.cumsum(begins, dtype=np.int64)
         layers -= np.repeat(layers[segments.starts], segments.counts)
-        np.minimum(layers, LAYERS_MAX - 1, out=layers)
+        for key in np.flatnonzero(layers[segments.ends - 1] >= LAYERS_MAX).tolist():
+            rows = slice(int(segments.starts[key]), int(segments.ends[key]))
+            layers[rows] = _capped(layers[rows], alone[rows])
         return np.repeat(layers[segments.ends - 1], segments.counts) - layers
 
     def _removing(self, segments: KeySegments, kinds: npt.NDArray[np.int8]) -> Flags:
@@ -108,6 +110,13 @@ class RetractLayers:
         is_start = np.zeros(len(kinds), np.bool_)
         is_start[segments.starts] = True
         return rows_removing_records(keys, orders, is_start)[0]
+
+
+def _capped(layers: npt.NDArray[np.int64], alone: Flags) -> npt.NDArray[np.int64]:
+    """The layers of a key that has too many, the last of which begins with an add: what is retracted there finds it."""
+    firsts = np.searchsorted(layers, np.arange(LAYERS_MAX))
+    last = next((each for each in range(LAYERS_MAX - 1, 0, -1) if not alone[firsts[each]]), LAYERS_MAX - 1)
+    return np.minimum(layers, last)
 
 
 def deletes_with_values(rows: pa.Table, rule: RetractRule, schema: TableSchema) -> int:
