@@ -136,15 +136,22 @@ def test_vectors_are_turned_on_and_off(tmp_path: Path, kind: str, to: str) -> No
     assert not back.check().damage
 
 
-def test_a_writer_from_before_is_refused(tmp_path: Path) -> None:
-    table = make(tmp_path, {}, ROWS)
+@pytest.mark.parametrize(("options", "key", "value", "rows"), some_now([*MERGING, ({}, VECTORS, "true", ROWS)]))
+def test_a_writer_from_before_is_refused(
+    tmp_path: Path, options: dict[str, str], key: str, value: str | None, rows: list[dict[str, Any]]
+) -> None:
+    """It would merge its rows and compact as the table did before."""
+    table = make(tmp_path, {**options, "num-sorted-run.compaction-trigger": "2"}, rows)
+    table.compact(full=True)
     with table.writer("old") as writer:
-        writer.write([{"id": 1, "a": 50}])
-        changed = table.alter(MODIFIABLE, SetOption(VECTORS, "true"))
-        with pytest.raises(ConflictError, match="deletion-vectors.enabled was changed to true"):
+        writer.write([rows[0]])
+        changed = table.alter(MODIFIABLE, ResetOption(key) if value is None else SetOption(key, value))
+        before = held(changed)
+        with pytest.raises(ConflictError, match=rf"{key.removeprefix('deduplicate.')} was changed while the files"):
             writer.commit()
         writer.abort()
-    assert held(changed) == [(1, 2, 3, "y")]
+    assert held(changed) == before
+    write(changed, rows[0])
 
 
 def test_rows_committed_meanwhile_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

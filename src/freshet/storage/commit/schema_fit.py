@@ -17,26 +17,29 @@ from __future__ import annotations
 
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.exceptions import ConflictError
+from freshet.storage.metadata.present_rows import VECTORS, reinterpreted
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.options.choices import ChangelogProducer
 
 
-def refuse_other_vectors(store: TableStore, change: SnapshotChange, newest_schema_id: int) -> None:
-    """Raises `ConflictError` for files of a writer that opened the table before its vectors were turned on or off."""
+def refuse_other_meaning(store: TableStore, change: SnapshotChange, newest_schema_id: int) -> None:
+    """Raises `ConflictError` for files of a writer that opened the table before an option that says what rows are there
+    was changed: it merged them, and compacted others, as the table does not."""
     added = [entry.file.schema_id for entry in change.entries if entry.kind is EntryKind.ADD]
     written_by = max([store.schema.id, *added]) if change.kind is not CommitKind.APPEND else min(added, default=None)
     if written_by is None or written_by >= newest_schema_id:
         return
-    old, new = (store.at_schema(each).options.deletion_vectors_enabled for each in (written_by, newest_schema_id))
-    if old != new:
-        raise ConflictError(
-            f"table {store.name}: deletion-vectors.enabled was changed to {str(new).lower()} while the files of this "
-            "commit were written; nothing was committed. Open the table again and write them again; a pipeline does so "
-            "when it is started again",
-            table=store.name,
-        )
+    old, new = store.schemas.schema(written_by), store.schemas.schema(newest_schema_id)
+    for key in sorted(reinterpreted(old, new)):
+        if key == VECTORS or store.schema.has_primary_key:
+            raise ConflictError(
+                f"table {store.name}: {key} was changed while the files of this commit were written; nothing "
+                "was committed. Open the table again and write them again; a pipeline does so when it is started again",
+                table=store.name,
+                option=key,
+            )
 
 
 def refuse_other_producer(store: TableStore, change: SnapshotChange, newest_schema_id: int) -> None:

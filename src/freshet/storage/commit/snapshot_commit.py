@@ -43,7 +43,7 @@ from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.neighbours import Neighbours
 from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
 from freshet.storage.commit.numbering import numbered_by_snapshot, outnumbered_buckets
-from freshet.storage.commit.schema_fit import refuse_other_producer, refuse_other_vectors
+from freshet.storage.commit.schema_fit import refuse_other_meaning, refuse_other_producer
 from freshet.storage.commit.strict_mode import StrictMode
 from freshet.storage.commit.table_check import check_claim
 from freshet.storage.commit.table_view import TableView
@@ -214,7 +214,7 @@ class SnapshotCommit:
             return SnapshotOutcome(None, view, is_certain=rounds.is_certain, outnumbered=outnumbered)
         self._strict_mode.check(change, latest)
         refuse_other_producer(store, change, view.schema_id)
-        refuse_other_vectors(store, change, view.schema_id)
+        refuse_other_meaning(store, change, view.schema_id)
         manifests = [] if latest is None else data_manifests_at_once(store.manifests, latest)
         fitting, aborted_compactions = self._fit.part(change, latest, manifests, outnumbered)
         if aborted_compactions and fitting.is_empty:
