@@ -65,7 +65,7 @@ SAMPLES: list[tuple[DataType, list[Any]]] = [
     (of("TIMESTAMP(3)"), [datetime.datetime(1969, 12, 31, 23, 59, 58, 999_000)]),
     (
         of("TIMESTAMP(6)"),
-        [datetime.datetime(1700, 1, 1, 0, 0, 0, 1), datetime.datetime(2023, 11, 14, 22, 13, 20, 123_456)],
+        [datetime.datetime(1700, 1, 1, 0, 0, 0, 1000), datetime.datetime(2023, 11, 14, 22, 13, 20, 123_456)],
     ),
     (of(LTZ), [datetime.datetime(2023, 11, 14, 22, 13, 20, 999_999)]),
     (ArrayType(of("INT")), [[], [1, None, -3]]),
