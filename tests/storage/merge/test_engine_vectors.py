@@ -378,6 +378,7 @@ COMMITS = [
         ],
         keys=("pt", "a"),
         partitions=("pt",),
+        ours={3: [(1, 1, 11, 2, 30, 30, 3)]},  # late in the group that removes, a -D is no event of the others
     ),
     Commits(
         "27",
