@@ -135,6 +135,7 @@ def _any_partial_update(source: Random) -> Shape:
         options[REMOVING] = ",".join(removing)
     elif not has_groups and source.random() < 0.7:
         options["partial-update.remove-record-on-delete"] = "true"
+        kinds = (*ADDS, "-D")  # a -U alone is refused
     elif not has_groups:
         kinds = ADDS
     names = source.sample(list(columns), len(columns))

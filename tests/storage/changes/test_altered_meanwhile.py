@@ -252,7 +252,7 @@ def test_a_stream_of_upserts_goes_on_with_a_changelog(tmp_path: Path) -> None:
 @pytest.fixture
 def altered_by_paimon(monkeypatch: pytest.MonkeyPatch) -> None:
     """`alter` changes the producer whatever its changelog has told, as Apache Paimon does."""
-    monkeypatch.setattr("freshet.storage.metadata.table_store.check_emitted", lambda *_: None)
+    monkeypatch.setattr("freshet.storage.metadata.schema_alteration.check_emitted", lambda *_: None)
 
 
 TOLD_OTHERWISE = [

@@ -264,7 +264,7 @@ def test_spilled_rows_are_numbered_when_they_are_flushed(tmp_path: Path) -> None
     writer, other = table.writer(), table.writer()
     for number in range(3):
         writer.write(rows(*[(key, f"{number}-{key}" * 20) for key in range(4000)]))
-    assert list(tmp_path.glob("freshet-*/*")), "some rows are on scratch disk"
+    assert list(tmp_path.glob("freshet-*/[!.]*")), "some rows are on scratch disk"
     other.write(rows((0, "other"), (7, "other")))
     table.commit(other.prepare_commit())
     writer.rebase(table.snapshot)
@@ -342,13 +342,13 @@ def test_rows_beyond_the_write_buffer(tmp_path: Path, spillable: str) -> None:
         keys = [(key * 7919 + number) % 5000 for key in range(4000)]
         writer.write(rows(*[(key, f"{number}-{key}" * 10) for key in keys]))
         expected.update({key: f"{number}-{key}" * 10 for key in keys})
-    scratch = list(tmp_path.glob("freshet-*/*"))
+    scratch = list(tmp_path.glob("freshet-*/[!.]*"))
     messages = writer.prepare_commit()
     files_per_bucket = [len(message.new_files) for message in messages]
     if spillable == "true":
         assert len(scratch) >= 4
         assert files_per_bucket == [1, 1]
-        assert not list(tmp_path.glob("freshet-*/*"))
+        assert not list(tmp_path.glob("freshet-*/[!.]*"))
     else:
         assert not scratch
         assert min(files_per_bucket) > 1
@@ -555,7 +555,7 @@ def test_very_many_runs_are_merged_by_way_of_scratch_disk(tmp_path: Path, monkey
     writer = table.writer()
     table.compact_all(writer)
     (folder,) = tmp_path.glob("freshet-*")
-    assert list(folder.iterdir()) == []
+    assert list(folder.glob("[!.]*")) == []
     table.commit(writer.prepare_commit())
     writer.close()
     assert before is not table.snapshot
