@@ -15,7 +15,7 @@ from tests.logstore.logged_tables import Stream, folded, held, make_logged, writ
 @pytest.fixture(autouse=True)
 def altered_by_paimon(monkeypatch: pytest.MonkeyPatch) -> None:
     """`alter` changes the producer whatever its changelog has told, as Apache Paimon does."""
-    monkeypatch.setattr("freshet.storage.metadata.table_store.check_emitted", lambda *_: None)
+    monkeypatch.setattr("freshet.storage.metadata.schema_alteration.check_emitted", lambda *_: None)
 
 
 def _with(table: Table, key: str, value: str) -> Table:
