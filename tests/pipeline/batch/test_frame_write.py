@@ -250,7 +250,7 @@ def test_apache_paimon_reads_what_was_written(paimon: PaimonJudge, spark: SparkS
         assert judge.snapshot()["commitUser"] == "nightly"  # type: ignore[index]
 
 
-@pytest.mark.parametrize("how", ["write", "df.write"])
+@pytest.mark.parametrize("how", ["write", pytest.param("df.write", marks=pytest.mark.slow)])
 def test_a_default_fills_a_column_that_the_frame_lacks(spark: SparkSession, tmp_path: Path, how: str) -> None:
     """Also one that says where the row goes; NULL in the frame is NULL. It became the default."""
     register(spark)
