@@ -93,6 +93,32 @@ def test_a_text_is_no_bytes_unless_the_mode_says_so(sql: str, form: str) -> None
     assert of_schema(sql, (json, "free"), form=form) == [dead(sql, hint.replace("string", json["name"], 1))]
 
 
+NO_TEXTS = [1234, 12345678, True, [0], {"a": 1}, 12.5]
+"""The texts of most would be base64, hex, or a character for each byte."""
+
+
+@pytest.mark.parametrize("mode", ["bytes", "base64", "base64-url-safe", "hex"])
+@pytest.mark.parametrize("sql", BYTES)
+def test_only_a_text_holds_bytes(sql: str, mode: str) -> None:
+    columns = {"id": "BIGINT", "v": sql}
+    rows = [{"id": 1, "v": value} for value in NO_TEXTS]
+    wanted = [dead(sql)] * len(rows)
+    debezium = pipeline_of(columns, binary_handling_mode=mode)
+    assert read(debezium, [change("c", None, row) for row in rows]) == wanted
+    assert read(pipeline_of(columns, format="debezium-unwrapped", binary_handling_mode=mode), rows) == wanted
+    assert read(pipeline_of(columns, format="json", binary_handling_mode=mode), rows) == wanted
+    assert (
+        of_schema(sql, ({"type": "int32"}, 1234), ({"type": "boolean"}, True), binary_handling_mode=mode) == wanted[:2]
+    )
+
+
+def test_only_a_text_holds_bytes_in_arrays_and_canal() -> None:
+    array = {"type": "array", "items": {"type": "int32", "optional": True}}
+    assert of_schema("ARRAY<BYTES>", (array, [1234])) == [dead("ARRAY<BYTES>")]
+    message = {"type": "INSERT", "database": "shop", "table": "orders", "data": [{"id": "1", "v": 1234}], "ts": 1}
+    assert read(pipeline_of({"id": "BIGINT", "v": "BYTES"}, format="canal-json"), [message]) == [dead("BYTES")]
+
+
 def test_arrays_too() -> None:
     array = {"type": "array", "items": {"type": "bytes", "optional": True}}
     assert of_schema("ARRAY<BIGINT>", (array, ["1234"])) == [dead("ARRAY<BIGINT>")]

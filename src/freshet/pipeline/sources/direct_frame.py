@@ -89,7 +89,9 @@ class DirectSources:
     clients: tuple[DirectClient, ...]
 
     def takes(self, ranges: Ranges) -> bool:
-        """Whether the workers read a batch of these ranges."""
+        """Whether the workers read a batch of these ranges; one in which nothing is to be read is Spark's."""
+        if not any(ranges.values()):
+            return False
         if all(source.read == "python" for source in self.config.sources):
             return True
         return sum(max(0, each.end - each.start) for of in ranges.values() for each in of) >= RECORDS_MIN

@@ -6,7 +6,7 @@
 | TINYINT … BIGINT | whole numbers in range, as number or text; 5.0 is 5 | fractions, out of range |
 | FLOAT, DOUBLE | numbers, NaN, Infinity by any of their usual names | text; finite numbers that overflow |
 | CHAR, VARCHAR(n) | everything; objects and arrays as JSON text | longer than n characters; lone surrogates |
-| BINARY, VARBINARY(n) | bytes, base64, url-safe base64, hex, a byte per character | other text, longer than n bytes |
+| BINARY, VARBINARY(n) | bytes, base64, url-safe base64, hex, a byte per character | all else, longer than n bytes |
 """
 
 from __future__ import annotations
@@ -278,8 +278,10 @@ class BytesConverter(Converter):
         self._mode = BYTES if fact is not None and fact.kind == BYTES else dialect.binary_mode
 
     def one(self, value: JsonValue) -> Any:
+        if isinstance(value, JsonNumber) or not isinstance(value, str):
+            return LOST  # 1234 and true are base64 to look at
         try:
-            octets = binascii.a2b_base64(value) if isinstance(value, Octets) else self._octets(text_of(value) or "")
+            octets = binascii.a2b_base64(value) if isinstance(value, Octets) else self._octets(value)
         except (binascii.Error, ValueError):
             return LOST
         return octets if len(octets) <= self._length_max else LOST
