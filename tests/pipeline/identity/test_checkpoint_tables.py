@@ -11,7 +11,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table, table_sink
-from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
+from freshet.pipeline.identity.batch_calls import one_call, users_of
 from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
 
 
@@ -103,6 +104,21 @@ def test_another_commit_user_is_refused_and_a_second_sink_is_not(tmp_path: Path)
     del document["users"]  # as earlier versions wrote it
     marker(tmp_path).write_text(json.dumps(document))
     tables_of(tmp_path, "c").refuse_other(table, 9, None)
+
+
+def test_a_call_for_a_batch_is_the_only_one_while_it_goes_on_and_after_it(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    for number in (0, 1):
+        with pytest.raises(ZeroDivisionError), one_call("run", number, table, "user"):
+            raise ZeroDivisionError  # it may be made again
+        refused = pytest.raises(InvalidRequestError, match=f"batch {number} was given")
+        with one_call("run", number, table, "user"), one_call("run", number, table, "other"), refused:
+            one_call("run", number, table, "user").__enter__()
+        assert users_of("run", number, table) == {"user", "other"}
+        with pytest.raises(InvalidRequestError, match=f"batch {number} was given"):
+            one_call("run", number, table, "user").__enter__()
+    with one_call("the next run", 1, table, "user"):
+        pass
 
 
 def _run(spark: SparkSession, folder: Path, number: int, *, checkpoint: str = "c", user: str = "user") -> None:

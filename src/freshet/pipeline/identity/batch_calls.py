@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Final, NamedTuple
 
 from freshet.pipeline.exceptions import InvalidRequestError
@@ -24,20 +25,24 @@ class _Call(NamedTuple):
 
 _CALLS: Final[dict[tuple[str, str, str], _Call]] = {}
 """By run, location of the table and commit user: as many as this process has had."""
+_LOCK: Final = Lock()
+"""A function may call its sinks in threads."""
 
 
 @contextmanager
 def one_call(run_id: str, micro_batch_id: int, table: Table, commit_user: str) -> Iterator[None]:
     """Surrounds a call; raises `InvalidRequestError` where it is the second one for this batch."""
     key, call = (run_id, table.location, commit_user), _Call(micro_batch_id, has_returned=False)
-    before = _CALLS.setdefault(key, call)
-    if before is not call and before.micro_batch_id == micro_batch_id:
-        raise InvalidRequestError(
-            f"table {table.name}: batch {micro_batch_id} was given to a sink of commit user {commit_user!r} before, so "
-            "that this call would count as its replay and the rows of this frame would be lost; they were not written. "
-            "Give one sink all rows of the batch (first.unionByName(second)), or the second sink another commit_user"
-        )
-    _CALLS[key] = call
+    with _LOCK:
+        before = _CALLS.get(key)
+        if before is not None and before.micro_batch_id == micro_batch_id:
+            raise InvalidRequestError(
+                f"table {table.name}: batch {micro_batch_id} was given to a sink of commit user {commit_user!r} "
+                "before, so that this call would count as its replay and the rows of this frame would be lost; they "
+                "were not written. Give one sink all rows of the batch (first.unionByName(second)), or the second "
+                "sink another commit_user"
+            )
+        _CALLS[key] = call
     try:
         yield
     except BaseException:
