@@ -4,6 +4,7 @@
 #   make demo-join three change streams into one wide table, by one query and by several
 #   make demo-database  twelve tables of a PostgreSQL database, read by Debezium, into a lake, while they change
 #   make test      the quick suites and the judge (under ten minutes)      make test-all   everything
+#   make test ROOM=commit  those of a folder of tests; ROOM=pipeline/config where several have that name
 #   make soak      the counts that issues name, in full: random schedules, writers side by side (hours); the seed is printed
 #   make test-lowest  the storage suites with the oldest libraries that are allowed, and without Spark
 #   make lint      ruff, mypy, docker files                                make bench      against the peers
@@ -20,6 +21,9 @@ DOCS := .venv-docs
 PIP_QUIET := --disable-pip-version-check --quiet
 TESTS := $(BIN)/python -m tests
 ARGS ?=
+# The folders of tests that are called so, for tests of one room.
+ROOM ?=
+PLACES = $(if $(ROOM),$(or $(shell find tests -type d -path '*/$(ROOM)'),$(error no folder of tests is called $(ROOM))))
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
@@ -107,12 +111,13 @@ demo-clean:
 	rm -rf demo-output
 
 test: venv venv-pypaimon frames jars
-	$(TESTS) -m "not slow" $(ARGS)
+	$(TESTS) -m "not slow" $(PLACES) $(ARGS)
 
 test-all: venv venv-pypaimon venv-flink frames jars jars-s3
-	FRESHET_ALL_EXAMPLES=1 $(TESTS) $(ARGS)
+	FRESHET_ALL_EXAMPLES=1 $(TESTS) $(PLACES) $(ARGS)
 
-# FRESHET_SOAK_SHARE=0.1 runs a tenth of each count, FRESHET_SOAK_SEED=… repeats a run.
+# FRESHET_SOAK_SHARE=0.1 runs a tenth of each count, FRESHET_SOAK_MINUTES=3 what there is time for, FRESHET_SOAK_SEED=…
+# repeats a run.
 soak: venv venv-pypaimon jars
 	$(TESTS) -m soak $(ARGS)
 
@@ -126,7 +131,8 @@ lint: venv
 	$(BIN)/mypy
 	$(BIN)/yamllint --strict .
 	$(BIN)/hadolint docker/Dockerfile
-	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml docker/compose.watch.yaml
+	@$(BIN)/python -m tests.kit.room_sizes
 
 format: venv
 	$(BIN)/ruff check --fix --exit-zero --quiet .

@@ -1,7 +1,7 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
-    python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,database,latency,log-latency,storage,engines,memory,spark,
-                          commits,lookup,lookup-scale,background,changelogs,log,stores,buckets,edits]
+    python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,local,local-latency,database,latency,log-latency,storage,
+                          engines,memory,spark,commits,lookup,lookup-scale,background,changelogs,log,stores,buckets,edits]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -30,6 +30,7 @@ from bench.database_bench import database
 from bench.edits_bench import edits
 from bench.engine_bench import engines
 from bench.latency_bench import latency
+from bench.local_bench import local, local_latency
 from bench.log_bench import log_costs
 from bench.log_latency_bench import log_latency
 from bench.lookup_bench import lookups
@@ -42,10 +43,9 @@ from bench.stores_bench import stores
 from freshet.storage.io.env import LOCAL_DIRS
 
 PARTS: Final = (
-    "cdc", "database", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup",
-    "lookup-scale", "background", "changelogs", "log", "stores", "buckets", "edits",
+    "cdc", "local", "local-latency", "database", "latency", "log-latency", "storage", "engines", "memory", "spark",
+    "commits", "lookup", "lookup-scale", "background", "changelogs", "log", "stores", "buckets", "edits",
 )  # fmt: skip
-FORMER_NAMES: Final = {"beside": "background"}
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench-output"))
     arguments = parser.parse_args()
     os.environ.setdefault(LOCAL_DIRS, "/")  # tables of the benchmarks name folders of their own
-    parts = [FORMER_NAMES.get(part, part) for part in arguments.parts.split(",")]
+    parts = arguments.parts.split(",")
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
         parser.error(f"unknown part {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -85,6 +85,10 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
     match part:
         case "cdc":
             cdc(results, folder, factor, rounds, without)
+        case "local":
+            local(results, folder, factor, rounds, without)
+        case "local-latency":
+            local_latency(results, folder, rounds, without)
         case "database":
             database(results, folder, factor, rounds)
         case "latency":

@@ -24,14 +24,10 @@ import numpy as np
 
 from bench.lookup_worker import SCHEMA, rows_of
 from freshet.storage.catalog import Catalog
+from freshet.storage.maintenance.background_compaction import BackgroundCompaction, BackgroundUnit
 from freshet.storage.table import Table
-from freshet.storage.table_engine import (
-    BackgroundCompaction,
-    BackgroundUnit,
-    CompactionLimit,
-    decode_commit_messages,
-    encode_commit_messages,
-)
+from freshet.storage.table_engine import decode_commit_messages, encode_commit_messages
+from freshet.storage.write.commit_compaction import CompactionLimit
 
 OPTIONS = {
     "bucket": 2,

@@ -23,7 +23,7 @@ from pyspark.sql import types as spark
 from bench.freshet_worker import serve
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.running.progress import Progress
-from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.spark_pipeline import spark_runner
 from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import create_session
@@ -45,7 +45,7 @@ class Worker:
         """Seconds from the loading of the file to the end of the query, and what the batches reported."""
         reported: list[Progress] = []
         started = time.perf_counter()
-        Runner(self.spark, load_pipelines([Path(path)]), on_progress=reported.append).run()
+        spark_runner(self.spark, load_pipelines([Path(path)]), on_progress=reported.append).run()
         times = [each.batch_ms for each in reported]
         return {"seconds": time.perf_counter() - started, "batch_ms": statistics.median(times[-WARM_BATCHES:])}
 

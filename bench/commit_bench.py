@@ -16,7 +16,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -41,6 +41,8 @@ from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 BUCKETS: Final = 4
 FIRST_KEY: Final = 1_000_000
+SNAPSHOTS: Final = 90_000
+FEW: Final[Mapping[str, object]] = {"snapshot.num-retained.min": 1, "snapshot.num-retained.max": 20}
 _INT: Final = ScalarType(TypeRoot.INT, nullable=False)
 _BIGINT: Final = ScalarType(TypeRoot.BIGINT, nullable=False)
 
@@ -108,6 +110,9 @@ def commits(results: Results, folder: Path, factor: float) -> None:
         results.note(f"W11 {shape.text}", costs[shape].text)
     ratio = costs[large].warm / costs[small].warm
     results.note("W11 warm, large to small", f"{ratio:.2f} (at most 1.5)")
+    count = int(SNAPSHOTS * factor)
+    results.note(f"{count:,} snapshots", many_snapshots(folder / "w11", count))
+    shutil.rmtree(folder / "w11")
     seconds = many_partitions(folder / "w11", int(10_000 * factor))
     shutil.rmtree(folder / "w11")
     results.note(f"W11 one commit to {int(10_000 * factor):,} partitions", f"{seconds:.2f} s")
@@ -139,6 +144,52 @@ def cost_of_commits(folder: Path, shape: TableShape, count: int = 50) -> CommitC
     return CommitCost(statistics.median(warm), merged, cold, statistics.median(expiry))
 
 
+def many_snapshots(folder: Path, count: int) -> str:
+    """What a commit, a reader, expiry and the search for orphans cost among so many snapshots: an hour of 40 ms each.
+
+    They are copies of one; each has a manifest list of its own.
+    """
+    env = LaterEnv()
+    keep = {"snapshot.num-retained.max": 2 * count, "snapshot.num-retained.min": 1}
+    location = make_table(folder, env, TableShape(1000, 0, 0), keep)
+    store = open_table_store(env, location)
+    files = live_entries(store.manifests, store.snapshots.latest(), bucket_ids=[(EMPTY_ROW, 0)])
+    Catalog(str(folder), env=env).table("bench.t").scan().plan()  # what it imports
+    _BucketWriter(store, EMPTY_ROW, files).commit()  # which notes the last commits of all users
+    first = store.snapshots.latest()
+    assert first is not None
+    for number in range(first.id + 1, count + 1):
+        delta, size = store.manifests.write_manifest_list([])
+        each = replace(first, id=number, delta_manifest_list=delta, delta_manifest_list_size=size)
+        env.file_io.overwrite(store.paths.snapshot(number), encode_snapshot(each), sync=False)
+    store.snapshots.write_latest_hint(count)
+    store = open_table_store(env, location)
+    costs: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], object]) -> None:
+        started = time.perf_counter()
+        work()
+        costs[name] = time.perf_counter() - started
+
+    writer = _BucketWriter(store, EMPTY_ROW, files, number=1)
+    timed("first commit of a process", writer.commit)
+    timed("its expiry, of none", env.finish_later)
+    warm = []
+    for _ in range(20):
+        started = time.perf_counter()
+        writer.commit()
+        env.finish_later()
+        warm.append(time.perf_counter() - started)
+    costs["later commits, with expiry"] = statistics.median(warm)
+    table = Catalog(str(folder), env=env).table("bench.t")
+    timed("start of a scan", lambda: table.scan().plan())
+    timed("start of a scan of a moment", lambda: table.scan(timestamp_ms=first.time_ms).plan())
+    timed("search for orphans", lambda: table.remove_orphan_files(dry_run=True))
+    timed("expiry of half", lambda: table.expire_snapshots(retain_max=count // 2, retain_min=count // 2))
+    left = len(table.snapshots())
+    return ", ".join(f"{name} {1000 * seconds:,.1f} ms" for name, seconds in costs.items()) + f"; {left:,} left"
+
+
 def many_partitions(folder: Path, count: int) -> float:
     """Seconds of one commit that adds a file to each of many partitions, in a table that has them already."""
     env = LaterEnv()
@@ -153,7 +204,7 @@ def many_partitions(folder: Path, count: int) -> float:
     return time.perf_counter() - started
 
 
-def make_table(folder: Path, env: Env, shape: TableShape) -> str:
+def make_table(folder: Path, env: Env, shape: TableShape, options: Mapping[str, object] = FEW) -> str:
     """A table of this shape in the folder, at one snapshot, which all tags name as well. Returns its location."""
     keys = ["p"] if shape.partitions else []
     table = Catalog(str(folder), env=env).create_table(
@@ -161,7 +212,7 @@ def make_table(folder: Path, env: Env, shape: TableShape) -> str:
         schema={"p": "INT NOT NULL", "id": "BIGINT NOT NULL"} if keys else {"id": "BIGINT NOT NULL"},
         primary_keys=[*keys, "id"],
         partition_keys=keys,
-        options={"bucket": BUCKETS, "snapshot.num-retained.min": 1, "snapshot.num-retained.max": 20},
+        options={"bucket": BUCKETS, **options},
     )
     store, partitions = table.store, max(shape.partitions, 1)
     per_partition = max(shape.files // partitions, 1)
@@ -193,12 +244,12 @@ def make_table(folder: Path, env: Env, shape: TableShape) -> str:
 class _BucketWriter:
     """Commits one file and compacts it with that of the commit before."""
 
-    def __init__(self, store: TableStore, partition: bytes, files: list[ManifestEntry]) -> None:
+    def __init__(self, store: TableStore, partition: bytes, files: list[ManifestEntry], number: int = 0) -> None:
         self._store = store
         self._partition = partition
         self._last: tuple[DataFileMeta, ...] = ()
-        self._number = 0
-        self._key = 2 * FIRST_KEY + len(files)
+        self._number = number
+        self._key = 2 * FIRST_KEY + len(files) + number
 
     def commit(self) -> None:
         """The next one."""

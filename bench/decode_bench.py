@@ -18,6 +18,7 @@
 | cut-N | N % end too early |
 | break-N | N % have a raw line break within a text |
 | utf8-N | N % have an octet that is no UTF-8 |
+| expect-N | plain with four rules of `expect`, one of which N % break: they become dead letters |
 
 Prints one JSON line per variant: µs of CPU per record, ns per byte, records per second by the clock, the best of the
 rounds.
@@ -46,16 +47,23 @@ VARIANTS: Final = (
     "plain", "any", "wide", "schema", "input", "canal", "canal-8", "maxwell", "tables-0", "tables-1", "tables-50",
     "avro", "avro-wide", "avro-cut-1",
     "misfit-1", "misfit-10", "large-10", "decimal-1", "decimal-10", "null-10", "cut-1", "cut-10", "break-10",
-    "utf8-1", "utf8-10",
+    "utf8-1", "utf8-10", "expect-0", "expect-1", "expect-10",
 )  # fmt: skip
 _BATCH: Final = 20_000
 _ONLY: Final[dict[str, dict[str, object]]] = {"any": {"only": "any"}, "tables": {"only": {"table": "orders"}}}
+_RULES: Final = {
+    "total_positive": {"sql": "total >= 0"},
+    "some": {"sql": "quantity >= 0"},
+    "known_status": {"sql": "status IN ('new', 'paid', 'packed', 'sent', 'delivered', 'returned')", "or": "drop"},
+    "in_a_city": {"sql": "city IS NOT NULL AND length(city) > 1", "or": "stop"},
+}
 _BREAKS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "tables": lambda value: value.replace(b'"table":"orders"', b'"table":"users"').replace(b'"note":', b'"mail":'),
     "misfit": lambda value: re.sub(b'"quantity":[0-9]+', b'"quantity":"many"', value),
     "large": lambda value: value.replace(b'"quantity":', b'"quantity":999999999'),
     "decimal": lambda value: value.replace(b'"total":"', b'"total":"much '),
     "null": lambda value: re.sub(b'"id":[0-9]+', b'"id":null', value),
+    "expect": lambda value: value.replace(b'"quantity":', b'"quantity":-'),
     "cut": lambda value: value[:-7],
     "break": lambda value: value.replace(b'"note":"', b'"note":"\n'),
     "utf8": lambda value: value.replace(b'"note":"', b'"note":"\xff'),
@@ -101,7 +109,8 @@ def _decoder(variant: str, registry: SchemaRegistry) -> RecordDecoder:
         columns = columns_of("wide" if variant == "avro-wide" else "plain")
         return decoder_of(avro_pipeline(registry, columns, options=options))
     keys = {"format": f"{kind}-json"} if kind in ("canal", "maxwell") else _ONLY.get(kind, {})
-    return decoder_of(pipeline_of(columns_of(variant), options=options, **keys))
+    expect = _RULES if kind == "expect" else None
+    return decoder_of(pipeline_of(columns_of(variant), options=options, expect=expect, **keys))
 
 
 def _batches(variant: str, count: int, registry: SchemaRegistry) -> tuple[list[pa.RecordBatch], int]:
@@ -114,7 +123,7 @@ def _batches(variant: str, count: int, registry: SchemaRegistry) -> tuple[list[p
     for number, (key, value) in enumerate(found):
         if spoil is not None and number * 7919 % 100 < int(percent):
             value = spoil(value)
-        rows.append((b'{"id":%d}' % key, value, "t", key % 2, number, 0, 0))
+        rows.append((b'{"id":%d}' % key, value, "t", key % 2, number, 0, None, 0))
     size_bytes = sum(len(row[1]) for row in rows)
     columns = [pa.array(column, each.type) for column, each in zip(zip(*rows, strict=True), RAW_SCHEMA, strict=True)]
     whole = pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)

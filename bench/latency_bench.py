@@ -76,7 +76,7 @@ def measured_latency(
         stop()
     seconds = _latencies(Catalog(place).table("bench.t") if table is None else table(), range(first, last))
     p50, p99 = np.percentile(seconds, [50, 99])
-    text = f"p50 {p50:.2f} s, p99 {p99:.2f} s, most {seconds.max():.2f} s"
+    text = f"p50 {p50:.3f} s, p99 {p99:.3f} s, most {seconds.max():.3f} s"
     report(f"{topic}: {text}")
     return text
 

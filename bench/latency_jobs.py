@@ -77,6 +77,7 @@ def start_freshet(
     warehouse: str | None = None,
     catalog: Mapping[str, str] | None = None,
     checkpoint: str | None = None,
+    engine: str = "spark",
 ) -> Callable[[], None]:
     """`freshet run` in a process of its own; returns what stops it. Warehouse and checkpoint are in the folder unless
     they are given."""
@@ -107,12 +108,9 @@ def start_freshet(
         document["catalog"] = dict(catalog)
     file = place / "pipeline.yaml"
     file.write_text(yaml.safe_dump(document, sort_keys=False))
+    command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(file), "--progress", "json"]
     with file.with_suffix(".log").open("wb") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(file), "--progress", "json"],
-            stdout=log,
-            stderr=log,
-        )
+        child = subprocess.Popen([*command, "--on", engine], stdout=log, stderr=log)
 
     def stop() -> None:
         child.send_signal(signal.SIGTERM)

@@ -55,8 +55,17 @@ def log_latency(
             _flink(results, broker, folder / f"log-flink-{checkpoint_ms}", checkpoint_ms)
 
 
-def _freshet(results: Results, broker: ForeignBroker, place: Path, trigger: str, without: Sequence[str]) -> None:
+def log_latency_on(results: Results, broker: ForeignBroker, place: Path, engine: str) -> None:
+    """The speculative reader of a log that this engine writes as fast as possible."""
+    without = [each for each in READERS if each != "speculative"]
+    _freshet(results, broker, place, "as fast as possible", without, engine)
+
+
+def _freshet(
+    results: Results, broker: ForeignBroker, place: Path, trigger: str, without: Sequence[str], engine: str = "spark"
+) -> None:
     place.mkdir(parents=True)
+    writer = "" if engine == "spark" else f" on {engine}"
     topic = place.name
     broker.create_topic(topic, kafka_partitions=KAFKA_PARTITIONS)
     options = {
@@ -65,14 +74,14 @@ def _freshet(results: Results, broker: ForeignBroker, place: Path, trigger: str,
         "kafka.bootstrap.servers": broker.bootstrap_servers,
         "kafka.topic": f"{topic}-changes",
     }
-    stop = start_freshet(broker, topic, place, TRIGGERS[trigger], options)
+    stop = start_freshet(broker, topic, place, TRIGGERS[trigger], options, engine=engine)
     try:
         with _records(Load(broker, topic, KEYS)):
             time.sleep(WARM_UP_S)
             for reader in READERS:
                 if reader in without:
                     continue
-                name = f"W8, event to row, freshet, trigger {trigger}, {reader}"
+                name = f"W8, event to row, freshet{writer}, trigger {trigger}, {reader}"
                 out = place / f"{reader}.csv"
                 begin, end = _tail(place, out) if reader == "tail" else _child(reader, place, out)
                 warm_up_s = JVM_WARM_UP_S if reader.startswith("spark-") else READER_WARM_UP_S
@@ -83,7 +92,7 @@ def _freshet(results: Results, broker: ForeignBroker, place: Path, trigger: str,
                     report(f"{name}: {error}")
     finally:
         stop()
-    results.note(f"W8, the writer, trigger {trigger}", batches_text(place, with_steps=True))
+    results.note(f"W8, the writer{writer}, trigger {trigger}", batches_text(place, with_steps=True))
     report(batches_text(place, with_steps=True))
 
 
@@ -120,7 +129,7 @@ def _note(
     end()
     seconds = seconds_to_see(out, window)
     p50, p99 = np.percentile(seconds, [50, 99])
-    text = f"p50 {p50:.2f} s, p99 {p99:.2f} s, most {seconds.max():.2f} s"
+    text = f"p50 {p50:.3f} s, p99 {p99:.3f} s, most {seconds.max():.3f} s"
     report(f"{name}: {text}")
     results.note(name, text)
 

@@ -31,12 +31,12 @@ from pyspark.sql.types import LongType, StructType
 from bench.cells import paimon_type
 from bench.freshet_worker import serve
 from bench.workloads import W1, WORKLOADS, Workload
-from freshet.pipeline.batch.batch_report import BatchReport
-from freshet.pipeline.batch.frame_write import write
-from freshet.pipeline.batch.routing import TaskPlan, route_rows
-from freshet.pipeline.batch.table_sink import table_sink
+from freshet.pipeline.query.driver.batch_report import BatchReport
+from freshet.pipeline.spark.frame_write import write
 from freshet.pipeline.spark.jars import ensure_jars
+from freshet.pipeline.spark.routing import TaskPlan, route_rows
 from freshet.pipeline.spark.session import create_session
+from freshet.pipeline.spark.table_sink import table_sink
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 

@@ -1,8 +1,9 @@
-"""All tests in processes of their own, three side by side: `python -m tests [arguments of pytest]`.
+"""All tests, read once and run by five processes, three side by side: `python -m tests [arguments of pytest]`.
 
 Most suites keep one core busy, and those that wait for a broker or a child process none. Tests that need nothing run in
 two processes, those with Apache Paimon in another, and those with Spark or Kafka in two more; the next begins when one
-of the others has ended. What the first prints is seen at once, what the others printed follows when all are done.
+of the others has ended. One process imports all files and forks the others, so that nothing may have been started by
+then. What the first prints is seen at once, what the others printed follows when all are done.
 
 Their files lie in memory where there is room: tests write some ten thousand small tables, each file synced. Those of
 tests that failed are kept until the next run.
@@ -10,69 +11,168 @@ tests that failed are kept until the next run.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import gc
+import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import MutableMapping, Sequence
+from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
-from tests.kit import slow_time
-from tests.kit.marked_files import MARKED
+import pytest
+
 from tests.soak import counts
 
-NOTHING_COLLECTED = 5
+if TYPE_CHECKING:
+    from tests.kit.slow_time import SlowTime  # which pytest imports, as it is a plugin
+
 MEMORY = Path("/dev/shm")
 MEMORY_MIN_BYTES = 8 * 1024**3
 FOLDER_PREFIX = "freshet-tests-"
 PROCESSES = 3
 """Side by side: two keep two cores busy, one of three waits most of the time."""
+NOTHING_COLLECTED = int(pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
-@dataclass(frozen=True)
-class Part:
-    """Tests that run in one process."""
-
-    name: str
-    marks: str
-    words: tuple[str, ...] = ()
-    """Markers of which a file names at least one, or it has none of these tests and is not even read."""
-    module: str = "pytest"
+STORAGE = "of storage, without Spark, Kafka and Paimon"
+BROKERS = "with Spark or Kafka"
+REST = "of the rest, without Spark, Kafka and Paimon"
+PAIMON = "with Paimon"
+INTEGRATION = "of pipelines as users run them"
+PARTS = (STORAGE, BROKERS, REST, PAIMON, INTEGRATION)
+"""Tests that run in one process each. Those that take longest begin."""
 
 
-_BROKERS = ("spark", "kafka")
-_ABRUPT = "tests.kit.abrupt_end"
-PARTS = (
-    Part("of storage, without Spark, Kafka and Paimon", "storage and not (spark or kafka or judge)"),
-    Part("of the rest, without Spark, Kafka and Paimon", "not (storage or spark or kafka or judge)"),
-    Part("with Paimon", "judge and not (spark or kafka)", ("judge",)),
-    Part("of pipelines as users run them", "(spark or kafka) and integration", _BROKERS, _ABRUPT),
-    Part("with Spark or Kafka", "(spark or kafka) and not integration", _BROKERS, _ABRUPT),
-)
+def part_of(item: pytest.Item) -> str:
+    """The part of a test, by its markers."""
+    marks = {mark.name for mark in item.iter_markers()}
+    if marks & {"spark", "kafka"}:
+        return INTEGRATION if "integration" in marks else BROKERS
+    if "judge" in marks:
+        return PAIMON
+    return STORAGE if "storage" in marks else REST
 
 
-def command(part: Part, arguments: Sequence[str]) -> list[str]:
-    """The command of one part; `-m` of the arguments narrows it."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("-m", default="")
-    own, others = parser.parse_known_args(arguments)
-    marks = f"({own.m}) and ({part.marks})" if own.m else part.marks
-    cache = f"cache_dir=.pytest_cache/{PARTS.index(part)}"
-    kept = "tmp_path_retention_policy=failed"
-    return [sys.executable, "-m", part.module, "-m", marks, "-o", cache, "-o", kept, *others]
+class Division:
+    """The plugin that divides the collected tests, in the process that forks and in those that run them."""
+
+    def __init__(self) -> None:
+        self.mine: str | None = None
+        self.timed: SlowTime | None = None
+        self.counted = RawArray("i", 2 * len(PARTS))
+        """Slow tests that each part has drawn, and that it has left out: memory that the processes share."""
+        self.lines: list[str] = []
+        self.codes: list[int] | None = None
+        """Of the parts, where they have run; None where the tests could not be read, or are only listed."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        options = session.config.option
+        if options.collectonly or (session.testsfailed and not options.continue_on_collection_errors):
+            return None
+        if threading.active_count() > 1:
+            raise pytest.UsageError(f"start no threads where files of tests are imported: {threading.enumerate()}")
+        tests: dict[str, list[pytest.Item]] = {part: [] for part in PARTS}
+        for item in session.items:
+            tests[part_of(item)].append(item)
+        with contextlib.ExitStack() as files:
+            outputs = {part: files.enter_context(tempfile.TemporaryFile()) for part in PARTS[1:]}
+            self._run(session, tests, outputs)
+            if self.mine is None:
+                sys.stdout.flush()
+                for output in outputs.values():
+                    output.seek(0)
+                    sys.stdout.buffer.writelines(output)
+        return True if self.mine is None else None  # those who run tests go on as pytest does
+
+    def pytest_sessionfinish(self) -> None:
+        if self.mine is not None and self.timed is not None:
+            number = 2 * PARTS.index(self.mine)
+            self.counted[number : number + 2] = [self.timed.drawn, self.timed.left_out]
+
+    def _run(self, session: pytest.Session, tests: dict[str, list[pytest.Item]], outputs: dict[str, BinaryIO]) -> None:
+        started = time.monotonic()
+        gc.collect()
+        gc.freeze()  # what is shared is not written to
+        waiting, running = [part for part in PARTS if tests[part]], dict[int, str]()
+        self.timed = timed = session.config.pluginmanager.getplugin("slow time")
+        ends = [] if timed is None else timed.ends(len(waiting), PROCESSES)
+        codes = dict.fromkeys(PARTS, NOTHING_COLLECTED)
+        seconds: dict[str, float] = {}
+        while waiting or running:
+            if waiting and len(running) < PROCESSES:
+                part = waiting.pop(0)
+                sys.stdout.flush()
+                process = os.fork()
+                if process == 0:
+                    self.mine = part
+                    _become(part, session, tests[part], outputs.get(part))
+                    if timed is not None:
+                        timed.until = ends[-len(waiting) - 1]
+                    return
+                running[process] = part
+                continue
+            try:
+                process, status = os.wait()
+            except KeyboardInterrupt:  # the others have got the signal too and print what they know
+                waiting.clear()
+                continue
+            part = running.pop(process)
+            codes[part], seconds[part] = os.waitstatus_to_exitcode(status), time.monotonic() - started
+        gc.unfreeze()
+        _remember_failures(session.config)
+        if timed is not None:
+            timed.drawn, timed.left_out = sum(self.counted[::2]), sum(self.counted[1::2])
+        self.codes = list(codes.values())
+        self.lines = [f"tests {part}: exit code {codes[part]} after {each:.0f} s" for part, each in seconds.items()]
 
 
-def environment(given: Mapping[str, str], folder: Path | None) -> dict[str, str]:
-    """What the processes get, and the hundreds that they start: each of those would compile its imports again."""
-    kept = {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    kept.setdefault("PYTHONFAULTHANDLER", "1")  # a process that crashes says where
-    return kept if folder is None else {**kept, "TMPDIR": str(folder)}
+def _become(part: str, session: pytest.Session, items: list[pytest.Item], output: BinaryIO | None) -> None:
+    """Makes a process that was forked the one that runs the tests of that part."""
+    session.items = items
+    session.testscollected = len(items)
+    config = session.config
+    if config.cache is not None:
+        config.cache._cachedir = _cache_of(config, part)
+    if output is not None:  # those whose output comes later have a lower priority than the first, which takes longest
+        os.nice(5)
+        capture = config.pluginmanager.getplugin("capturemanager")
+        capture.stop_global_capturing()  # its files are those of the process that collected
+        os.dup2(output.fileno(), sys.stdout.fileno())
+        os.dup2(output.fileno(), sys.stderr.fileno())
+        capture.start_global_capturing()
+        capture.suspend_global_capture()
+
+
+def _cache_of(config: pytest.Config, part: str) -> Path:
+    return config.cache._cachedir / f"part-{PARTS.index(part)}"
+
+
+def _remember_failures(config: pytest.Config) -> None:
+    """What `--last-failed` runs the next time: each process has noted those of its own tests."""
+    last = config.pluginmanager.getplugin("lfplugin")
+    if config.cache is None or last is None:
+        return
+    last.lastfailed = {}
+    for part in PARTS:
+        with contextlib.suppress(FileNotFoundError):
+            noted = _cache_of(config, part) / "v" / "cache" / "lastfailed"
+            last.lastfailed.update(json.loads(noted.read_text(encoding="utf-8")))
+
+
+def prepare(environment: MutableMapping[str, str], folder: Path | None) -> None:
+    """The environment of all processes, and of those that they start: each would compile its imports again."""
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment.setdefault("PYTHONFAULTHANDLER", "1")  # a process that crashes says where
+    environment.setdefault(counts.SEED, str(counts.new_seed()))  # one for all parts
+    if folder is not None:
+        environment["TMPDIR"] = str(folder)
 
 
 def has_room(memory: Path) -> bool:
@@ -83,7 +183,7 @@ def has_room(memory: Path) -> bool:
     return facts.f_bavail * facts.f_frsize >= MEMORY_MIN_BYTES and not facts.f_flag & os.ST_NOEXEC
 
 
-def temporary_folder(given: Mapping[str, str], memory: Path = MEMORY) -> Path | None:
+def temporary_folder(given: MutableMapping[str, str], memory: Path = MEMORY) -> Path | None:
     """A new folder for all temporary files, without those of runs that have ended; None to let Python choose."""
     if "TMPDIR" in given or not has_room(memory):
         return None
@@ -102,46 +202,32 @@ def exit_code(codes: Sequence[int]) -> int:
     return failures[0] if failures else min(codes)
 
 
-def run(
-    part: Part, arguments: Sequence[str], output: BinaryIO | None, folder: Path | None, ends: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Starts one part. Those whose output comes later have a lower priority than the first, which takes longest."""
-    errors, first = (None, []) if output is None else (subprocess.STDOUT, ["nice", "-n", "5"])
-    env = {**environment(os.environ, folder), MARKED: " ".join(part.words), **ends}
-    return subprocess.Popen([*first, *command(part, arguments)], stdout=output, stderr=errors, env=env)
+def _end(code: int) -> NoReturn:
+    """Ends a process that was forked, without taking the interpreter apart.
+
+    Tests of fatal errors and killed brokers leave clients of librdkafka behind, as confluent-kafka loses an exception
+    there, and what its traceback holds; their threads and those of py4j go on while Python ends, and a request that is
+    answered then ends the process with SIGSEGV. How programs of users end is tested where they are started as programs.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def main(arguments: Sequence[str]) -> int:
-    started = time.monotonic()
-    os.environ.setdefault(counts.SEED, str(counts.new_seed()))  # one for all parts
-    ends = slow_time.ends(os.environ.get(slow_time.MINUTES), PROCESSES, len(PARTS))
     folder = temporary_folder(os.environ)
-    with contextlib.ExitStack() as files:
-        outputs = [None, *(files.enter_context(tempfile.TemporaryFile()) for _ in PARTS[1:])]
-        running: list[subprocess.Popen[bytes]] = []
-        seconds: dict[int, float] = {}
-        try:
-            while len(seconds) < len(PARTS):
-                if len(running) < len(PARTS) and len(running) - len(seconds) < PROCESSES:
-                    number = len(running)
-                    running.append(run(PARTS[number], arguments, outputs[number], folder, ends[number]))
-                    continue
-                for number, child in enumerate(running):
-                    if number not in seconds and child.poll() is not None:
-                        seconds[number] = time.monotonic() - started
-                time.sleep(0.2)
-        except KeyboardInterrupt:  # the children have got the signal too and print what they know
-            for child in running:
-                child.wait()
-        sys.stdout.flush()
-        for output in outputs:
-            if output is not None:
-                output.seek(0)
-                sys.stdout.buffer.writelines(output)
-    for number, (part, child) in enumerate(zip(PARTS, running, strict=False)):
-        spent = f" after {seconds[number]:.0f} s" if number in seconds else ""
-        print(f"tests {part.name}: exit code {child.returncode}{spent}")
-    code = exit_code([child.returncode for child in running])
+    prepare(os.environ, folder)
+    sys.dont_write_bytecode = False
+    division = Division()
+    code = int(pytest.main(["-o", "tmp_path_retention_policy=failed", *arguments], plugins=[division]))
+    if division.mine is not None:
+        _end(code)
+    if division.codes is not None:
+        print(*division.lines, sep="\n")
+        code = exit_code(division.codes) if code in (0, NOTHING_COLLECTED) else code
+        if division.timed is not None and division.timed.is_below_its_floor():
+            print(f"tests: {division.timed.remark()}; at least {division.timed.floor()} are expected")
+            code = code or int(pytest.ExitCode.TESTS_FAILED)
     if folder is not None and code == 0:
         shutil.rmtree(folder, ignore_errors=True)
     elif folder is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ import tests.kit.hypothesis_profile  # noqa: F401  loads it
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.io.env import LOCAL_DIRS
 from tests.kit.kafka_broker import any_broker
-from tests.kit.marked_files import MARKED, names_any
 from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.postgres_programs import NEWEST, SYSTEM
+from tests.kit.postgres_source import PostgresServers, PostgresSource, new_source
 from tests.kit.pypaimon_judge import PypaimonJudge
 from tests.kit.s3_server import VARIABLES, S3Place, moto_server, new_bucket
 from tests.kit.versitygw import VersityGateway, versity_gateway
@@ -22,9 +24,10 @@ from tests.kit.versitygw import VersityGateway, versity_gateway
 pytest_plugins = [
     "tests.kit.checked_claims",
     "tests.kit.components",
-    "tests.kit.slow_share",
-    "tests.kit.slow_time",
+    "tests.kit.cpu_times",
+    "tests.kit.few_cases",
     "tests.kit.soak_runs",
+    "tests.kit.slow_time",
 ]
 
 # A JVM of the tests lives for seconds or minutes: its second compiler takes more CPU there than it gives back.
@@ -41,13 +44,6 @@ MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_brok
 """The marker of tests with a fixture: it says in which process they run."""
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Files that can have no test of this process are not imported."""
-    wanted = os.environ.get(MARKED, "").split()
-    is_file = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    return True if wanted and is_file and not names_any(collection_path, wanted) else None
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -57,9 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, marker in MARKERS.items():
             if fixture in getattr(item, "fixturenames", ()) and item.get_closest_marker(marker) is None:
                 raise pytest.UsageError(f"{item.nodeid} has the fixture {fixture}: give it the marker {marker}")
-        for marker in {*MARKERS.values()}:
-            if item.get_closest_marker(marker) is not None and not names_any(item.path, [marker]):
-                raise pytest.UsageError(f"{item.nodeid} has a marker that its file does not name: pytest.mark.{marker}")
 
 
 @pytest.fixture(scope="session")
@@ -107,3 +100,17 @@ def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway
 def versitygw(versity: VersityGateway) -> S3Place:
     """A bucket of this test, on a server that checks signatures; for slow tests and soaks."""
     return versity.new_bucket()
+
+
+@pytest.fixture(scope="session")
+def postgres_servers() -> Iterator[PostgresServers]:
+    """PostgreSQL by version, with logs that can be decoded; tests that stop a server start their own."""
+    with ExitStack() as stack:
+        yield PostgresServers(stack)
+
+
+@pytest.fixture(params=[SYSTEM, pytest.param(NEWEST, marks=pytest.mark.slow)])
+def postgres(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> Iterator[PostgresSource]:
+    """A database of this test, on each version of the server; quick tests see the system's only."""
+    with new_source(postgres_servers[request.param]) as source:
+        yield source

@@ -33,6 +33,7 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.dear("runs pytest in a process of its own")
 def test_what_is_skipped_elsewhere_fails_in_ci(tmp_path: Path) -> None:
     """What passes or is expected to fail is the same everywhere."""
     done = run(tmp_path)

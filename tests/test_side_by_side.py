@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests import __main__
-from tests.__main__ import FOLDER_PREFIX, NOTHING_COLLECTED, PARTS, command, environment, exit_code, temporary_folder
+from tests.__main__ import FOLDER_PREFIX, NOTHING_COLLECTED, PARTS, STORAGE, exit_code, prepare, temporary_folder
 from tests.kit.hypothesis_profile import ALL_EXAMPLES, examples
-from tests.kit.marked_files import names_any
+from tests.soak import counts
+
+pytestmark = pytest.mark.dear("pytest runs in processes of its own")
 
 REPOSITORY = Path(__file__).parents[1]
 TESTS = """
+import os, sys, time
 import pytest
 
 def test_plain(): pass
@@ -26,7 +30,7 @@ def test_plain(): pass
 def test_slow(): pass
 
 @pytest.mark.judge
-def test_judge(): pass
+def test_judge(): print("said by the judge"); assert "DONE" not in os.environ
 
 @pytest.mark.spark
 @pytest.mark.slow
@@ -35,35 +39,55 @@ def test_slow_spark(): pass
 @pytest.mark.judge
 @pytest.mark.kafka
 def test_two(): pass
+
+@pytest.mark.kafka
+@pytest.mark.integration
+def test_one(): sys.exit(1) if "ENDS" in os.environ else None
 """
+INI = "[pytest]\nmarkers =\n    slow: \n    judge: \n    spark: \n    kafka: \n    integration: \n    soak: \n"
+
+
+def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_some.py").write_text(TESTS)
+    (folder / "pytest.ini").write_text(INI)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **variables}
+    command = [sys.executable, "-m", "tests", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_each_test_runs_in_one_part(tmp_path: Path) -> None:
-    (tmp_path / "test_some.py").write_text(TESTS)
-    asked = ["-m", "slow or judge", "--collect-only", "-q", "-c", "/dev/null", "."]
-    found = []
-    for part in PARTS:
-        listed = subprocess.run(
-            command(part, asked),
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert listed.returncode in (0, NOTHING_COLLECTED), listed.stdout
-        found.append([line.split("::test_")[1] for line in listed.stdout.splitlines() if "::" in line])
-    assert found == [[], ["slow"], ["judge"], [], ["slow_spark", "two"]]
+    done = run(tmp_path, "-q", "-rA")
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = re.findall(r"PASSED test_some.py::test_(.*)", done.stdout)
+    assert names == ["slow_spark", "two", "plain", "slow", "judge", "one"]
+    parts = re.findall(r"tests (.*): exit code (.*) after \d+ s", done.stdout)
+    assert sorted(parts) == sorted((part, "0") for part in PARTS if part is not STORAGE)
 
 
-@pytest.mark.parametrize("asked", [[], ["-m", "slow"], ["-m", "slow", "-m", "not slow", "-k", "x", "tests/storage"]])
-def test_what_is_asked_for_narrows_every_part(asked: list[str]) -> None:
-    for part in PARTS:
-        python, *_, marks = command(part, asked)[:5]
-        assert python == sys.executable
-        expected = {0: "", 2: "(slow) and ", 7: "(not slow) and "}[len(asked)]
-        assert marks == (f"{expected}({part.marks})" if expected else part.marks)
-        assert command(part, asked)[9:] == asked[4:]
+def test_what_is_asked_for_narrows_every_part(tmp_path: Path) -> None:
+    done = run(tmp_path, "-q", "-rA", "-m", "slow or judge", "-k", "not two")
+    assert re.findall(r"PASSED test_some.py::test_(.*)", done.stdout) == ["slow_spark", "slow", "judge"]
+    nothing = run(tmp_path, "-k", "nothing")
+    assert nothing.returncode == NOTHING_COLLECTED and "exit code" not in nothing.stdout
+    assert run(tmp_path, "--no-such-option").returncode == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_failure_is_told_with_its_output_and_runs_again(tmp_path: Path) -> None:
+    failed = run(tmp_path, "-q", DONE="1")
+    assert failed.returncode == pytest.ExitCode.TESTS_FAILED
+    assert failed.stdout.count("\nsaid by the judge\n") == 1
+    again = run(tmp_path, "-q", "-rA", "--last-failed")
+    assert again.returncode == 0 and re.findall(r"PASSED test_some.py::test_(.*)", again.stdout) == ["judge"]
+
+
+def test_files_that_start_threads_or_cannot_be_read_run_nothing(tmp_path: Path) -> None:
+    program = "import threading, time\nthreading.Thread(target=time.sleep, args=[1]).start()"
+    (tmp_path / "test_thread.py").write_text(program)
+    started = run(tmp_path)
+    assert started.returncode == pytest.ExitCode.USAGE_ERROR and "start no threads" in started.stderr
+    (tmp_path / "test_thread.py").write_text("import nowhere")
+    unread = run(tmp_path)
+    assert unread.returncode == pytest.ExitCode.INTERRUPTED and "No module named 'nowhere'" in unread.stdout
 
 
 @pytest.mark.parametrize(
@@ -73,21 +97,13 @@ def test_the_exit_code_of_all(codes: tuple[int, int], together: int) -> None:
     assert exit_code(codes) == together
 
 
-def test_files_without_the_markers_of_a_part_are_not_read(tmp_path: Path) -> None:
-    (tmp_path / "test_spark.py").write_text("import pytest\npytestmark = pytest.mark.spark")
-    (tmp_path / "test_none.py").write_text("'''spark, and pytest.mark.slow'''")
-    found = {
-        part.name: [path.name for path in sorted(tmp_path.iterdir()) if names_any(path, part.words)] for part in PARTS
-    }
-    assert [found[part.name] for part in PARTS] == [[], [], [], ["test_spark.py"], ["test_spark.py"]]
-    assert PARTS[0].words == PARTS[1].words == (), "all files"
-
-
 def test_bytecode_is_kept_whoever_asks_for_none(tmp_path: Path) -> None:
-    given = {"PYTHONDONTWRITEBYTECODE": "1", "HOME": "x"}
-    kept = {"HOME": "x", "PYTHONFAULTHANDLER": "1"}
-    assert environment(given, None) == kept
-    assert environment(given, tmp_path) == {**kept, "TMPDIR": str(tmp_path)}
+    given = {"PYTHONDONTWRITEBYTECODE": "1", "HOME": "x", counts.SEED: "1"}
+    kept = {"HOME": "x", "PYTHONFAULTHANDLER": "1", counts.SEED: "1"}
+    prepare(given, None)
+    assert given == kept
+    prepare(given, tmp_path)
+    assert given == {**kept, "TMPDIR": str(tmp_path)}
 
 
 def test_files_lie_in_memory_only_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

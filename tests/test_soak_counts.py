@@ -12,6 +12,8 @@ import pytest
 from tests.soak import counts
 from tests.soak.counts import Count, chance_of
 
+pytestmark = pytest.mark.dear("pytest runs in processes of its own")
+
 ROOT = Path(__file__).parents[1]
 TESTS = """
 import pytest

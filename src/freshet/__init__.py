@@ -17,12 +17,12 @@ from freshet.storage.logs.registry import register_log_system
 
 if TYPE_CHECKING:
     from freshet._version import __version__
-    from freshet.pipeline.batch.frame_write import WriteResult, write
-    from freshet.pipeline.batch.table_sink import table_sink
     from freshet.pipeline.commands.bars import progress
     from freshet.pipeline.config.model import CompactionConfig
     from freshet.pipeline.sources.batch_source import register
     from freshet.pipeline.sources.statements import sql
+    from freshet.pipeline.spark.frame_write import WriteResult, write
+    from freshet.pipeline.spark.table_sink import table_sink
     from freshet.storage.catalog import Catalog
     from freshet.storage.changes.changelog import Changelog
     from freshet.storage.changes.stream import ChangeStream
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "freshet._version": ("__version__",),
     "freshet.pipeline.sources.batch_source": ("register",),
-    "freshet.pipeline.batch.frame_write": ("WriteResult", "write"),
-    "freshet.pipeline.batch.table_sink": ("table_sink",),
+    "freshet.pipeline.spark.frame_write": ("WriteResult", "write"),
+    "freshet.pipeline.spark.table_sink": ("table_sink",),
     "freshet.pipeline.commands.bars": ("progress",),
     "freshet.pipeline.sources.statements": ("sql",),
     "freshet.pipeline.config.model": ("CompactionConfig",),
@@ -185,8 +185,8 @@ def _is_installed(module: str) -> bool:
 
 _WITH_SPARK = (
     "freshet.pipeline.sources.batch_source",
-    "freshet.pipeline.batch.frame_write",
-    "freshet.pipeline.batch.table_sink",
+    "freshet.pipeline.spark.frame_write",
+    "freshet.pipeline.spark.table_sink",
 )
 if not _is_installed("pyspark"):  # everything in __all__ is loaded by `import *`, help() and inspect
     for _name in (name for module in _WITH_SPARK for name in _MODULES[module]):

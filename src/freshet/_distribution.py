@@ -7,14 +7,7 @@ known by `_DISTRIBUTION`; the packages below it look for that before anything of
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
-
-from freshet._lazy import LazyModule
-
-if TYPE_CHECKING:
-    from importlib import metadata
-else:
-    metadata = LazyModule("importlib.metadata")
+from typing import Final
 
 DISTRIBUTION: Final = "freshet-lake"
 OTHER: Final = "freshet"
@@ -27,6 +20,8 @@ _REMEDY: Final = (
 
 def installed_version(distribution: str) -> str | None:
     """The version of a distribution, or None where it is not installed."""
+    from importlib import metadata
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
@@ -179,11 +179,6 @@ def _plain(value: Any) -> Any:
         return value
     items = list(map(_plain, value))
     return sorted(items, key=repr) if items and all(isinstance(item, tuple) for item in items) else items
-
-
-def timedelta_ms(value: time) -> timedelta:
-    """A time of day as a duration."""
-    return timedelta(hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond)
 
 
 def _key_types() -> list[Case]:

@@ -48,6 +48,7 @@ SETS64 = SETS32 | {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", SETS32)
 def test_bitmaps_of_32_bits(java: AggregateBytes, name: str) -> None:
     numbers = SETS32[name]
@@ -60,7 +61,7 @@ def test_bitmaps_of_32_bits(java: AggregateBytes, name: str) -> None:
     assert _numbers(java.read("rbm32", java.unite("rbm32", ours, other))) == numbers | set(range(50, 150))
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", SETS64)
 def test_bitmaps_of_64_bits(java: AggregateBytes, name: str) -> None:
     numbers = SETS64[name]
@@ -110,6 +111,7 @@ def test_hll_unions(java: AggregateBytes) -> None:
         _assert_same_sketch(ours, theirs)
 
 
+@pytest.mark.slow
 def test_hll_unions_of_unions(java: AggregateBytes) -> None:
     made = [java.make("hll", 12, "HLL_4", "false", first, 700) for first in range(0, 70_000, 650)]
     theirs, ours = made[0], sketches.read_hll(made[0])

@@ -167,7 +167,7 @@ def test_dropped_by_either(tmp_path: Path, paimon: PaimonJudge) -> None:
         assert theirs(judge) == ours(table)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_random_turns_on_table_and_branches_then_expiry_of_all(tmp_path: Path, paimon: PaimonJudge, seed: int) -> None:
     """Expiry is ours alone: that of Paimon does not look at other lines, and may take what they need."""

@@ -52,6 +52,7 @@ TABLES: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", some_now(TABLES))
 def test_both_tell_the_same(paimon: PaimonJudge, tmp_path: Path, name: str) -> None:
     options, kinds = TABLES[name]

@@ -10,6 +10,7 @@ import pytest
 
 from freshet import Catalog, InvalidRequestError, Table, UnknownOutcomeError
 from freshet.storage.commit.committer import Committer
+from tests.kit.paimon_changes import set_option
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.paimon_table import PaimonTable
 
@@ -221,3 +222,35 @@ def test_a_purged_table_is_empty_for_both_and_goes_on(tmp_path: Path, paimon: Pa
     assert sorted(judge.read_rows()) == [(0, 1, "theirs"), (1, 2, "ours")]
     rows = table.scan().to_arrow().sort_by("p").to_pylist()
     assert rows == [{"p": 0, "id": 1, "v": "theirs"}, {"p": 1, "id": 2, "v": "ours"}]
+
+
+def test_orphan_cleaning_of_paimon_leaves_the_history_of_commits(tmp_path: Path, paimon: PaimonJudge) -> None:
+    table, judge = make(tmp_path, paimon, **FOREVER)
+    load(table, range(4))
+    before = table.system("commits").scan().to_arrow().drop_columns(["expired"])
+    table.expire_snapshots(retain_max=1)
+    stray = Path(table.location) / "manifest" / f"manifest-{'0' * 8}-stray"
+    stray.write_bytes(b"")
+    assert judge.remove_orphans(2**62) == 1, "the stray file, and no other"
+    assert table.system("commits").scan().to_arrow().drop_columns(["expired"]) == before
+    judge.write([(0, 100, "by paimon")])
+    judge.expire(retain_max=1, retain_min=1)
+    judge.remove_orphans(2**62)
+    rows = table.system("commits").scan().to_arrow().to_pylist()
+    assert [row["rows_written"] is None for row in rows] == [*[False] * 3, True], "what Paimon expired is not noted"
+    assert theirs(judge) == ours(table)
+
+
+def test_options_of_ours_do_not_stop_paimon(tmp_path: Path, paimon: PaimonJudge) -> None:
+    """It opens, alters and writes a table that has them, and leaves them where they are."""
+    table, judge = make(tmp_path, paimon, **{"freshet.freshness-target": "5 min", "freshet.history-retained": "2 d"})
+    load(table, range(2))
+    judge.alter(set_option("snapshot.num-retained.max", "50"))
+    judge.write([(0, 100, "by paimon")], compact="full")
+    again = Catalog(str(tmp_path)).table("db.t")
+    status = again.status()
+    assert status.target_ms == 300_000
+    assert status.newest is not None and status.newest.commit_user != "loader"
+    assert not status.is_behind
+    assert status.live_bytes == sum(entry.file.file_size_bytes for entry in again.files())
+    assert theirs(judge) == ours(again)

@@ -18,6 +18,7 @@ from tests.kit.quick import some_now
 pytestmark = pytest.mark.judge
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("name", "producer", "trigger"), some_now(cases()[1::3], stride=8))
 def test_paimon_reads_the_same_and_compacts_to_the_same(
     paimon: PaimonJudge, name: str, producer: str, trigger: str, tmp_path: Path

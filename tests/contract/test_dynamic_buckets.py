@@ -14,7 +14,7 @@ from freshet import Catalog
 from freshet.storage.table import Table
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.paimon_table import PaimonTable
-from tests.pipeline.batch.test_assigner_task import World, found
+from tests.pipeline.query.task.test_assigner_task import World, found
 
 pytestmark = pytest.mark.judge
 
@@ -43,6 +43,7 @@ def index_counts(table: Table) -> dict[tuple[bytes, int], int]:
     return {(part, bucket): file.row_count for part, by_bucket in files.items() for bucket, file in by_bucket.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[name for name, _ in CASES])
 def test_twenty_turns_of_writers_of_both_kinds(
@@ -98,6 +99,7 @@ def test_a_keyed_table_without_the_option_is_dynamic(is_ours: bool, tmp_path: Pa
     assert sorted(index_counts(table).values()) == [5, 10, 10]
 
 
+@pytest.mark.slow
 def test_partitions_that_are_dropped_and_filled_again(tmp_path: Path, paimon: PaimonJudge) -> None:
     """Open writers and assigners have the indexes of a partition that the other has dropped and filled meanwhile."""
     judge = paimon.create_table(

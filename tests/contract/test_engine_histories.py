@@ -298,6 +298,7 @@ MEMBERS = (
 WIDE_MEMBERS = (*MEMBERS, [-1, 2**62, 2**33], [2**40 + one for one in range(300)])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("kind", "engine", "lookup"),
     some_now(
@@ -453,6 +454,7 @@ EDGES = (
 )
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("edge", EDGES, ids=lambda edge: edge.name)
 def test_numbers_at_the_edge_of_their_type(paimon: PaimonJudge, edge: Edge, folder: Path) -> None:
     """Where Paimon's arithmetic throws, Freshet refuses and names the key; else both read the same values."""

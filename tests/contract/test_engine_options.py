@@ -141,6 +141,7 @@ def paimon_refusal(paimon: PaimonJudge, location: Path, options: dict[str, str])
     return None
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_what_paimon_refuses_is_refused_and_little_else(seed: int, paimon: PaimonJudge, tmp_path: Path) -> None:
     source = random.Random(seed)

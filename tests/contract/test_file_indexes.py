@@ -16,8 +16,8 @@ from freshet.storage.codec.bitmap_index import BitmapIndex
 from freshet.storage.codec.file_index import INDEX_SUFFIX, decode_file_index
 from freshet.storage.codec.index_keys import KeyForm
 from freshet.storage.codec.range_bitmap import can_have_range_bitmap
-from freshet.storage.files.data_file_reader import read_data_file
-from freshet.storage.files.file_index_builder import new_index
+from freshet.storage.files.data_file_reader import DataFileRead
+from freshet.storage.files.data_file_writer import new_index
 from freshet.storage.filters.column import col
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
@@ -270,9 +270,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def noting(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, *rest: Any, **more: Any) -> Any:
         names.append(file.file_name)
-        return read_data_file(store, partition, bucket, file, *rest, **more)
+        return DataFileRead(store, partition, bucket, file, *rest, **more)
 
-    monkeypatch.setattr("freshet.storage.scan.split_reader.read_data_file", noting)
+    monkeypatch.setattr("freshet.storage.scan.split_reader.DataFileRead", noting)
     return names
 
 

@@ -41,6 +41,7 @@ def check(table: Table, judge: PaimonTable, expected: Expected) -> None:
     assert canonical(judge.read_arrow()) == want
 
 
+@pytest.mark.always("judges")
 @pytest.mark.few(4)
 @pytest.mark.parametrize("case", some_now(CASES), ids=lambda case: case.name)
 def test_paimon_reads_what_freshet_writes_and_the_other_way_round(

@@ -207,6 +207,7 @@ def test_errors_carry_class_message_and_stack(paimon: PaimonJudge, table: Paimon
     assert table.read_rows() == [(1, "still there")]
 
 
+@pytest.mark.slow
 def test_exclusive_claim_between_two_processes(paimon: PaimonJudge, table: PaimonTable) -> None:
     """Two JVMs commit by turns of chance; with hard links no snapshot is lost."""
     with PaimonJudge.start() as other:

@@ -26,6 +26,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("engine", "options"), CASES)
 def test_turns_of_writers_of_both_kinds(

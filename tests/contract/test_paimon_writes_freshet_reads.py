@@ -30,6 +30,7 @@ def create(case: Case, warehouse: Path, paimon: PaimonJudge) -> PaimonTable:
     )
 
 
+@pytest.mark.always("judges")
 @pytest.mark.few(18)
 @pytest.mark.parametrize("case", some_now(CASES, first=1), ids=lambda case: case.name)
 def test_freshet_reads_what_paimon_writes_and_continues_it(case: Case, tmp_path: Path, paimon: PaimonJudge) -> None:

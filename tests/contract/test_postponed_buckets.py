@@ -90,7 +90,13 @@ def test_streams_of_tables_of_paimon(paimon: PaimonJudge, tmp_path: Path, produc
 ENGINES: Mapping[str, Mapping[str, str]] = {
     **PRODUCERS,
     "full-compaction": {"changelog-producer": "full-compaction"},
-    "sum": {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "changelog-producer": "lookup"},
+    # Without functions of which Apache Paimon forgets a retract that is written with a row: Freshet keeps it.
+    "sum": {
+        "merge-engine": "aggregation",
+        "fields.n.aggregate-function": "sum",
+        "fields.v.aggregate-function": "last_value",
+        "changelog-producer": "lookup",
+    },
     "vectors": {"deletion-vectors.enabled": "true"},
     "first-row": {"merge-engine": "first-row", "changelog-producer": "lookup"},
     "row-num": {"postpone.target-row-num-per-bucket": "7"},

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, NotFoundError, Table
-from freshet.storage.tags.automatic import create_due_tags
-from freshet.storage.tags.batch import create_batch_tag
+from freshet.storage.tags.automatic import create_batch_tag, create_due_tags
 from freshet.storage.tags.expiry import expire_tags
 from tests.kit.paimon_judge import PaimonError, PaimonJudge
 from tests.kit.paimon_table import PaimonTable
@@ -104,6 +103,7 @@ def test_each_side_lists_and_reads_the_tags_of_the_other(tmp_path: Path, paimon:
     assert judge.read_rows() == ours(table)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("deletes", ["paimon", "freshet", "both"])
 def test_whoever_deletes_all_tags_leaves_the_files_of_the_newest_snapshot(
     tmp_path: Path, paimon: PaimonJudge, deletes: str

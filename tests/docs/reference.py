@@ -16,13 +16,14 @@ import freshet
 from freshet.pipeline.commands import command_line
 from freshet.pipeline.commands.command_list import PANELS
 from tests.docs.page import ROOT
-from tests.kit import option_list, option_statuses, system_table_list
+from tests.kit import metric_list, option_list, option_statuses, postgres_type_list, system_table_list
 
 FOLDER: Final = ROOT / "docs" / "reference"
 MADE: Final = "This page is made from the code (`make reference`); do not edit it."
 REFERENCE_FILES: Final = {
     "Records into a table": "reference.yaml",
     "A database into tables": "reference-sync.yaml",
+    "A PostgreSQL database": "reference-postgres.yaml",
     "A table into a table": "reference-table.yaml",
 }
 _CONTROL: Final = re.compile(r"\s+")
@@ -36,7 +37,7 @@ def commands_page() -> str:
     ]
     for panel, listed in PANELS.items():
         parts.append(f"\n## {panel}\n")
-        parts += [_command(name) for name, each in listed.items() if not each.hidden]
+        parts += [_command(name) for name in listed]
     return "".join(parts)
 
 
@@ -147,7 +148,9 @@ PAGES: Final = {
     "python-api.md": python_page,
     "table-options.md": option_list.markdown,
     "paimon-options.md": option_statuses.markdown,
+    "postgres-types.md": postgres_type_list.markdown,
     "system-tables.md": system_table_list.markdown,
+    "metrics.md": metric_list.markdown,
 }
 
 

@@ -15,7 +15,7 @@ from tests.docs.page import ROOT, Page, is_run, read_page
 from tests.docs.page_run import PageError, run_page
 
 PAGES = [read_page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
-TABLE_NAMES_MAX = 53
+TABLE_NAMES_MAX = 55
 TABLE_SURFACE = {"writer", "scan", "changelog", "stream", "compact", "expire_snapshots", "snapshots", "describe"}
 """What programs were promised first; the other names are held by the page of the Python API."""
 NEEDS = {"spark": [pytest.mark.spark, pytest.mark.slow], "kafka": [pytest.mark.kafka, pytest.mark.slow]}
@@ -27,7 +27,7 @@ def _pages() -> Iterator[Any]:
             yield pytest.param(page, id=page.name, marks=[mark for need in sorted(page.needs) for mark in NEEDS[need]])
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("page", list(_pages()))
 def test_a_page_does_what_it_says(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

@@ -22,15 +22,16 @@ from pyspark.sql import SparkSession
 
 from freshet import Catalog
 from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker
-from freshet.pipeline.batch import query_job
-from freshet.pipeline.batch.direct_reads import Ranges
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.query.task.kafka_ranges import PASSED_OVER
+from freshet.pipeline.query.wire.ranges import Ranges
 from freshet.pipeline.running.progress import Progress
-from freshet.pipeline.running.runner import Runner
-from freshet.pipeline.sources.direct_frame import PASSED_OVER, DirectSources
-from freshet.pipeline.spark import active_query
+from freshet.pipeline.running.spark_pipeline import spark_runner
+from freshet.pipeline.spark import active_query, job
+from freshet.pipeline.spark.column_way import ColumnWay
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.spark.packed_way import PackedWay
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from tests.kit.kafka_broker import SecondBroker, create_replicated, leaders_of
 
@@ -115,7 +116,7 @@ checkpoint: "{folder}/checkpoint-{read}"
         reported.append(progress)
         on_progress(progress)
 
-    Runner(spark, load_pipelines([file]), on_progress=note).run()
+    spark_runner(spark, load_pipelines([file]), on_progress=note).run()
     return reported
 
 
@@ -135,14 +136,36 @@ def spark() -> Iterator[SparkSession]:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[Ranges]:
     """The ranges that were read without Spark: a batch that was not would prove nothing."""
     found: list[Ranges] = []
-    frame = DirectSources.frame
 
-    def noted(self: DirectSources, spark: SparkSession, ranges: Ranges, rule: Any) -> Any:
+    def noted(ranges: Ranges) -> Ranges:
         found.append(ranges)
-        return frame(self, spark, ranges, rule)
+        return ranges
 
-    monkeypatch.setattr(DirectSources, "frame", noted)
+    change_ranges(monkeypatch, noted)
     return found
+
+
+def after_planning(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
+    """Does something between the plan of a batch and its job."""
+    planned = job._planned_ranges
+
+    def late(query: Any, *most: float) -> Ranges | None:
+        ranges = planned(query, *most)
+        do()
+        return ranges
+
+    monkeypatch.setattr(job, "_planned_ranges", late)
+
+
+def change_ranges(monkeypatch: pytest.MonkeyPatch, change: Callable[[Ranges], Ranges]) -> None:
+    """The workers read other ranges than the batch has."""
+    for way in (PackedWay, ColumnWay):
+        tasks = way.tasks_of_ranges
+
+        def changed(self: Any, spark: Any, direct: Any, ranges: Ranges, tasks: Any = tasks) -> Any:
+            return tasks(self, spark, direct, change(ranges))
+
+        monkeypatch.setattr(way, "tasks_of_ranges", changed)
 
 
 def both(spark: SparkSession, folder: Path, topic: Topic, taken: list[Ranges], **options: Any) -> Rows:
@@ -288,17 +311,7 @@ def test_records_that_are_deleted_while_a_query_stands_still(
     topic = Topic(kafka_broker)
     topic.send(*((key, "a") for key in range(100)))
 
-    def after_planning(do: Callable[[], None]) -> None:
-        planned = query_job.planned_ranges
-
-        def late(query: Any, *most: float) -> Ranges | None:
-            ranges = planned(query, *most)
-            do()
-            return ranges
-
-        monkeypatch.setattr(query_job, "planned_ranges", late)
-
-    after_planning(lambda: topic.delete_before(0, 20))
+    after_planning(monkeypatch, lambda: topic.delete_before(0, 20))
     with pytest.raises(
         PipelineFailedError, match=wanted.replace("NAME", topic.name) + "records were deleted by"
     ) as said:
@@ -310,7 +323,7 @@ def test_records_that_are_deleted_while_a_query_stands_still(
     topic.send((200, "b"), (201, "b"))
     lost = Topic(kafka_broker)
     lost.send(*((key, "a") for key in range(100)))
-    after_planning(lambda: lost.delete_before(0, 20))
+    after_planning(monkeypatch, lambda: lost.delete_before(0, 20))
     (tmp_path / "lossy").mkdir()
     reported = run(spark, tmp_path / "lossy", lost, read, failOnDataLoss="false")
     assert set(rows(tmp_path / "lossy", read)) == {key for key in range(100) if key % 2 or key >= 40}
@@ -323,12 +336,7 @@ def test_a_task_that_stops_too_early_commits_nothing(
 ) -> None:
     topic = Topic(kafka_broker)
     topic.send(*((key, "a") for key in range(10)))
-    frame = DirectSources.frame
-
-    def half(self: DirectSources, session: SparkSession, ranges: Ranges, rule: Any) -> Any:
-        return frame(self, session, {index: of[:1] for index, of in ranges.items()}, rule)
-
-    monkeypatch.setattr(DirectSources, "frame", half)
+    change_ranges(monkeypatch, lambda ranges: {index: of[:1] for index, of in ranges.items()})
     with pytest.raises(PipelineFailedError, match="the task that read them came to offset 0; nothing was committed"):
         run(spark, tmp_path, topic, "python")
     assert rows(tmp_path, "python") == {}

@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 from freshet.logstore.kafka.record_sizes import RecordSizes
-from freshet.pipeline.batch import query_job
-from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.checks.unread_records import UnreadRecords
 from freshet.pipeline.config.pipeline_file import load_pipeline
-from freshet.pipeline.running import running_pipeline
-from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running import spark_pipeline
+from freshet.pipeline.running.spark_pipeline import spark_runner
+from freshet.pipeline.spark import job
 from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.spark.kafka_parameters import follow_sizes
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 
 
@@ -26,10 +26,10 @@ def watched(query: ActiveQuery, sizes: RecordSizes) -> None:
 
 
 def main() -> None:
-    running_pipeline.unread_records = lambda *_: UnreadRecords(1, RecordSizes(200, 200))
-    query_job.follow_sizes = watched
+    spark_pipeline.unread_records = lambda *_: UnreadRecords(1, RecordSizes(200, 200))
+    job.follow_sizes = watched
     spark = create_session("growing", settings=SHORT_LIVED, master="local[2]", jars=ensure_jars(SPARK_GROUP))
-    Runner(spark, [load_pipeline(Path(sys.argv[1]), {})], say=lambda _: None).run()
+    spark_runner(spark, [load_pipeline(Path(sys.argv[1]), {})], say=lambda _: None).run()
     spark.stop()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.spark_pipeline import spark_runner
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import create_session
 from freshet.storage.io.env import CrashPoint, Env
@@ -27,7 +27,7 @@ def main(file: str, point: str) -> None:
 
     spark = create_session("killed", settings=SETTINGS, jars=ensure_jars(SPARK_GROUP), master="local[2]")
     with patch.object(Env, "reach", reach):
-        Runner(spark, load_pipelines([Path(file)])).run()
+        spark_runner(spark, load_pipelines([Path(file)])).run()
     spark.stop()
 
 

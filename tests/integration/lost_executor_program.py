@@ -32,20 +32,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
-import freshet.pipeline.batch.one_table
-from freshet.pipeline.batch.assigner_task import AssignerTask
-from freshet.pipeline.batch.batch_pin import BatchPin
-from freshet.pipeline.batch.batch_report import BatchReport
-from freshet.pipeline.batch.bucket_task import BucketTask
-from freshet.pipeline.batch.mover_task import MoverTask
-from freshet.pipeline.batch.table_sink import table_sink
+import freshet.pipeline.spark.column_way
+from freshet.pipeline.query.driver.batch_report import BatchReport
+from freshet.pipeline.query.task.assigner_task import AssignerTask
+from freshet.pipeline.query.task.batch_work import BatchWork
+from freshet.pipeline.query.task.mover_task import MoverTask
+from freshet.pipeline.query.task.write_task import WriteTask
+from freshet.pipeline.query.wire.batch_pin import BatchPin, TaskPlace
+from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
+from freshet.pipeline.spark.table_sink import table_sink
 from freshet.storage.catalog import Catalog
-from freshet.storage.compact.rewriter import CompactionResult, Rewriter
+from freshet.storage.compact.rewriter import CompactedFiles, Rewriter
 from freshet.storage.table import Table
 from tests.kit.spark import inside_query
-from tests.pipeline.batch.outcome_rows import data, dead, outcome_schema, outcome_table, tally
+from tests.pipeline.query.outcome_rows import data, dead, outcome_schema, outcome_table, tally
 
 RECORDS: Final = 2000
 MAP_TASKS: Final = 4
@@ -66,45 +68,52 @@ EXECUTORS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class KillingTask(BucketTask):
-    """Kills its executor once: worker, daemon, JVM are parent and child."""
+class KillingTask:
+    """Kills its executor once: worker, daemon, JVM are parent and child. It travels as its class does, which no module
+    has: a subclass of a struct would not."""
 
+    work: KeptValue[BatchWork]
     marker: str = ""
     is_in_compaction: bool = False
     is_last: bool = False
     """Whether the driver has the result of the first task before the executor of another is killed."""
 
-    def _assigners(self) -> list[int]:
+    killed_in: int = 0
+    """The first batch whose tasks kill."""
+
+    def _assigners(self, pin: BatchPin) -> list[int]:
         """The workers that were assigners of this batch: what they sent to the shuffle is lost with their executors."""
-        assert self.pin is not None
-        noted = Path(self.marker).parent.glob(f"assigner-{self.pin.micro_batch_id}-*")
+        noted = Path(self.marker).parent.glob(f"assigner-{pin.micro_batch_id}-*")
         return [int(path.name.rpartition("-")[2]) for path in noted]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> Iterator[pa.RecordBatch]:
+        if place.pin(0).micro_batch_id < self.killed_in:
+            yield from WriteTask(self.work).run(batches, place)
+            return
         if not self.is_in_compaction:
             context = TaskContext.get()
             assert context is not None
             ended = Path(f"{self.marker}-ended")
             if self.is_last and context.partitionId() == 0:
-                yield from BucketTask.__call__(self, batches)
+                yield from WriteTask(self.work).run(batches, place)
                 ended.touch()
                 return
             while self.is_last and not ended.exists():
                 time.sleep(0.1)
             time.sleep(2 if self.is_last and not Path(self.marker).exists() else 0)  # its result is on its way
-            kill_executor(self.marker, self._assigners() if self.is_last else ())
-            yield from BucketTask.__call__(self, batches)
+            kill_executor(self.marker, self._assigners(place.pin(0)) if self.is_last else ())
+            yield from WriteTask(self.work).run(batches, place)
             return
         compact = Rewriter.compact
 
-        def killing(*arguments: Any, **options: Any) -> CompactionResult:
+        def killing(*arguments: Any, **options: Any) -> CompactedFiles:
             result = compact(*arguments, **options)
             kill_executor(self.marker)
             return result
 
         Rewriter.compact = killing  # type: ignore[method-assign]
         try:
-            yield from BucketTask.__call__(self, batches)
+            yield from WriteTask(self.work).run(batches, place)
         finally:
             Rewriter.compact = compact  # type: ignore[method-assign]
 
@@ -115,9 +124,9 @@ class NotedAssigner(AssignerTask):
 
     folder: str = ""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        note_assigner(self.folder, self.pin)
-        yield from AssignerTask.__call__(self, batches)
+    def run(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> Iterator[pa.RecordBatch]:
+        note_assigner(self.folder, place.pin(0))
+        yield from AssignerTask.run(self, batches, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +135,15 @@ class NotedMover(MoverTask):
 
     folder: str = ""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        note_assigner(self.folder, self.pin)
-        yield from MoverTask.__call__(self, batches)
+    def run(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> Iterator[pa.RecordBatch]:
+        note_assigner(self.folder, place.pin(0))
+        yield from MoverTask.run(self, batches, place)
 
 
-def note_assigner(folder: str, batch: BatchPin | None) -> None:
+def note_assigner(folder: str, batch: BatchPin) -> None:
     """Leaves a file that says which process works on this Spark partition."""
     context = TaskContext.get()
     assert context is not None
-    assert batch is not None
     Path(folder, f"assigner-{batch.micro_batch_id}-{context.partitionId()}-{os.getpid()}").touch()
 
 
@@ -180,19 +188,16 @@ def main() -> None:
             writer.write(pa.table({"id": list(range(RECORDS)), "name": ["before"] * RECORDS}))
             writer.commit(0)
 
-    def killing(**arguments: Any) -> BucketTask:
-        if is_assigned and arguments["pin"].micro_batch_id < KILLED_IN:
-            return BucketTask(**arguments)
-        return KillingTask(
-            **arguments,
-            marker=str(folder / "killed"),
-            is_in_compaction=kind == "compaction",
-            is_last=is_assigned,
-        )
-
-    freshet.pipeline.batch.one_table.BucketTask = killing  # type: ignore[assignment, misc]
-    freshet.pipeline.batch.one_table.AssignerTask = partial(NotedAssigner, folder=str(folder))  # type: ignore[assignment, misc]
-    freshet.pipeline.batch.one_table.MoverTask = partial(NotedMover, folder=str(folder))  # type: ignore[assignment, misc]
+    killing = partial(
+        KillingTask,
+        marker=str(folder / "killed"),
+        is_in_compaction=kind == "compaction",
+        is_last=is_assigned,
+        killed_in=KILLED_IN if is_assigned else 0,
+    )
+    freshet.pipeline.spark.column_way.WriteTask = killing  # type: ignore[assignment, misc]
+    freshet.pipeline.spark.column_way.AssignerTask = partial(NotedAssigner, folder=str(folder))  # type: ignore[assignment, misc]
+    freshet.pipeline.spark.column_way.MoverTask = partial(NotedMover, folder=str(folder))  # type: ignore[assignment, misc]
     settings = {**SHORT_LIVED, "spark.sql.shuffle.partitions": str(BUCKETS), "spark.executor.memory": "512m"}
     spark = create_session("lost-executor", settings=settings, master=f"local-cluster[{EXECUTORS},1,1024]")
     reports: list[BatchReport] = []

@@ -22,7 +22,6 @@ CREATE TABLE every_type (
 CREATE TABLE pairs (`left` INT, `right` VARCHAR(20), v INT, PRIMARY KEY (`left`, `right`));
 CREATE TABLE events (at DATETIME(6), what TEXT);
 CREATE TABLE people (id INT PRIMARY KEY, name VARCHAR(20), score INT, `odd näme` VARCHAR(20), price DECIMAL(5, 2));
-CREATE TABLE swapped (id INT PRIMARY KEY, a INT, b INT);
 CREATE TABLE totals (day DATE PRIMARY KEY, n INT);
 CREATE TABLE durations (id INT PRIMARY KEY, took TIME(6));
 CREATE TABLE done (id INT PRIMARY KEY);
@@ -48,7 +47,6 @@ ROWS: Final = f"""
 INSERT INTO pairs SELECT seq % 7, CONCAT('r', seq), seq FROM seq_1_to_70;
 INSERT INTO events VALUES ('2024-01-01', 'one'), ('2024-01-01', 'one'), (NULL, NULL);
 INSERT INTO people SELECT seq, CONCAT('näme ', seq), seq * 2, CONCAT('😀', seq), seq / 4 FROM seq_1_to_60;
-INSERT INTO swapped SELECT seq, seq * 10, seq * 100 FROM seq_1_to_30;
 INSERT INTO totals SELECT DATE_ADD('2024-01-01', INTERVAL seq DAY), seq FROM seq_1_to_20;
 INSERT INTO durations VALUES (1, '838:59:59'), (2, '-838:59:59'), (3, '23:59:59.999999'), (4, NULL);
 """
@@ -72,11 +70,10 @@ ALTER TABLE people ADD COLUMN mail VARCHAR(40), ADD COLUMN at DATETIME AFTER nam
 UPDATE people SET mail = CONCAT(id, '@x'), at = '2024-05-05' WHERE id % 3 = 0;
 """,
     """
-ALTER TABLE people CHANGE COLUMN score points INT COMMENT 'was score, RENAME COLUMN mail TO post';
-UPDATE people SET points = points + 1000 WHERE id % 2 = 0;
+UPDATE people SET score = score + 1000 WHERE id % 2 = 0;
 UPDATE people SET id = id + 1000 WHERE id % 10 = 0;
-ALTER TABLE `people` RENAME COLUMN `odd näme` TO `even näme`, MODIFY price DECIMAL(9, 3), MODIFY points BIGINT;
-UPDATE people SET `even näme` = 'x', points = 3000000000, price = 123456.789 WHERE id % 7 = 0;
+ALTER TABLE `people` MODIFY price DECIMAL(9, 3), MODIFY score BIGINT;
+UPDATE people SET `odd näme` = 'x', score = 3000000000, price = 123456.789 WHERE id % 7 = 0;
 """,
     """
 CREATE TABLE later (no BIGINT UNSIGNED PRIMARY KEY, what MEDIUMTEXT);
@@ -91,18 +88,8 @@ INSERT INTO totals VALUES ('2025-01-01', 1), ('2025-01-02', 2);
 TRUNCATE totals;
 INSERT INTO totals VALUES ('2025-01-01', 11), ('2025-01-03', 3);
 DELETE FROM totals WHERE n = 3;
-UPDATE swapped SET a = 1, b = 2 WHERE id < 5;
-ALTER TABLE swapped RENAME COLUMN a TO aside;
-UPDATE swapped SET aside = 3 WHERE id = 6;
-ALTER TABLE swapped CHANGE b a INT;
-ALTER TABLE swapped CHANGE aside b INT;
-UPDATE swapped SET a = 4, b = 5 WHERE id = 7;
-INSERT INTO swapped (id, a, b) VALUES (100, 6, 7);
 """,
     """
-ALTER TABLE swapped CHANGE id number INT;
-UPDATE swapped SET a = a + 1;
-DELETE FROM swapped WHERE number % 4 = 0;
 ALTER TABLE pairs ADD COLUMN w BIGINT UNSIGNED;
 UPDATE pairs SET w = 18446744073709551615 - v WHERE v % 2 = 0;
 """,
@@ -123,7 +110,7 @@ def connector(server: MariadbServer, prefix: str, folder: Path) -> dict[str, str
         "database.server.id": "4711",
         "database.include.list": server.database,
         "topic.prefix": prefix,
-        "include.schema.changes": "true",
+        "include.schema.changes": "false",
         "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
         "schema.history.internal.file.filename": str(folder / "history"),
         "bigint.unsigned.handling.mode": "precise",

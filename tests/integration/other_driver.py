@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineError
-from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.spark_pipeline import spark_runner
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 
@@ -62,7 +62,7 @@ def main() -> None:
     for line in sys.stdin:
         failure = None
         try:
-            Runner(spark, load_pipelines([Path(line.strip())])).run()
+            spark_runner(spark, load_pipelines([Path(line.strip())])).run()
         except PipelineError as error:
             failure = str(error)
         print(f"{_ANSWER}{json.dumps(failure)}", flush=True)

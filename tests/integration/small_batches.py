@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,16 @@ from pyspark.sql import SparkSession
 
 from freshet import Catalog
 from freshet.jobs.demo.kafka_broker import ForeignBroker
-from freshet.pipeline.batch import query_job
-from freshet.pipeline.batch.small_batches import RECORDS_MAX
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.running.progress import Progress
-from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.spark_pipeline import spark_runner
+from freshet.pipeline.spark import job
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
-from tests.integration.direct_reads import KEYED, KINDS, Topic
+from freshet.pipeline.spark.single_stage import RECORDS_MAX
+from tests.integration.direct_reads import KEYED, KINDS, Topic, after_planning
 from tests.pipeline.records import change
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -60,14 +60,14 @@ class Pipelines:
 
     def __init__(self, spark: SparkSession, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self._spark, self._patch, self.folder = spark, patch, folder
-        self._small = query_job.is_small
+        self._small = job.is_small
         self.source: dict[str, Any] = {"format": "json", "read": "auto", "rest": ""}
         self.table = KEYED
         self.columns = "{id: BIGINT, v: STRING}"
 
     def by(self, way: str) -> None:
         """Batches go this way from now on."""
-        self._patch.setattr(query_job, "is_small", self._small if way == "one" else lambda *_: False)
+        self._patch.setattr(job, "is_small", self._small if way == "one" else lambda *_: False)
 
     def run(self, name: str, *topics: Topic, way: str | None = None, **options: Any) -> list[Progress]:
         """One run of a pipeline to the end of its topics."""
@@ -88,7 +88,7 @@ checkpoint: "{self.folder}/checkpoint-{name}"
 """
         )
         reported: list[Progress] = []
-        Runner(self._spark, load_pipelines([file]), on_progress=reported.append).run()
+        spark_runner(self._spark, load_pipelines([file]), on_progress=reported.append).run()
         return reported
 
     def rows(self, name: str) -> list[str]:
@@ -270,18 +270,6 @@ def test_too_many_dead_letters(pipelines: Pipelines, kafka_broker: ForeignBroker
     assert not pipelines.rows("one") and not pipelines.dead("one")
 
 
-def noted(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
-    """Does something between the plan of a batch and its job."""
-    planned = query_job.planned_ranges
-
-    def late(query: Any, *most: float) -> Any:
-        ranges = planned(query, *most)
-        do()
-        return ranges
-
-    monkeypatch.setattr(query_job, "planned_ranges", late)
-
-
 def test_records_that_are_gone(
     pipelines: Pipelines, kafka_broker: ForeignBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +280,7 @@ def test_records_that_are_gone(
         pipelines.folder = pipelines.folder / fails
         pipelines.folder.mkdir()
         with monkeypatch.context() as patch:
-            noted(patch, lambda topic=topic: topic.delete_before(0, 20))  # type: ignore[misc]
+            after_planning(patch, lambda topic=topic: topic.delete_before(0, 20))  # type: ignore[misc]
             if message is not None:
                 with pytest.raises(PipelineFailedError, match=message):
                     pipelines.run("one", topic, failOnDataLoss=fails)

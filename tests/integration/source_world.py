@@ -23,8 +23,10 @@ from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.spark_jobs import SparkJobs
 from freshet.pipeline.sync.resume import Resumed, resume_table
 from freshet.storage.table import Table
+from tests.kit.dying_runs import engine_of
 from tests.kit.source_database import Row, SourceTable
 
 _NUMBERS = itertools.count()
@@ -72,13 +74,22 @@ class World:
             producer.produce(topic, value, key=key, headers=list((headers or {}).items()))
         assert producer.flush(60) == 0
 
-    def run(self, file: Path | None = None, *, accepted_loss: tuple[int, int] | None = None) -> list[Progress]:
-        """One run to the end of what is there; gives its batches."""
+    def send_to_partition(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
+        producer = _producer(self.broker.bootstrap_servers)
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(60) == 0
+
+    def run(
+        self, file: Path | None = None, *, accepted_loss: tuple[int, int] | None = None, on: str = "spark"
+    ) -> list[Progress]:
+        """One run on an engine to the end of what is there; gives its batches."""
         progress: list[Progress] = []
         configs = load_pipelines([file or self.file])
         if accepted_loss is not None:
             configs = [config.accepting_loss(*accepted_loss) for config in configs]
-        Runner(self.spark, configs, on_progress=progress.append, say=self.said.append).run()
+        engine = engine_of(on, self.spark)
+        Runner(engine, configs, on_progress=progress.append, say=self.said.append).run()
         return progress
 
 
@@ -187,7 +198,7 @@ trigger: {{available_now: true}}
 
     def resume(self, name: str, *, anew: bool = False) -> Resumed:
         """Brings a table up that was set apart."""
-        return resume_table(self.spark, self.config, name, anew=anew)
+        return resume_table(SparkJobs(self.spark), self.config, name, anew=anew)
 
     def target(self, name: str) -> Table:
         return self.catalog.table(f"lake.{name}")

@@ -27,12 +27,16 @@ from typing import Any
 
 import pyarrow as pa
 
-import freshet.pipeline.batch.one_table
-from freshet.pipeline.batch.bucket_task import BucketTask
+import freshet.pipeline.spark.packed_frames
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.pipeline.running.runner import Runner, spark_settings
+from freshet.pipeline.query.task.batch_work import BatchWork
+from freshet.pipeline.query.task.write_task import WriteTask
+from freshet.pipeline.query.wire.batch_pin import TaskPlace
+from freshet.pipeline.query.wire.kept_value import KeptValue
+from freshet.pipeline.running.spark_pipeline import spark_runner, spark_settings
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
-from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.commit.commit_result import CommitResult
+from freshet.storage.commit.committer import Committer
 from freshet.storage.model.commit_message import CommitMessage
 
 KEYED = "keyed"
@@ -67,18 +71,20 @@ def pipeline_files(folder: Path) -> list[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class DoomedTask(BucketTask):
-    """A task that ends in the middle: its files are written and not reported."""
+class DoomedTask:
+    """A task that ends in the middle: its files are written and not reported. It travels as its class does, which no
+    module has: a subclass of a struct would not."""
 
+    work: KeptValue[BatchWork]
     point: str = ""
     batch: int = -1
     marker: str = ""
     group: int = 0
     driver: int = 0
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        results = list(BucketTask.__call__(self, batches))
-        if results and self.pinned().micro_batch_id == self.batch and not os.path.exists(self.marker):
+    def run(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> Iterator[pa.RecordBatch]:
+        results = list(WriteTask(self.work).run(batches, place))
+        if results and place.pin(0).micro_batch_id == self.batch and not os.path.exists(self.marker):
             Path(self.marker).touch()
             if self.point == "in-task":
                 # Workers lead a group of their own, so the group of the driver dies first and takes the JVM along.
@@ -95,15 +101,13 @@ def doom(folder: Path, point: str, batch: int) -> None:
     """Makes this process die at the point; patches what the driver calls."""
     if point in ("in-task", "driver-in-task", "worker-in-task"):
 
-        def doomed(**arguments: Any) -> BucketTask:
-            if arguments["pipeline"] != KEYED:
-                return BucketTask(**arguments)
+        def doomed(work: KeptValue[BatchWork]) -> WriteTask | DoomedTask:
+            if work.value.tables[0].pipeline != KEYED:
+                return WriteTask(work)
             marker = str(folder / "died")
-            return DoomedTask(
-                **arguments, point=point, batch=batch, marker=marker, group=os.getpgid(0), driver=os.getpid()
-            )
+            return DoomedTask(work, point=point, batch=batch, marker=marker, group=os.getpgid(0), driver=os.getpid())
 
-        freshet.pipeline.batch.one_table.BucketTask = doomed  # type: ignore[assignment, misc]
+        freshet.pipeline.spark.packed_frames.WriteTask = doomed  # type: ignore[assignment, misc]
         return
     commit = Committer.commit
 
@@ -130,7 +134,7 @@ def main() -> None:
     configs = load_pipelines(pipeline_files(folder))
     # Three attempts per task: a lone worker that dies must not end the run.
     spark = create_session("stream-program", settings={**SHORT_LIVED, **spark_settings(configs)}, master="local[2,3]")
-    Runner(spark, configs, say=lambda text: print(text, flush=True)).run()
+    spark_runner(spark, configs, say=lambda text: print(text, flush=True)).run()
     spark.stop()
     print("done", flush=True)
 

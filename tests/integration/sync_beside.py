@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
-from freshet.storage.exceptions import CorruptDataError, RetryableError
+from freshet.pipeline.query.driver.table_commit import TableCommit
+from freshet.storage.exceptions import RetryableError
 from tests.integration.other_driver import OtherDriver
 from tests.integration.source_world import SyncWorld
+from tests.integration.sync_deaths import damage
 from tests.kit.source_database import SourceTable
 
 pytest_plugins = ["tests.integration.source_fixtures"]
@@ -40,15 +41,6 @@ def sums(world: SyncWorld, *names: str) -> None:
     world.rules = f"[{{from: '{world.db}.public.(.*)', to: 'lake.$1', options: {options}}}]"
     for name in names:
         world.table(name, {"id": "int", "n": "int"})
-
-
-def damage(self: TableCommit, *, is_planned: bool) -> None:
-    if self.table.name == "lake.a":
-        raise CorruptDataError("a manifest is damaged")
-    FOLLOW(self, is_planned=is_planned)
-
-
-FOLLOW = TableCommit.follow_schema
 
 
 @pytest.mark.parametrize("before", ["lake", "ledger"])

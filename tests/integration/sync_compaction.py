@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from freshet.pipeline.batch.table_rounds import TakenUnit
+from freshet.pipeline.query.driver.table_rounds import TakenUnit
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.progress_report import progress_facts
 from freshet.storage.io.env import CrashPoint
@@ -93,10 +93,10 @@ def test_a_table_whose_compaction_fails_stops_neither_the_query_nor_the_others(
 ) -> None:
     run = TakenUnit.run
 
-    def failing(self: TakenUnit, context: Any) -> Any:
+    def failing(self: TakenUnit, *given: Any) -> Any:
         if self.table.location.endswith("/a"):
             raise OSError("No space left on device")
-        return run(self, context)
+        return run(self, *given)
 
     with monkeypatch.context() as patch:
         patch.setattr(TakenUnit, "run", failing)

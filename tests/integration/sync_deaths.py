@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, PipelineFailedError
+from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.model.snapshot import CommitKind
 from tests.integration.other_driver import OtherDriver
@@ -21,6 +21,16 @@ from tests.kit.source_database import SourceTable
 
 pytest_plugins = ["tests.integration.source_fixtures"]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+FOLLOW = TableCommit.follow_schema
+
+
+def damage(self: TableCommit, *, is_planned: bool) -> None:
+    """In the place of `follow_schema`."""
+    if self.table.name == "lake.a":
+        raise CorruptDataError("a manifest is damaged")
+    FOLLOW(self, is_planned=is_planned)
 
 
 @pytest.mark.parametrize("dies_at", ["lake.b", "lake.c", "ledger"])
@@ -155,15 +165,9 @@ def test_a_damaged_table_is_set_apart_and_brought_up_again(world: SyncWorld, mon
         table = world.table(name, {"id": "int", "n": "int"})
         world.send(table, table.upsert(*({"id": i, "n": 1} for i in range(20))))
     world.run()
-    follow = TableCommit.follow_schema
-
-    def damaged(self: TableCommit, *, is_planned: bool) -> None:
-        if self.table.name == "lake.a":
-            raise CorruptDataError("a manifest is damaged")
-        follow(self, is_planned=is_planned)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TableCommit, "follow_schema", damaged)
+        patch.setattr(TableCommit, "follow_schema", damage)
         for number in range(2, 5):
             for table in world.tables.values():
                 world.send(table, table.upsert({"id": number, "n": number}))
@@ -189,15 +193,9 @@ def test_a_table_that_was_resumed_while_its_pipeline_ran_loses_nothing(
     table, other = (world.table(name, {"id": "int", "n": "int"}) for name in ("a", "b"))
     world.send(table, table.upsert({"id": 1, "n": 1}))
     world.run()
-    follow = TableCommit.follow_schema
-
-    def damaged(self: TableCommit, *, is_planned: bool) -> None:
-        if self.table.name == "lake.a":
-            raise CorruptDataError("a manifest is damaged")
-        follow(self, is_planned=is_planned)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TableCommit, "follow_schema", damaged)
+        patch.setattr(TableCommit, "follow_schema", damage)
         world.send(table, table.upsert({"id": 2, "n": 2}))
         world.run()
     commit, resumed = TableCommit.commit, []
@@ -261,17 +259,12 @@ def test_what_a_table_has_of_the_batch_that_it_was_set_apart_in_is_not_read_agai
     world.send(b, b.upsert({"id": 1, "n": 1}))
     world.run()
     world.send(a, SourceTable(world.db, "public", "a", a.columns).upsert({"id": 1, "n": 10}))
-    commit, follow = TableCommit.commit, TableCommit.follow_schema
+    commit = TableCommit.commit
 
     def dying(self: TableCommit, *arguments: Any) -> Any:
         if "ledger" in self.table.name:
             raise OSError("the driver dies")
         return commit(self, *arguments)
-
-    def damaged(self: TableCommit, *, is_planned: bool) -> None:
-        if self.table.name == "lake.a":
-            raise CorruptDataError("a manifest is damaged")
-        follow(self, is_planned=is_planned)
 
     with monkeypatch.context() as patch:
         patch.setattr(TableCommit, "commit", dying)
@@ -279,7 +272,7 @@ def test_what_a_table_has_of_the_batch_that_it_was_set_apart_in_is_not_read_agai
             world.run()
     assert world.rows("a")[1]["n"] == 11
     with monkeypatch.context() as patch:
-        patch.setattr(TableCommit, "follow_schema", damaged)
+        patch.setattr(TableCommit, "follow_schema", damage)
         world.run()
         world.send(a, SourceTable(world.db, "public", "a", a.columns).upsert({"id": 1, "n": 100}))
         world.run()

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.commands.replaying import plan_replay_of_many, run_replay_of_many
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.query.driver.table_commit import TableCommit
+from freshet.pipeline.running.spark_jobs import SparkJobs
 from tests.integration.source_world import SyncWorld
 from tests.kit.schema_registry import SchemaRegistry
 from tests.kit.source_database import Row
@@ -138,7 +139,7 @@ def test_rows_that_debezium_has_unwrapped(world: SyncWorld) -> None:
     assert count == 1 and f"knows no table {mixed} of its topic" in reason
     replay = plan_replay_of_many(world.config, everything=False)
     assert replay is not None
-    assert run_replay_of_many(world.spark, world.config, replay).result.dead == {reason: 1}
+    assert run_replay_of_many(SparkJobs(world.spark), world.config, replay).result.dead == {reason: 1}
     world.send_to(a, [sent(None, {"id": 7, "n": 7}, ID, N)])  # the pipeline goes on behind it
     world.run()
     assert [row["id"] for row in rows(world, "a")] == [0, 1, 2, 3, 7]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.storage.model.snapshot import CommitKind
 from tests.integration.other_driver import OtherDriver
 from tests.integration.source_world import SyncWorld

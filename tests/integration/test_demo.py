@@ -23,9 +23,9 @@ from freshet.jobs.demo.join_streams import ORDERS, JoinStreams
 from freshet.jobs.demo.postgres_server import REMEDY, find_programs
 from freshet.jobs.demo.source_database import TARGETS
 from freshet.jobs.demo.stage import PIPELINES
-from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.query.driver.table_setup import open_or_create
 from freshet.storage.catalog import Catalog
 from tests.kit.components import missing
 from tests.kit.installations import ROOT, Installation, built_wheel, checkout, environment, pip

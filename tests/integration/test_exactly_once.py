@@ -100,6 +100,7 @@ def _check(folder: Path, *, foreign_ids: range = range(0)) -> None:
         assert ids == list(range(ids[0], ids[0] + len(ids)))
 
 
+@pytest.mark.always("crossing: kill")
 @pytest.mark.parametrize("points", [["before-commit", "in-task"], ["after-commit", "driver-in-task"]])
 def test_killed_and_started_again(tmp_path: Path, points: list[str]) -> None:
     """Killed twice, a batch later the second time."""

@@ -1,6 +1,7 @@
-"""Records of 1 KB, 100 KB and 5 MB that compress to almost nothing, in one topic, with default settings.
+"""Records of 1 KB, 100 KB and 5 MB, with default settings: memory is bounded on either engine.
 
-They are more than Spark's default heap of a gigabyte, and would be a single poll, were it not for their sizes.
+They are more than Spark's default heap of a gigabyte, and would be a single poll, were it not for their sizes. What
+soaks try on both engines, the local one does in seconds.
 """
 
 from __future__ import annotations
@@ -39,3 +40,18 @@ def test_a_run_that_ran_out_of_memory_goes_on_in_smaller_pieces(tmp_path: Path, 
     assert f"{COUNT:,} applied" in again.output, again.output
     rows = Catalog(str(tmp_path / "warehouse")).table("a.sized").scan(columns=["id"]).to_arrow()
     assert sorted(rows.column("id").to_pylist()) == list(range(COUNT))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [SizedRecords(*size, is_easy) for size in ((14_000, 100_000), (300, 5_000_000)) for is_easy in (False, True)],
+    ids=lambda each: each.name,
+)
+def test_memory_without_spark(tmp_path: Path, kafka_broker: ForeignBroker, records: SizedRecords) -> None:
+    topic = f"sized-{uuid.uuid4()}"
+    produce_sized(kafka_broker, topic, [records])
+    ran = run_sized(kafka_broker, topic, tmp_path, on="local")
+    ran.check_memory()
+    assert ran.jvm_mb == 0
+    assert Catalog(str(tmp_path / "warehouse")).table("a.sized").scan().count() == records.count
+    kafka_broker.delete_topic(topic)

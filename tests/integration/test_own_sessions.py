@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.__main__ import NOTHING_COLLECTED
-from tests.kit import slow_share, slow_time
+from tests.kit import slow_time
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -35,8 +35,9 @@ SUITES = {
             "sync_tables.py",
             "sync_rows.py",
             "sync_deaths.py",
-            "sync_renames.py",
             "sync_truncates.py",
+            "sync_turns.py",
+            "kafka_turns.py",
             "source_changes.py",
         ),
         "tables_are_created_and_follow_their_sources and python",
@@ -49,25 +50,24 @@ SUITES = {
 SUITE = pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
 
 
-def run(suite: Suite, chosen: str, *, share: float) -> int:
+def run(suite: Suite, chosen: str, minutes: Mapping[str, str]) -> None:
     files = [str(Path(__file__).with_name(name)) for name in suite.files]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", chosen]
-    environment = {**os.environ, slow_share.SHARE: str(share)}
-    environment.pop(slow_time.UNTIL, None)  # that of this test, which has begun
+    environment = {name: value for name, value in os.environ.items() if name != slow_time.MINUTES}
+    environment.update(minutes)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1150, check=False)
-    assert done.returncode in (0, NOTHING_COLLECTED), done.stdout + done.stderr[-2000:]
-    return done.returncode
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 
+@pytest.mark.always("crossing: Kafka", "crossing: sync")
 @pytest.mark.few(1)
 @SUITE
 def test_the_quick_ones(suite: Suite) -> None:
-    assert run(suite, suite.quick, share=1) == 0, "they are few, and run whole where this was chosen"
+    run(suite, suite.quick, {})
 
 
 @pytest.mark.slow
-@pytest.mark.takes_its_share
 @SUITE
 def test_the_others(suite: Suite) -> None:
-    share = slow_share.share()
-    assert run(suite, f"not ({suite.quick})", share=share) == 0 or share < 1
+    """Where the time of the run is limited, a minute of them."""
+    run(suite, f"not ({suite.quick})", {slow_time.MINUTES: "1"} if slow_time.MINUTES in os.environ else {})

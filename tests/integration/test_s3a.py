@@ -1,4 +1,5 @@
-"""`freshet run` with table, checkpoint and source files in S3, over a server that checks signatures.
+"""`freshet run` with table, checkpoint and source files in S3, over a server that checks signatures: on Spark, and on
+both engines in turns.
 
 Spark reaches the checkpoint with Hadoop's S3A, whose jars (690 MB) are there only where `freshet jars --s3` was called.
 """
@@ -73,17 +74,17 @@ class Pipeline:
     def keys(self, prefix: str) -> list[str]:
         return sorted(meta["path"] for page in obstore.list(self._store, prefix=prefix) for meta in page)
 
-    def start(self, name: str = "orders") -> subprocess.Popen[str]:
+    def start(self, name: str = "orders", *, on: str = "spark") -> subprocess.Popen[str]:
         file = self._folder / f"{name}.yaml"
         file.write_text(PIPELINE.format(name=name, bucket=self._s3.bucket, folder=self._folder))
-        command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(file)]
+        command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(file), "--on", on]
         environment = {**os.environ, "FRESHET_CATALOG_OPTIONS": json.dumps(self._s3.options)}
         return subprocess.Popen(
             command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
-    def run(self, name: str = "orders") -> tuple[int, str]:
-        done = self.start(name)
+    def run(self, name: str = "orders", *, on: str = "spark") -> tuple[int, str]:
+        done = self.start(name, on=on)
         out, err = done.communicate(timeout=600)
         return done.returncode, out + err
 
@@ -93,21 +94,26 @@ class Pipeline:
         return {row["id"]: row["v"] for row in self.catalog.table("shop.orders").scan().to_arrow().to_pylist()}
 
 
-def test_a_run_with_its_checkpoint_in_s3_is_killed_and_goes_on(tmp_path: Path, versitygw: S3Place) -> None:
+@pytest.mark.parametrize(("first", "then"), [("spark", "spark"), ("spark", "local"), ("local", "spark")])
+def test_a_run_with_its_checkpoint_in_s3_is_killed_and_goes_on(
+    tmp_path: Path, versitygw: S3Place, first: str, then: str
+) -> None:
     pipeline = Pipeline(tmp_path, versitygw)
     for number in range(FILES):
         pipeline.add_file(number)
-    killed = pipeline.start()
+    killed = pipeline.start(on=first)
     deadline = time.monotonic() + 600
     while len(pipeline.rows()) < 50 and killed.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=60)
-    code, text = pipeline.run()
-    assert code == 0, text
-    expected = {key: f"{min(key // 5, FILES - 1)}" for key in range((FILES - 1) * 5 + 40)}
-    assert pipeline.rows() == expected
+    for number, engine in enumerate((then, first, then), FILES):
+        code, text = pipeline.run(on=engine)
+        assert code == 0, text
+        expected = {key: f"{min(key // 5, number - 1)}" for key in range((number - 1) * 5 + 40)}
+        assert pipeline.rows() == expected
+        pipeline.add_file(number)
     snapshots = pipeline.catalog.table("shop.orders").snapshots()
     batches = [each.commit_identifier for each in snapshots if each.commit_kind is CommitKind.APPEND]
     assert batches == list(range(len(batches)))

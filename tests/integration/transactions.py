@@ -18,9 +18,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.planned_isolation import ISOLATION_FILE
+from freshet.pipeline.query.driver.table_commit import TableCommit
 from tests.integration.source_world import SyncWorld, TableWorld
 from tests.kit.transactions import Transaction
 

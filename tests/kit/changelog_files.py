@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.metadata.live_files import changelog_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
@@ -57,7 +57,7 @@ def changes_of(store: TableStore, snapshot: Snapshot) -> list[Change]:
 def file_changes(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> list[Change]:
     """The changes of one file."""
     columns = store.schema.column_names
-    batches = read_data_file(store, partition, bucket, file, columns, system_columns=True)
+    batches = DataFileRead(store, partition, bucket, file, columns, system_columns=True).batches()
     rows = plain_rows(pa.Table.from_batches(batches))
     assert len(rows) == file.row_count
     return [

@@ -204,7 +204,6 @@ _TWO_GROUPS: Final = {"a": _INTS, "g": ORDER, "b": _INTS, "h": ORDER, "c": _INTS
 _TWO_GROUP_OPTIONS: Final = {**_PARTIAL, **sequence_group("g", "a,b"), **sequence_group("h", "c,d")}
 _WIDE_GROUPS: Final = {"g0": ORDER, "a": _INTS, "g1": ORDER, "h": ORDER, "b": _INTS, "i": ORDER, "c": _INTS, "d": _INTS}
 _WIDE_GROUP_OPTIONS: Final = {**_PARTIAL, **sequence_group("g1,g0", "a,b"), **sequence_group("h,i", "c")}
-_EVERY_NAME: Final = ",".join(EVERY_COLUMN)
 REMOVING: Final = "partial-update.remove-record-on-sequence-group"
 _ORDER_KINDS: Final = ("BOOLEAN", "STRING", "DATE", "TIMESTAMP(6)", "DECIMAL(38, 10)", "DOUBLE", "BYTES", "BIGINT")
 _ORDER_TYPES: Final = {f"g{index}": Column(kind) for index, kind in enumerate(_ORDER_KINDS)}

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from freshet import Catalog
-from freshet.storage.commit.committer import CommitResult
+from freshet.storage.commit.commit_result import CommitResult
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.table import Table

@@ -9,11 +9,10 @@ A process that takes the local disk for the store, or has other settings, finds 
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -88,21 +87,16 @@ SCHEMES: Final = MappingProxyType(
 
 def in_fresh_process(function: Callable[..., T], *arguments: Any) -> T:
     """What a function of a module gives in a new process, in another folder and with the password."""
-    result = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import answer; answer()"],
-        input=pickle.dumps((function, arguments)),
-        capture_output=True,
-        env=os.environ | {VARIABLE: PASSWORD, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
-        cwd="/",
-        check=False,
-    )
-    assert not result.returncode, result.stderr.decode()
-    found: T = pickle.loads(result.stdout)
-    return found
+    with ProcessPoolExecutor(1, _NEW, _begin, (os.environ | {VARIABLE: PASSWORD},)) as process:
+        return process.submit(function, *arguments).result()
 
 
-def answer() -> None:
-    """What the new process does."""
+_NEW: Final = multiprocessing.get_context("forkserver")
+_NEW.set_forkserver_preload([__name__])  # has imported what most of them need, and done nothing else
+
+
+def _begin(environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir("/")
     registry.SCHEMES = SCHEMES  # type: ignore[misc]
-    called, given = pickle.load(sys.stdin.buffer)
-    sys.stdout.buffer.write(pickle.dumps(called(*given)))

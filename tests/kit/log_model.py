@@ -23,9 +23,8 @@ import pyarrow as pa
 from freshet.logstore.protocol.control import ControlKind, ControlRecord, claim_epoch, note
 from freshet.logstore.protocol.record import KIND_FIELD
 from freshet.logstore.protocol.topic import ensure_topics
-from freshet.logstore.reading.log_position import LogPosition
-from freshet.logstore.reading.pieces import LogPiece, Piece
-from freshet.logstore.reading.reader_state import state_at
+from freshet.logstore.reading.reader_state import LogPosition, state_at
+from freshet.logstore.reading.snapshot_steps import LogPiece, Piece
 from freshet.logstore.reading.split_stream import LogSplitStream
 from freshet.logstore.writing.writer import LogWriter, WriterSettings
 from freshet.storage.commit.committer import Committer
@@ -36,7 +35,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.snapshot_walk import StreamLimit
 from freshet.storage.model.table_log import NO_BATCH, LogIdentity, LogProgress, log_of
 from tests.kit.fake_log import FakeLog
 from tests.kit.hand_made import make_table

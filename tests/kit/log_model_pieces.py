@@ -13,11 +13,11 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from freshet.logstore.reading.pieces import LogGroup
+from freshet.logstore.reading.snapshot_steps import LogGroup
 from freshet.logstore.reading.split_stream import LogSplitStream
-from freshet.pipeline.sources.first_offset import BEGIN, position_of
+from freshet.pipeline.query.driver.first_offset import BEGIN, position_of
 from freshet.pipeline.sources.stream_source import ChangeStreamReader
-from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.snapshot_walk import StreamLimit
 from freshet.storage.model.table_log import NO_BATCH
 from tests.kit.log_model import Reader, Row, Violation, World, apply, rows_of
 

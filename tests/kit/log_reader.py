@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshet.logstore.reading.isolation import Isolation
-from freshet.logstore.reading.split_stream import LogSplitStream
+from freshet.logstore.reading.split_stream import Isolation, LogSplitStream
 from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions

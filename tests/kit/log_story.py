@@ -26,7 +26,7 @@ from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.row_kind import KIND_TEXTS
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.snapshot_walk import StreamLimit
 from freshet.storage.model.table_log import (
     LOG_PROPERTY,
     NO_BATCH,

@@ -42,27 +42,39 @@ class MemoryWatch:
         """The largest resident size of a Python process: the program, or one of Spark's workers."""
         return max((size for is_jvm, size in self._peaks.values() if not is_jvm), default=0)
 
+    @property
+    def sum_mb(self) -> int:
+        """The largest resident sizes of all of them, what they share counted for each."""
+        return sum(size for _, size in self._peaks.values())
+
     def _watch(self) -> None:
         while not self._ended.wait(EVERY_S):
-            for pid in _descendants(self._pid):
+            for pid in descendants(self._pid):
                 with contextlib.suppress(OSError):
                     size = _peak_mb(pid)
                     if size:
                         self._peaks[pid] = (_is_jvm(pid), size)
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """A process and those below it, each before its own children."""
+    children = children_of_all()
+    found, waiting = [], [pid]
+    while waiting:
+        found.append(waiting.pop())
+        waiting += children.get(found[-1], [])
+    return found
+
+
+def children_of_all() -> dict[int, list[int]]:
+    """The children of each process of this machine."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
                 children.setdefault(int(fields[_PARENT]), []).append(int(folder.name))
-    found, waiting = [], [pid]
-    while waiting:
-        found.append(waiting.pop())
-        waiting += children.get(found[-1], [])
-    return found
+    return children
 
 
 def _peak_mb(pid: int) -> int:

@@ -21,7 +21,7 @@ import confluent_kafka
 
 from tests.kit.components import missing
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
 """Kinds of requests, by their numbers in the protocol."""
 
 _PRODUCER_TYPE = 0

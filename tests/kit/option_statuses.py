@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.options.declaration import OPTIONS
-from freshet.storage.options.declared.refused import MOVED_OUT
-from freshet.storage.options.keys import option_status
+from freshet.storage.options.declaration import OPTIONS, option_status
+from freshet.storage.options.declared.unsupported import MOVED_OUT
 from freshet.storage.options.option import Option
 from freshet.storage.options.option import Status as CodeStatus
 from freshet.storage.options.risky import unheeded_options

@@ -15,19 +15,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
 
+from freshet.jobs.demo.child_process import start_child
 from freshet.jobs.demo.postgres_server import find_programs
 from freshet.pipeline.exceptions import InvalidRequestError
 from tests.kit.components import missing
+from tests.kit.postgres_programs import PROGRAMS, SYSTEM_REMEDY
 from tests.kit.s3_server import free_port
 
 PASSWORD = "pg-open-sesame"
 USER = "freshet"
-PROGRAMS = ("initdb", "postgres")
-REMEDY = "sudo apt-get install postgresql (any version from 12 on), or put initdb and postgres on the PATH"
 
 
 class PostgresServer:
@@ -38,7 +39,7 @@ class PostgresServer:
         self._arguments = arguments
         self._folder = folder
         self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
         password = folder / "password"
         password.write_text(PASSWORD)
         password.chmod(0o644)
@@ -53,6 +54,10 @@ class PostgresServer:
     def uri(self, database: str) -> str:
         return f"jdbc:postgresql://127.0.0.1:{self._port}/{database}"
 
+    def dsn(self, database: str) -> str:
+        """What libpq connects with, but for the password."""
+        return f"postgresql://{USER}@127.0.0.1:{self._port}/{database}"
+
     def new_database(self) -> str:
         """The URI of an empty database."""
         name = f"d{uuid4().hex[:12]}"
@@ -61,9 +66,7 @@ class PostgresServer:
 
     def query(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """What a statement gives, in a session of its own, in UTC."""
-        with psycopg.connect(
-            host="127.0.0.1", port=self._port, user=USER, password=PASSWORD, dbname=database, autocommit=True
-        ) as connection:
+        with psycopg.connect(self.dsn(database), password=PASSWORD, autocommit=True) as connection:
             connection.execute("SET TIME ZONE 'UTC'")
             cursor = connection.execute(statement)  # type: ignore[call-overload]
             return [] if cursor.description is None else cursor.fetchall()
@@ -73,14 +76,14 @@ class PostgresServer:
         texts = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         with (self._folder / "log").open("ab") as log:
             command = [
-                *_as_postgres(),
+                *_as_postgres("--pdeathsig=QUIT"),  # a change of the user loses the signal of `start_child`
                 self._programs["postgres"],
                 "-D",
                 self._folder / "data",
                 *self._arguments,
                 *texts,
             ]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = start_child(command, log=log)
         end = time.monotonic() + 120
         while True:
             try:
@@ -109,9 +112,9 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server(*arguments: str) -> Iterator[PostgresServer]:
-    """A server that ends with the block; `arguments` are more of its program's."""
-    programs = _programs()
+def postgres_server(*arguments: str, programs: Mapping[str, Path] | None = None) -> Iterator[PostgresServer]:
+    """A server that ends with the block; `arguments` are more of its program's, `programs` other than the system's."""
+    programs = programs or _programs()
     folder = Path(tempfile.mkdtemp(prefix="freshet-postgres-", dir="/tmp"))  # where another user may go
     try:
         server = PostgresServer(programs, folder, arguments)
@@ -128,13 +131,13 @@ def _programs() -> dict[str, Path]:
     try:
         return find_programs(PROGRAMS)
     except InvalidRequestError:
-        missing("PostgreSQL", REMEDY)
+        missing("PostgreSQL", SYSTEM_REMEDY)
 
 
-def _as_postgres() -> list[str]:
+def _as_postgres(*options: str) -> list[str]:
     """PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return []
     if shutil.which("setpriv") is None:
         missing("setpriv (PostgreSQL does not run as root)", "run the tests as another user")
-    return ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups"]
+    return ["setpriv", *options, "--reuid", "postgres", "--regid", "postgres", "--init-groups"]

@@ -11,16 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshet.storage.io.cache_settings import CacheSettings
 from freshet.storage.io.env import Env
+from freshet.storage.io.file_cache import CacheSettings
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.io.ranges import ByteRange, ReadCosts
 
 COSTS = ReadCosts(whole_bytes=16 * 1024, gap_bytes=1024, request_bytes=8 * 1024, in_flight=48)
 """So small that the files of tests are read in many pieces."""
-
-READS = frozenset({"get", "range", "head", "list"})
 
 
 @dataclass(frozen=True)

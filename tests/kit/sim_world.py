@@ -21,7 +21,8 @@ from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.cleaning.expire import expire_later, expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.codec.snapshot_json import decode_snapshot
-from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.commit.commit_result import CommitResult
+from freshet.storage.commit.committer import Committer
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot

@@ -1,4 +1,4 @@
-"""`freshet run` with its default settings over a topic of sized records, and the memory that it took."""
+"""`freshet run` on either engine with default settings over a topic of sized records, and the memory that it took."""
 
 from __future__ import annotations
 
@@ -44,20 +44,23 @@ class Ran:
     output: str
     jvm_mb: int
     python_mb: int
+    sum_mb: int
 
     def check_memory(self, python_mb: int = PYTHON_MB) -> None:
         """The run went through within the bounds."""
+        print(f"peaks: JVM {self.jvm_mb} MB, largest Python process {self.python_mb} MB, all together {self.sum_mb} MB")
         assert self.code == 0, self.output
         assert self.jvm_mb < JVM_MB and self.python_mb < python_mb, f"JVM {self.jvm_mb}, Python {self.python_mb} MB"
 
 
-def run_sized(broker: ForeignBroker, topic: str, folder: Path, **options: str) -> Ran:
-    """Runs a pipeline from the topic into a table below the folder; `options` are more options of the source."""
+def run_sized(broker: ForeignBroker, topic: str, folder: Path, *, on: str = "spark", **options: str) -> Ran:
+    """Runs a pipeline on an engine from the topic into a table below the folder; `options` are more options of the
+    source."""
     file = folder / "sized.yaml"
     given = "".join(f', kafka.{key.replace("_", ".")}: "{value}"' for key, value in options.items())
     servers = broker.bootstrap_servers
     file.write_text(_PIPELINE.format(servers=servers, topic=topic, folder=folder, options=given))
-    command = [sys.executable, "-m", "freshet", "run", str(file)]
+    command = [sys.executable, "-m", "freshet", "run", str(file), "--on", on]
     with (folder / "output").open("w+") as output:
         child = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
         try:
@@ -67,4 +70,4 @@ def run_sized(broker: ForeignBroker, topic: str, folder: Path, **options: str) -
             child.kill()
             child.wait()
         output.seek(0)
-        return Ran(code, output.read()[-10_000:], watch.jvm_mb, watch.python_mb)
+        return Ran(code, output.read()[-10_000:], watch.jvm_mb, watch.python_mb, watch.sum_mb)

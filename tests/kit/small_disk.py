@@ -1,8 +1,9 @@
-"""A real file system that fills up."""
+"""A real file system that fills up, and a process that may write no large files."""
 
 from __future__ import annotations
 
 import contextlib
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,3 +22,14 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Writes beyond that fail, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -77,24 +77,6 @@ class SourceTable:
         for row in self.rows.values():
             row[name] = None
 
-    def rename_columns(self, names: Mapping[str, str], ddl: str | None = None) -> tuple[bytes, bytes]:
-        """Gives columns other names, all at once; the record of the schema change topic."""
-        self.columns = {names.get(name, name): kind for name, kind in self.columns.items()}
-        self.rows = {
-            key: {names.get(name, name): value for name, value in row.items()} for key, row in self.rows.items()
-        }
-        clauses = ", ".join(f"RENAME COLUMN `{old}` TO `{new}`" for old, new in names.items())
-        return self.schema_change(ddl or f"ALTER TABLE `{self.name}` {clauses}")
-
-    def schema_change(self, ddl: str, kind: str = "ALTER") -> tuple[bytes, bytes]:
-        """What Debezium tells of a statement that has made the table what it is now."""
-        key, payload = {"databaseName": self.db}, schema_change(self, ddl, kind)
-        if not self.with_schema:
-            return json.dumps(key).encode(), json.dumps(payload, separators=(",", ":")).encode()
-        schema = {"type": "struct", "fields": [], "name": "io.debezium.connector.mysql.SchemaChangeValue"}
-        value = {"schema": schema, "payload": payload}
-        return json.dumps({"schema": {}, "payload": key}).encode(), json.dumps(value, separators=(",", ":")).encode()
-
     def _key(self, key: Any) -> bytes:
         payload = {self.key: key}
         if not self.with_schema:
@@ -125,36 +107,3 @@ class SourceTable:
             "name": f"{self.topic}.Envelope",
             "fields": [{**row, "field": "before"}, {**row, "field": "after"}, {"type": "string", "field": "op"}],
         }
-
-
-def schema_change(table: SourceTable, ddl: str, kind: str = "ALTER") -> dict[str, Any]:
-    """The payload of a record of the schema change topic, in the shape of captures of MariaDB."""
-    columns = [
-        {
-            "name": name, "jdbcType": 4, "nativeType": None, "typeName": kind.upper(), "typeExpression": kind.upper(),
-            "charsetName": None, "length": None, "scale": None, "position": position, "optional": name != table.key,
-            "autoIncremented": False, "generated": False, "comment": None, "hasDefaultValue": False,
-            "defaultValueExpression": None, "enumValues": [],
-        }
-        for position, (name, kind) in enumerate(table.columns.items(), 1)
-    ]  # fmt: skip
-    parts = [part for part in (table.db, table.schema, table.name) if part]
-    change = {
-        "type": kind, "id": ".".join(f'"{part}"' for part in parts), "previousId": None,
-        "table": {
-            "defaultCharsetName": None, "primaryKeyColumnNames": [table.key], "columns": columns, "comment": None,
-        },
-        "comment": None,
-    }  # fmt: skip
-    source = {
-        "connector": "mysql",
-        "name": table.db,
-        "db": table.db,
-        "table": table.name,
-        "file": "binlog.000001",
-        "pos": 4,
-    }
-    return {
-        "source": source, "ts_ms": 1_700_000_000_000, "databaseName": table.db, "schemaName": None, "ddl": ddl,
-        "tableChanges": [change],
-    }  # fmt: skip

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.batch.table_sink import QUERY_ID_PROPERTY
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
+from freshet.pipeline.spark.table_sink import QUERY_ID_PROPERTY
 
 PRELOADED = Path(__file__).with_name("preloaded")
 

@@ -13,8 +13,9 @@ HEAD: Final = """\
 This page is made from the code (`make reference`); do not edit it.
 
 Every table has tables that say what is in it, under its name with `$` and a word behind: `shop.orders$files`. Columns,
-types and values are those of Apache Paimon 2.0. [Manage databases and tables](../how-to/manage-tables.md#system-tables)
-has examples.
+types and values are those of Apache Paimon 2.0; `$commits` and `$compactions` are Freshet's own
+([Watch it](../how-to/watch-it.md#what-happened-before)). [Manage databases and
+tables](../how-to/manage-tables.md#system-tables) has examples.
 
 They are read, never written, and `list_tables` does not list them. Those *of a snapshot* show the latest one, or the
 one that is asked for; the others show what there is now. Times are on the wall clock of the process that asks, but for

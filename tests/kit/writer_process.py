@@ -14,17 +14,21 @@ With `and-wait` at the end, all but `stream` wait to be killed when they are don
 from __future__ import annotations
 
 import queue
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from freshet import Catalog, ConflictError, Table
+from freshet.jobs.demo.child_process import start_child, tail
+from freshet.storage.maintenance.background_compaction import BackgroundCompaction
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.table_engine import BackgroundCompaction
 from tests.kit.child_process import wait_to_be_killed
 
 AND_WAIT = "and-wait"
@@ -121,6 +125,22 @@ def expected(user: str, first_key: int, commits: int, rows: int) -> dict[int, tu
         start = first_key + number * rows // 2
         result |= dict.fromkeys(range(start, start + rows), (user, number))
     return result
+
+
+def start_process(folder: Path, name: str, what: str, *arguments: object) -> tuple[subprocess.Popen[Any], Path]:
+    """One of them, on a table of the warehouse `folder`, and the file that it writes its errors to."""
+    log = folder / f"{what}-{arguments[0]}-{time.monotonic_ns()}.txt"
+    command = [sys.executable, "-m", "tests.kit.writer_process", what, str(folder), name, *map(str, arguments)]
+    with log.open("wb") as output:
+        return start_child(command, log=output), log
+
+
+def wait_for_snapshot(table: Table, snapshot_id: int, children: Sequence[tuple[subprocess.Popen[Any], Path]]) -> None:
+    """Until the table has come so far, or one of the processes has ended: kills fall amid work."""
+    deadline = time.monotonic() + 300
+    while (table.store.snapshots.latest_id() or 0) < snapshot_id and all(c.poll() is None for c, _ in children):
+        assert time.monotonic() < deadline, "\n".join(tail(log) for _, log in children)
+        time.sleep(0.005)
 
 
 def main() -> None:

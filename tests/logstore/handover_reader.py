@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from freshet import Catalog
-from freshet.storage.table_engine import StreamLimit, StreamRequest
+from freshet.storage.changes.stream_request import StreamRequest
+from freshet.storage.table_engine import StreamLimit
 
 WEIGHTS = {"+I": 1, "+U": 1, "-U": -1, "-D": -1}
 

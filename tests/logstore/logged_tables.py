@@ -13,7 +13,7 @@ import pyarrow as pa
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.topic_logs import TopicLogs
 from freshet.storage.catalog import Catalog
-from freshet.storage.commit.committer import CommitResult
+from freshet.storage.commit.commit_result import CommitResult
 from freshet.storage.logs.registry import PROVIDERS, register_log_system
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.model.commit_message import CommitMessage
@@ -161,5 +161,7 @@ class Stream:
 
 def resumed(table: Table, isolation: str, state: Mapping[str, object], start: Mapping[str, Any]) -> Any:
     """Another stream that goes on where one stopped, as a restarted reader does."""
-    kept = {name: value for name, value in start.items() if name in ("columns", "filter", "max_wait_s")}
+    kept = {
+        name: value for name, value in start.items() if name in ("columns", "filter", "max_wait_s", "with_snapshot_id")
+    }
     return table.stream(isolation=isolation, log_state=state, **kept)

@@ -22,7 +22,8 @@ from freshet.logstore.exceptions import (
 )
 from freshet.logstore.protocol.client import Fetched, TopicPartition
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
-from freshet.storage.table import RenameColumn, SetOption, Table
+from freshet.storage.schema.change import RenameColumn, SetOption
+from freshet.storage.table import Table
 from tests.kit.fake_log import FakeClient, FakeLog, FakeProducer
 from tests.logstore.logged_tables import Stream, folded, held, log_batch, make_logged, rows, write
 

@@ -234,6 +234,7 @@ def seen(table: Table, reader: Reader, **start: Any) -> list[Row]:
     return [(row[-1], *row[:-1]) for row in rows]
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize("reader", READERS, ids=lambda each: f"{each.vectors} {each.filter} {each.columns}")
 def test_what_readers_of_the_log_see(tables: dict[str, Table], reader: Reader, isolation: str) -> None:
     wanted = expected(SETS[reader.source], reader)

@@ -24,7 +24,7 @@ from tests.kit.log_model import Counts, Reader, Violation, run_schedule
 from tests.kit.log_model_pieces import PieceReader
 from tests.soak.counts import READERS, SPLIT_READERS, Count, seeds_of
 
-QUICK = 60
+QUICK = 24
 """Schedules of each kind."""
 
 
@@ -44,18 +44,21 @@ def run(seeds: range, *, equal_replays: bool, kind: type[Reader] = Reader) -> Co
     return counts
 
 
+@pytest.mark.dear("24 schedules")
 @KINDS
 def test_equal_replays_are_silent(kind: type[Reader]) -> None:
     counts = run(range(QUICK), equal_replays=True, kind=kind)
     assert counts.stable > QUICK and counts.replacements and counts.zombie_steps and counts.lost_compactions
 
 
+@pytest.mark.dear("24 schedules")
 @KINDS
 def test_replays_with_other_rows_are_corrected(kind: type[Reader]) -> None:
     counts = run(range(QUICK), equal_replays=False, kind=kind)
     assert counts.stable > QUICK and counts.retracted and counts.zombie_steps
 
 
+@pytest.mark.dear("48 schedules")
 def test_lost_records_are_never_skipped() -> None:
     """A schedule whose readers need none of the lost records ends well; any other ends in the error that says so."""
     outcomes = Counter[str]()

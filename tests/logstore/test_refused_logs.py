@@ -9,10 +9,11 @@ import pytest
 
 from freshet.logstore.exceptions import LogConfigError
 from freshet.storage.catalog import Catalog
+from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.logs.registry import PROVIDERS
 from freshet.storage.table import Table
-from freshet.storage.table_engine import SplitStream, StreamRequest
 from tests.kit.fake_log import FakeLog
 from tests.logstore.logged_tables import make_logged, write
 

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from freshet.logstore.exceptions import LogConfigError
+from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.table_log import LogProgress, log_of
-from freshet.storage.table import ResetOption, SetOption, Table
-from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit, StreamRequest
+from freshet.storage.schema.change import ResetOption, SetOption
+from freshet.storage.table import Table
+from freshet.storage.table_engine import LoggedSplitStream, StreamLimit
 from tests.kit.fake_log import FakeLog
 from tests.kit.rescaled import with_buckets
 from tests.logstore.logged_tables import Stream, folded, held, lines, make_logged, rows, write
@@ -75,6 +78,7 @@ def in_buckets(table: Table, count: int) -> Table:
     return more
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("policy", ["apply", "skip"])
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2)])
 def test_keys_that_change_their_bucket_within_a_batch_keep_their_order(
@@ -90,7 +94,7 @@ def test_keys_that_change_their_bucket_within_a_batch_keep_their_order(
     assert folded(" | ".join(in_a_batch(stream, start))) == held(more)
 
 
-def in_a_batch(stream: SplitStream | LogSplitStream, start: Any) -> list[str]:
+def in_a_batch(stream: SplitStream | LoggedSplitStream, start: Any) -> list[str]:
     groups = stream.groups(start, stream.advance(start, StreamLimit()))
     return [line for group in groups for batch in stream.read_group(group) for line in lines(batch)]
 
@@ -130,7 +134,9 @@ def test_a_rescale_goes_without_the_log_and_readers_follow(log: FakeLog, tmp_pat
     filled(table, "a")
     stream = Stream(table, isolation)
     seen = folded(stream())
-    with pytest.raises(UnsupportedFeatureError, match=r"it has a log.*--unset log\.system.*another kafka\.topic"):
+    with pytest.raises(
+        UnsupportedFeatureError, match=r"it has a log.*UNSET TBLPROP.*'log\.system'.*another kafka\.topic"
+    ):
         table.rescale(4)
     with pytest.raises(UnsupportedFeatureError, match="it has a log"):
         table.without_log().rescale(4)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import freshet
 
 WITHOUT_SPARK = "import sys; sys.modules['pyspark'] = None\n"
@@ -17,6 +19,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.dear("two processes import everything")
 def test_everything_that_is_there_can_be_imported_at_once() -> None:
     done = run(f"{WITHOUT_SPARK}from freshet import *\nprint(Catalog.__name__, col('id') == 1, 'register' in dir())")
     assert done.returncode == 0, done.stderr
@@ -32,6 +35,7 @@ def test_the_extra_of_a_name_that_needs_spark_is_told() -> None:
     assert "pip install '.[spark]'" in done.stderr
 
 
+@pytest.mark.slow
 def test_members_can_be_listed() -> None:
     done = run(f"{WITHOUT_SPARK}import freshet, inspect\nprint('Catalog' in dict(inspect.getmembers(freshet)))")
     assert done.stdout == "True\n", done.stderr

@@ -46,7 +46,7 @@ def test_spark_kafka_and_databases_are_extras() -> None:
     assert not {"pyspark", "confluent-kafka", "SQLAlchemy", "psycopg", "boto3"} & {
         requirement.name for requirement in CORE
     }
-    assert EXTRAS["all"] == ["freshet-lake[spark,kafka,avro,jdbc,s3,rocksdb,sql]"]
+    assert EXTRAS["all"] == ["freshet-lake[spark,kafka,avro,jdbc,postgres,s3,rocksdb,metrics,sql]"]
     assert "freshet-lake[all]" in EXTRAS["dev"]
 
 

@@ -96,7 +96,12 @@ def catalogs() -> Catalog:
     assert_type(catalog.table("shop.orders", options={"write-only": True}), Table)
     assert_type(table.name, str)
     Catalog.check_new_table(table.schema)
-    print(names, is_there, keys, system.name, catalog.warehouse)
+    behind: list[str] = [each.name for each in catalog.status() if each.is_behind]
+    print(names, is_there, keys, system.name, catalog.warehouse, behind, table.status().freshness_ms)
+    found: list[str] = [
+        f"{each.severity}: {each.cause}, {each.remedy}" for each in (*catalog.doctor(), *table.doctor())
+    ]
+    print(*found)
     return catalog
 
 

@@ -77,26 +77,6 @@ def envelope_of(row: Mapping[str, Any] = ORDER_ROW) -> dict[str, Any]:
     )
 
 
-def schema_change_record() -> dict[str, Any]:
-    """A record of the schema change topic, with the members that are read."""
-    column = record_of({"name": "string", "position": "int"}, "Column", "schema.change")
-    table = record_of(
-        {"primaryKeyColumnNames": optional({"type": "array", "items": "string"}),
-         "columns": {"type": "array", "items": column}}, "Table", "schema.change",
-    )  # fmt: skip
-    change = record_of(
-        {"type": "string", "id": "string", "previousId": optional("string"), "table": optional(table)}, "Change",
-        "schema.change",
-    )  # fmt: skip
-    source = record_of({"connector": "string", "name": "string", "db": "string"}, "Source", "schema.change")
-    return record_of(
-        {
-            "source": source, "ts_ms": "long", "databaseName": optional("string"), "schemaName": optional("string"),
-            "ddl": optional("string"), "tableChanges": {"type": "array", "items": change},
-        }, "Value", "schema.change",
-    )  # fmt: skip
-
-
 def wire(schema_id: int, schema: Any, datum: Any) -> bytes:
     """A value in the wire format."""
     stream = BytesIO()

@@ -24,6 +24,9 @@ from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.outcomes import (
     TAG,
     TAG_DEAD,
+    TAG_DROPPED,
+    TAG_QUARANTINED,
+    TAG_STOPPED,
     TAG_TALLY,
     Tally,
 )
@@ -101,6 +104,7 @@ def pipeline_of(
     *,
     primary_key: Sequence[str] = ("id",),
     options: Mapping[str, Any] | None = None,
+    expect: Mapping[str, Any] | None = None,
     **source: Any,
 ) -> PipelineConfig:
     """A checked pipeline file with one Kafka source; `source` holds further keys of it."""
@@ -110,7 +114,7 @@ def pipeline_of(
         "sources": [{"kafka": kafka, "format": "debezium-json", **source}],
         "table": {
             "warehouse": "/w", "name": "shop.orders", "columns": dict(columns), "primary_key": list(primary_key),
-            "options": {"bucket": 1, **(options or {})},
+            "options": {"bucket": 1, **(options or {})}, **({"expect": dict(expect)} if expect else {}),
         },
         "checkpoint": "/c",
     }  # fmt: skip
@@ -234,6 +238,7 @@ def _run(decoder: RecordDecoder, records: pa.RecordBatch | KafkaBlock) -> Decode
     return Decoded(by_offset, tally)
 
 
+REFUSED = {TAG_DEAD: "dead", TAG_QUARANTINED: "quarantine", TAG_DROPPED: "drop", TAG_STOPPED: "stop"}
 KINDS = ("+I", "-U", "+U", "-D")
 
 
@@ -243,8 +248,8 @@ def shown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _shown(row: Mapping[str, Any]) -> str:
-    if row[TAG] == TAG_DEAD:
-        return f"dead {row['_column']}: {row['_reason']}"
+    if row[TAG] in REFUSED:
+        return f"{REFUSED[row[TAG]]} {row['_column']}: {row['_reason']}"
     values = ", ".join(_text(value) for name, value in row.items() if name.startswith("_d"))
     kept = f" keep {row['_unavailable']}" if row["_unavailable"] else ""
     return f"{KINDS[row['_kind']]}({values}){kept}"

@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StructField, StructType
 
-from freshet.pipeline.batch.table_sink import TableSink, table_sink
 from freshet.pipeline.commands.executors import executors
 from freshet.pipeline.config.catalogs import prefixed
 from freshet.pipeline.config.pipeline_file import load_pipeline
-from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.spark_pipeline import spark_runner
 from freshet.pipeline.sources.batch_source import register
 from freshet.pipeline.spark.arrow_map import KeptColumns
+from freshet.pipeline.spark.table_sink import TableSink, table_sink
 from freshet.storage.catalog import Catalog
 from freshet.storage.io import object_stores
 from freshet.storage.table import Table
@@ -84,7 +84,7 @@ def test_workers_are_forked_from_a_process_that_has_used_no_store(
     assert written, "no worker is left of those that wrote"
     table = Catalog(s3.root, options=s3.options).table("db.t")
     assert table.scan().to_arrow().num_rows == ROWS
-    with executors() as elsewhere:
+    with executors("freshet compact") as elsewhere:
         Catalog(s3.root, options=s3.sent_options).table("db.t").compact(full=True, elsewhere=elsewhere)
     assert {entry.file.level for entry in table.files()} == {5}
 
@@ -139,7 +139,7 @@ def test_a_pipeline_with_dead_letters_and_background_compaction(
     text = PIPELINE.format(options=json.dumps(s3.sent_options), folder=tmp_path, root=s3.root)
     (tmp_path / "p.yaml").write_text(text)
     reports: list[object] = []
-    Runner(spark, [load_pipeline(tmp_path / "p.yaml", {})], on_progress=reports.append, say=lambda _: None).run()
+    spark_runner(spark, [load_pipeline(tmp_path / "p.yaml", {})], on_progress=reports.append, say=lambda _: None).run()
     assert len(reports) == 6
     catalog = Catalog(s3.root, options=s3.options)
     held = {row["id"]: row["v"] for row in catalog.table("shop.orders").scan().to_arrow().to_pylist()}

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from freshet.pipeline.batch.table_sink import table_sink
+from freshet.pipeline.spark.table_sink import table_sink
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 from tests.kit.jdbc_catalogs import LOCKED, rows

@@ -18,22 +18,24 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet.pipeline.batch.batch_pin import BatchPin
-from freshet.pipeline.batch.bucket_task import BucketTask
-from freshet.pipeline.batch.dead_letters import open_dead_letters
-from freshet.pipeline.batch.renumber_job import RenumberTask
-from freshet.pipeline.batch.task_result import sum_results
-from freshet.pipeline.commands.executors import CompactTask
+from freshet.pipeline.commands.executors import PieceTask
+from freshet.pipeline.query.driver.dead_letters import open_dead_letters
+from freshet.pipeline.query.task.batch_work import TableWork
+from freshet.pipeline.query.task.renumber_work import RenumberWork
+from freshet.pipeline.query.wire.batch_pin import BatchPin
 from freshet.storage.catalog import Catalog
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import Env, open_env
 from freshet.storage.io.env_settings import EnvSettings
 from freshet.storage.io.local_file_io import LocalFileIO
-from freshet.storage.table import Elsewhere, Table
-from freshet.storage.table_engine import StreamLimit, StreamRequest, decode_commit_messages, encode_commit_messages
+from freshet.storage.maintenance.table_compaction import Elsewhere
+from freshet.storage.table import Table
+from freshet.storage.table_engine import StreamLimit, decode_commit_messages, encode_commit_messages
 from tests.kit.kit_store import PASSWORD, KitFileIO, in_fresh_process, kit_store
+from tests.kit.task_runs import at, summed, task_results
 from tests.logstore.logged_tables import fake_kafka
-from tests.pipeline.batch.outcome_rows import data, dead, outcome_table, tally
+from tests.pipeline.query.outcome_rows import data, dead, outcome_table, tally
 
 OPTIONS = {"bucket": "1", "changelog-producer": "lookup", "num-sorted-run.compaction-trigger": "9"}
 LOG = {"log.system": "kafka", "kafka.topic": "t", "kafka.bootstrap.servers": "nowhere:9"}
@@ -119,6 +121,7 @@ def there(world: World) -> dict[str, Any]:
     return in_fresh_process(_elsewhere, {name: pickle.dumps(each) for name, each in _carriers(world).items()})
 
 
+@pytest.mark.dear("a process that imports what it reads with")
 @pytest.mark.parametrize("name", CARRIERS)
 def test_what_reads_gives_the_same_rows_in_another_process(world: World, there: dict[str, Any], name: str) -> None:
     carrier, groups = _carriers(world)[name]
@@ -135,29 +138,31 @@ def test_no_secret_travels(world: World, name: str) -> None:
     assert PASSWORD.encode() not in pickle.dumps(_carriers(world)[name])
 
 
-def _run(task: Callable[..., Any], given: Any) -> Any:
-    return task(given)
+def _run(task: Callable[..., Any], *given: Any) -> Any:
+    return task(*given)
 
 
-def _run_rows(task: BucketTask, rows: pa.Table) -> list[bytes]:
-    return [batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))]
+def _run_rows(work: TableWork, pin: BatchPin, rows: pa.Table) -> list[bytes]:
+    return task_results(work, pin, rows.to_batches())
 
 
+@pytest.mark.dear("a process that imports what it writes with")
 def test_a_task_of_a_micro_batch_writes_where_its_driver_commits(world: World) -> None:
     table = world.catalog.create_table(
         "db.written", schema={"k": "BIGINT", "v": "STRING"}, primary_keys=["k"], options=OPTIONS
     )
     letters = open_dead_letters(world.catalog, "db.dead")
     pin = BatchPin(0, table.schema.id, table.schema.time_ms, None)
-    task = BucketTask(table.handle, "p", ("k", "v"), 1, dead_letters=letters.handle, pin=pin)
+    work = TableWork(table.handle, "p", ("k", "v"), 1, dead_letters=letters.handle)
     rows = outcome_table(table.schema, [data(1, 1, "a"), data(2, 2, "b"), dead(3), tally(3)], bucket_count=1)
-    result = sum_results(in_fresh_process(_run_rows, task, rows))
+    result = summed(in_fresh_process(_run_rows, work, pin, rows))
     table.engine.committer("p").commit(0, result.messages[0])
     letters.engine.committer("p").commit(0, result.dead_letter_messages)
     assert table.scan().to_arrow().to_pylist() == [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]
     assert letters.scan().count() == 1
 
 
+@pytest.mark.slow
 def test_so_do_the_other_tasks(world: World) -> None:
     table = world.catalog.create_table(
         "db.others", schema={"k": "BIGINT", "v": "STRING"}, primary_keys=["k"], options=OPTIONS
@@ -168,14 +173,15 @@ def test_so_do_the_other_tasks(world: World) -> None:
     with table.writer("before") as session:
         session.write([{"k": 9, "v": "z"}])
         session.commit()
-    task = RenumberTask(table.handle, BatchPin(0, 0, table.schema.time_ms, None), 1, headroom=100)
-    made = decode_commit_messages(in_fresh_process(_run, task, encode_commit_messages(messages)))
+    pin = BatchPin(0, 0, table.schema.time_ms, None)
+    work = RenumberWork(table.handle, pin, 1, headroom=100)
+    made = decode_commit_messages(in_fresh_process(_run, work, encode_commit_messages(messages), at(pin)))
     table.engine.committer("p").commit(0, made)
     works: list[Any] = []
 
     def run_unit(handle: Any, given: Any) -> Any:
         works.extend(given)
-        return [decode_commit_messages(in_fresh_process(_run, CompactTask(handle), work)) for work in given]
+        return [decode_commit_messages(in_fresh_process(_run, PieceTask(handle), work)) for work in given]
 
     table.compact(full=True, elsewhere=Elsewhere(run_unit, 1))
     assert len(works) == 1

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.commit.commit_result import CommitResult
+from freshet.storage.commit.committer import Committer
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.maintenance.background_compaction import BackgroundCompaction, BackgroundUnit, run_background_unit
 from freshet.storage.metadata.table_store import TableStore

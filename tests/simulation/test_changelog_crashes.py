@@ -76,6 +76,7 @@ def test_crash_at_every_point(producer: str, half: int) -> None:
         )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("producer", ["input", "lookup", "every second"])
 def test_crash_at_changes_of_the_disk(producer: str) -> None:
     mutations = world_of(producer).run_stream().file_io.mutation_count

@@ -97,7 +97,7 @@ def check_errors(keyed: bool, stride: int, count: int) -> int:
     return len(faults)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append-only"])
 @pytest.mark.parametrize("count", [1, 5, 10_000], ids=["once", "five-times", "for-good"])
 def test_failing_disk(keyed: bool, count: int) -> None:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from freshet.storage.codec.hash_index import decode_hashes
+from freshet.storage.metadata.hash_index_store import decode_hashes
 from freshet.storage.model.data_file import EMPTY_ROW
 from tests.kit.sim_env import Fault, FaultKind
 from tests.kit.sim_world import World
@@ -33,6 +33,7 @@ def world() -> DynamicWorld:
     return DynamicWorld(SEED, batch_count=3, options={"bucket": "-1", "dynamic-bucket.target-row-num": str(TARGET)})
 
 
+@pytest.mark.dear("a run for each point")
 def test_crash_at_every_point() -> None:
     calm = world()
     visits = calm.run_stream().visits
@@ -41,6 +42,7 @@ def test_crash_at_every_point() -> None:
         world().assert_survives(Fault(point=point, visit=max(1, count - number % 2)), with_rival=number % 2 == 0)
 
 
+@pytest.mark.dear("a run for each change of the disk")
 def test_crash_at_changes_of_the_disk() -> None:
     mutations = world().run_stream().file_io.mutation_count
     for at in range(SEED % 7, mutations, 7):

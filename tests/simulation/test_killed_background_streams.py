@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import pytest
 
 from freshet import Catalog, Table
-from freshet.jobs.demo.child_process import start_child, tail
+from freshet.jobs.demo.child_process import tail
 from tests.kit.changelog_files import changelog, folded
-from tests.kit.writer_process import expected
+from tests.kit.writer_process import expected, start_process, wait_for_snapshot
 from tests.soak.counts import KILLED_STREAMS, chance_of
 
 pytestmark = pytest.mark.soak
 
 USER, FIRST_KEY, COMMITS, ROWS = "stream", 0, 100, 200
+STREAM: Final = ("db.t", "stream", USER, FIRST_KEY, COMMITS, ROWS)
 COMMITS_PER_ROUND = 7
 """Of each process that is killed: then it waits for that, so that work is left for all rounds on every machine. Thirty
 are left for the last process, which is not killed: compaction units are due among them."""
@@ -30,14 +29,7 @@ PRODUCERS = {
 }
 
 
-def _start(folder: Path, *new: int) -> tuple[subprocess.Popen[Any], Path]:
-    log = folder / f"stream-{time.monotonic_ns()}.txt"
-    numbers = [str(number) for number in (FIRST_KEY, COMMITS, ROWS, *new)]
-    command = [sys.executable, "-m", "tests.kit.writer_process", "stream", str(folder), "db.t", USER, *numbers]
-    with log.open("wb") as output:
-        return start_child(command, log=output), log
-
-
+@pytest.mark.always("a kill for each producer")
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_killed_streams_with_units_tell_everything_once(tmp_path: Path, producer: str) -> None:
     chance = chance_of("killed streams", producer)
@@ -49,12 +41,12 @@ def test_killed_streams_with_units_tell_everything_once(tmp_path: Path, producer
     )
     for _ in range(KILLED_STREAMS.now()):
         before = table.store.snapshots.latest_id() or 0
-        child, log = _start(tmp_path, COMMITS_PER_ROUND)
-        _wait_for_snapshot(table, before + chance.randint(2, COMMITS_PER_ROUND), child, log)
+        child, log = start_process(tmp_path, *STREAM, COMMITS_PER_ROUND)
+        wait_for_snapshot(table, before + chance.randint(2, COMMITS_PER_ROUND), [(child, log)])
         time.sleep(chance.random() / 20)
         child.kill()
         assert child.wait(300) == -signal.SIGKILL, tail(log)
-    child, log = _start(tmp_path)
+    child, log = start_process(tmp_path, *STREAM)
     assert child.wait(300) == 0, tail(log)
     units = sum(snapshot.commit_user == f"{USER}-compact" for snapshot in table.snapshots())
     assert units > 0, "no unit was ever committed"
@@ -74,11 +66,3 @@ def _check_nothing_is_left(table: Table) -> None:
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
     table.remove_orphan_files(older_than_ms=-1_000_000)
     assert {path.name for path in Path(table.location).rglob("data-*.parquet")} == files
-
-
-def _wait_for_snapshot(table: Table, snapshot_id: int, child: subprocess.Popen[Any], log: Path) -> None:
-    """Until the table has come so far: kills fall amid work."""
-    deadline = time.monotonic() + 300
-    while (table.store.snapshots.latest_id() or 0) < snapshot_id and child.poll() is None:
-        assert time.monotonic() < deadline, tail(log)
-        time.sleep(0.005)

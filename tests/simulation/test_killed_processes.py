@@ -35,6 +35,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.always("a kill for each producer")
 @pytest.mark.soak
 def test_killed_committers_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     location = str(tmp_path / "t")

@@ -52,6 +52,7 @@ def world_of(engine: str, **options: str) -> World:
     return LookupWorld(SEED, options={"force-lookup": "true", **options})
 
 
+@pytest.mark.dear("a run for each point")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("which", ["first", pytest.param("last", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("parity", [0, pytest.param(1, marks=pytest.mark.slow)])

@@ -81,6 +81,7 @@ def oracle(keyed: bool, actors: list[Actor]) -> list[tuple[int, str]]:
     return sorted(held.items())
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append-only"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_turns(seed: int, keyed: bool) -> None:

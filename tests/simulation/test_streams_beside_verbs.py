@@ -10,7 +10,7 @@ import pytest
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, StorageError
 from freshet.storage.model.snapshot import CommitKind
-from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.snapshot_walk import StreamLimit
 from freshet.storage.table import Table
 from tests.kit.quick import some_now
 from tests.kit.sim_env import SimDisk

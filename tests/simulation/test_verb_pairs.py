@@ -22,7 +22,6 @@ from tests.simulation.test_verb_faults import VERBS, Seen, catalog_of, made, see
 from tests.soak.counts import VERB_PAIRS, chance_of
 
 FIRST: Final = 0
-CLAIM: Final = -1
 KINDS: Final = {"keyed": True, "append": False}
 
 
@@ -108,6 +107,7 @@ def interrupted(env: SimEnv, at: int, work: Callable[[], object]) -> None:
     file_io.folders.rename = hooked(file_io.folders.rename)  # type: ignore[method-assign]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("kind", "one", "other"), PAIRS[::97])
 def test_two_verbs_at_once(kind: str, one: str, other: str) -> None:
     check(kind, one, other)

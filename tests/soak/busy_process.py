@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from freshet import Catalog, Table
-from freshet.storage.commit.committer import CommitResult
+from freshet.storage.commit.commit_result import CommitResult
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.table_session import TableSession
 from tests.soak.writer_stories import STORIES

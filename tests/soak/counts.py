@@ -39,10 +39,15 @@ PUBLISHERS = Count(60, "random schedules of drivers that publish a changelog and
 KILLED_COMMITTERS = Count(12, "rounds in which two committers and a compactor are killed")
 KILLED_STREAMS = Count(10, "rounds in which a stream with background compaction is killed, for each producer")
 KILLED_RUNS = Count(16, "rounds in which freshet run is killed, for tables on a local disk and in a store")
-KILLED_SYNCS = Count(16, "rounds in which freshet run of twenty tables is killed; midway their columns change")
+KILLED_SYNCS = Count(
+    16, "rounds in which freshet run of twenty tables is killed while their columns change and tables appear"
+)
+KILLED_WORKERS = Count(
+    1000, "batches of a run before its workers are killed, ten times, with a log, on a disk and in S3"
+)
+LONG_RUN = Count(3600, "seconds of a run without Spark at 2,000 records a second, in which snapshots live for a fifth")
 FIRST_BATCHES = Count(240, "first batches of streams that are planned again: readers, modes, limits and triggers")
-KILLED_VECTOR_WRITERS = Count(4, "rounds in which two writers and a compactor of deletion vectors are killed")
-KILLED_RESCALES = Count(4, "rounds in which writers, a compactor and a rescale are killed, for each kind of table")
+KILLED_WRITERS = Count(4, "rounds in which writers, a compactor and a rescale are killed, for each kind of table")
 JDBC_COMMITS = Count(200, "commits each, of a JVM and of us, through the lock of a JDBC catalog")
 STORE_RACES = Count(500, "ids in an object store that 64 writers race for, threads and processes")
 VERB_SEQUENCES = Count(50, "sequences of 30 verbs by both sides, for each of ten kinds of tables")

@@ -1,7 +1,7 @@
 """`freshet run` of a database of twenty tables, killed (SIGKILL) at random and started again, over a real broker.
 
-Midway columns are added and widened. In the end each table equals its source: no row is lost or there twice, and no
-value is NULL that was not.
+Rows change between the runs and under them; so do columns, which are added and widened, and tables appear. In the end
+each table equals its source: no row is lost or there twice, and no value is NULL that was not.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -28,30 +29,42 @@ from tests.soak.counts import KILLED_SYNCS, chance_of
 pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(3600)]
 
 TABLES = 20
+TABLES_MAX = 26
 RECORDS = 200
 KEYS = 60
 WAIT_S = 300
+KILL_AFTER_S = {"spark": (8, 25), "local": (0.5, 6)}
+STEP_S = 0.3
+"""Between two changes under a run."""
+WIDER = {"int": "bigint"}
 
 
 class Database:
     """Twenty tables, their topics, and the pipeline."""
 
-    def __init__(self, folder: Path, broker: ForeignBroker, chance: Random) -> None:
-        self._folder, self._chance = folder, chance
+    def __init__(self, folder: Path, broker: ForeignBroker, chance: Random, engines: Sequence[str]) -> None:
+        self._folder, self._chance, self._engines = folder, chance, engines
         self._producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5})
+        self._broker = broker
         self._db = f"killed{os.getpid()}x{time.monotonic_ns()}"
-        self.tables = [
-            SourceTable(self._db, "public", f"t{number:02}", {"id": "int", "n": "int", "text": "text"})
-            for number in range(TABLES)
-        ]
-        for table in self.tables:
-            broker.create_topic(table.topic, kafka_partitions=2)
-        self.file = folder / "database.yaml"
+        self.tables: list[SourceTable] = []
+        for _ in range(TABLES):
+            self.add_table()
+
+    def add_table(self) -> None:
+        name = f"t{len(self.tables):02}"
+        table = SourceTable(self._db, "public", name, {"id": "int", "n": "int", "text": "text"})
+        self._broker.create_topic(table.topic, kafka_partitions=2)
+        self.tables.append(table)
+        self._send(table, table.upsert({"id": 0, "n": 0, "text": None}))
+
+    def _file(self, trigger: str) -> Path:
         kafka = {
-            "kafka.bootstrap.servers": broker.bootstrap_servers, "subscribePattern": f"{self._db}[.].*",
-            "startingOffsets": "earliest", "maxOffsetsPerTrigger": RECORDS * 2,
+            "kafka.bootstrap.servers": self._broker.bootstrap_servers, "subscribePattern": f"{self._db}[.].*",
+            "startingOffsets": "earliest", "maxOffsetsPerTrigger": RECORDS * 2, "kafka.metadata.max.age.ms": 500,
         }  # fmt: skip
-        self.file.write_text(
+        folder, path = self._folder, self._folder / "database.yaml"
+        path.write_text(
             f"""
 name: database
 sync:
@@ -60,13 +73,14 @@ sync:
 warehouse: "{folder}/w"
 checkpoint: "{folder}/c"
 dead_letters: lake.dead
-trigger: {{available_now: true}}
+trigger: {trigger}
 """
         )
+        return path
 
-    def change(self) -> None:
-        for _ in range(RECORDS):
-            table = self._chance.choice(self.tables[: 4 if self._chance.random() < 0.6 else TABLES])
+    def change(self, records: int = RECORDS) -> None:
+        for _ in range(records):
+            table = self._chance.choice(self.tables[: 4 if self._chance.random() < 0.6 else len(self.tables)])
             key = self._chance.randrange(KEYS)
             if key in table.rows and self._chance.random() < 0.2:
                 self._send(table, table.delete(key))
@@ -76,26 +90,44 @@ trigger: {{available_now: true}}
             self._send(table, table.upsert({**row, "id": key}))
         self._producer.flush(60)
 
-    def alter(self) -> None:
-        for table in self._chance.sample(self.tables, 8):
-            table.add_column("more", "text")
-            self._send(table, table.upsert({"id": KEYS, "n": 1, "text": None, "more": "new"}))
-        for table in self._chance.sample(self.tables, 8):
-            table.columns["n"] = "bigint"
+    def alter(self, tables: int) -> None:
+        """Some get a column more, others a wider one; the rows that follow say so."""
+        for table in self._chance.sample(self.tables, tables):
+            table.add_column(f"more{len(table.columns)}", self._chance.choice(["text", "int"]))
+            self._send(table, table.upsert({**dict.fromkeys(table.columns), "id": KEYS, "n": 1}))
+        for table in self._chance.sample(self.tables, tables):
+            narrow = [name for name, kind in table.columns.items() if kind in WIDER and name != table.key]
+            if narrow:
+                name = self._chance.choice(narrow)
+                table.columns[name] = WIDER[table.columns[name]]
 
-    def run(self, *, kill_after_s: float | None) -> None:
-        log = self._folder / "log.txt"
-        command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(self.file)]
-        with log.open("ab") as file:
-            child = start_child(command, log=file)
-        try:
-            child.wait(timeout=WAIT_S if kill_after_s is None else kill_after_s)
-        except subprocess.TimeoutExpired:
-            assert kill_after_s is not None, tail(log)
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait(60)
-        else:
-            assert child.returncode == 0, tail(log)
+    def anything(self) -> None:
+        """What may happen at any moment."""
+        what = self._chance.random()
+        if what < 0.2:
+            self.alter(2)
+        elif what < 0.3 and len(self.tables) < TABLES_MAX:
+            self.add_table()
+        self.change(RECORDS // 10)
+
+    def run(self, *, is_killed: bool) -> None:
+        """To the end of what is there; or while the database changes, until it is killed."""
+        log, engine = self._folder / "log.txt", self._chance.choice(self._engines)
+        file = self._file("{processing_time: 100 ms}" if is_killed else "{available_now: true}")
+        command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(file), "--on", engine]
+        with log.open("ab") as output:
+            child = start_child(command, log=output)
+        if not is_killed:
+            assert child.wait(WAIT_S) == 0, tail(log)
+            return
+        until = time.monotonic() + self._chance.uniform(*KILL_AFTER_S[engine])
+        while (left := until - time.monotonic()) > 0:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(min(STEP_S, left))
+            assert child.poll() is None, tail(log)
+            self.anything()
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait(60)
 
     def assert_equal(self) -> None:
         catalog = Catalog(str(self._folder / "w"))
@@ -110,16 +142,18 @@ trigger: {{available_now: true}}
             self._producer.produce(table.topic, value, key=key)
 
 
-def test_killed_runs_lose_and_double_nothing(tmp_path: Path, kafka_broker: ForeignBroker) -> None:
+@pytest.mark.parametrize("engines", [["spark"], ["local"], ["spark", "local"]])
+def test_killed_runs_lose_and_double_nothing(tmp_path: Path, kafka_broker: ForeignBroker, engines: list[str]) -> None:
     rounds = KILLED_SYNCS.now()
-    chance = chance_of("killed syncs")
-    database = Database(tmp_path, kafka_broker, chance)
+    chance = chance_of("killed syncs", *engines)
+    database = Database(tmp_path, kafka_broker, chance, engines)
     for number in range(rounds):
         database.change()
-        if number == rounds // 2:
-            database.alter()
+        if number in (0, rounds // 2):
+            database.alter(8)
+            database.add_table()
             database.change()
-        database.run(kill_after_s=chance.uniform(8, 25))
-    database.run(kill_after_s=None)
-    database.run(kill_after_s=None)
+        database.run(is_killed=True)
+    for _ in ("what was left", "nothing"):
+        database.run(is_killed=False)
     database.assert_equal()

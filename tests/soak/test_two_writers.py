@@ -74,6 +74,7 @@ def test_writers_that_are_killed_and_a_third_process_that_compacts(
     assert _run(case, processes, tmp_path).kills > 0
 
 
+@pytest.mark.always("two writers")
 @pytest.mark.parametrize("producer", ["none", "lookup", "vectors"])
 def test_a_slow_writer_of_its_own_column_is_seen(producer: str, processes: BusyProcesses, tmp_path: Path) -> None:
     """The other one commits without a pause: no key keeps an old value of the slow one."""

@@ -40,6 +40,7 @@ def _judged(verdict: Verdict, journals: list[Journal]) -> str:
     return "\n".join(verdict.faults)
 
 
+@pytest.mark.dear("two writers in turns")
 @pytest.mark.parametrize(
     "engine", ["sum", *(pytest.param(name, marks=pytest.mark.soak) for name in STORIES if name != "sum")]
 )
@@ -69,6 +70,7 @@ def test_the_last_of_two_commits_to_a_key_wins(producer: str, tmp_path: Path) ->
     assert "rows as read: " in "\n".join(verdict.faults)
 
 
+@pytest.mark.dear("two writers in turns")
 def test_commits_and_journals_are_compared(tmp_path: Path) -> None:
     verdict, journals = _written(tmp_path, "sum")
     journals[0].write(done=99, identifier=99)

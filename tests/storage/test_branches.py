@@ -192,8 +192,8 @@ def test_branches_in_a_catalog_with_locks_have_their_own(tmp_path: Path) -> None
     assert wider.handle.settings != EnvSettings()
 
 
-def test_rows_of_a_branch_in_a_memory_catalog() -> None:
-    catalog = Catalog("memory:///branches", options={"metastore": "memory"})
+def test_rows_of_a_branch_in_memory() -> None:
+    catalog = Catalog("memory:///branches")
     table = catalog.create_table("db.t", schema={"id": "BIGINT"}, if_not_exists=True)
     table.branches.create("b")
     write(catalog.table("db.t$branch_b"), [{"id": 1}])

@@ -180,6 +180,7 @@ def test_a_table_whose_latest_snapshot_was_removed_is_not_the_one_before(damage:
             damage.rows(snapshot_id=2)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_flipped_bytes(damage: Damage, kind: str) -> None:
     """Wherever a bit flips: an error of the package, or rows; in a text of JSON or Avro they may be other rows."""

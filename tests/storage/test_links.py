@@ -128,6 +128,7 @@ def _run(verb: str, warehouse: Path) -> StorageError | None:
     return None
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize(
     ("verb", "name"), [("drop_table", ""), ("drop_database", ""), *some_now(product(VERBS, FOLDERS), 5)]
 )
@@ -160,7 +161,7 @@ def test_the_commands_as_processes(made: Path, tmp_path: Path) -> None:
         return done.stdout + done.stderr
 
     assert "bucket-7 leads out of the table" in run("orphans", str(warehouse), "db.t", "--delete")
-    run("drop-table", str(warehouse), "db.t")
+    run("sql", str(warehouse), "DROP TABLE db.t")
     assert not (warehouse / "db.db" / "t").exists()
     assert [path.name for path in home.iterdir()] == ["thesis.txt"]
 

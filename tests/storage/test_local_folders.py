@@ -13,16 +13,16 @@ import pytest
 
 from freshet import Catalog, Table
 from freshet.storage.io.env import LOCAL_DIRS, Env
+from freshet.storage.io.local_cache import SPILL_PREFIX
 from freshet.storage.io.local_file_io import LocalFileIO
-from freshet.storage.io.scratch_folders import PREFIX
 from freshet.storage.metadata.table_handle import handle_from_json
 from freshet.storage.metadata.table_store import open_store
-from freshet.storage.table import SetOption
+from freshet.storage.schema.change import SetOption
 from tests.kit.cache_roots import files_of_cache, lookup_stores, place_indexes
 from tests.storage.lookup.lookup_tables import eager
 
 LOOKUP, INDEX = "lookup.cache-dir", "cross-partition-upsert.index-dir"
-THEIRS = ("thesis.txt", ".bashrc", "photos/a.jpg", ".ssh/config", "v1.0/notes", f"{PREFIX}mine/run-1.arrow")
+THEIRS = ("thesis.txt", ".bashrc", "photos/a.jpg", ".ssh/config", "v1.0/notes", f"{SPILL_PREFIX}mine/run-1.arrow")
 
 
 @pytest.fixture(autouse=True)
@@ -148,14 +148,14 @@ def test_which_folders_are_allowed(
 
 def test_spill_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     """Of the name that ours have: one with files has to have our mark, one without has nothing to lose."""
-    (tmp_path / f"{PREFIX}notes").mkdir()
-    (tmp_path / f"{PREFIX}notes" / "run-1.arrow").touch()
-    (tmp_path / f"{PREFIX}empty").mkdir()
+    (tmp_path / f"{SPILL_PREFIX}notes").mkdir()
+    (tmp_path / f"{SPILL_PREFIX}notes" / "run-1.arrow").touch()
+    (tmp_path / f"{SPILL_PREFIX}empty").mkdir()
     (tmp_path / "other").mkdir()
     env = Env(LocalFileIO(), str(tmp_path))
-    assert env.sweep_scratch() == [str(tmp_path / f"{PREFIX}empty")]
+    assert env.sweep_scratch() == [str(tmp_path / f"{SPILL_PREFIX}empty")]
     env.release_scratch(str(tmp_path / "other"))
-    assert sorted(os.listdir(tmp_path)) == [f"{PREFIX}notes", "other"]
+    assert sorted(os.listdir(tmp_path)) == [f"{SPILL_PREFIX}notes", "other"]
 
 
 @pytest.mark.slow

@@ -130,6 +130,7 @@ class _Seen:
         self.kinds.append({suffix for suffix in (".rows", ".rocks") if any(part.endswith(suffix) for part in parts)})
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("producer", some_now(PRODUCERS, stride=3, first=2))
 def test_auto_goes_over_to_rocksdb_in_the_middle_and_nobody_sees_it(tmp_path: Path, producer: str) -> None:
     """The limit holds some of the mapped stores that the table would have."""

@@ -16,7 +16,7 @@ import freshet
 from freshet import Catalog, Table, Tag, col
 from freshet.storage.model.display import ids_text
 from freshet.storage.model.shown import ROWS_MAX, Shown
-from freshet.storage.model.shown_lists import Snapshots, Tags
+from freshet.storage.model.tag import Snapshots, Tags
 from freshet.storage.scan import preview
 from freshet.storage.scan.split_reader import SplitReader
 

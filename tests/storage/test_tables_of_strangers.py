@@ -231,6 +231,7 @@ def read_rows(table: Table) -> None:
     assert not [value for value in found if value.startswith("others")]
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("how", HOSTILE)
 def test_nothing_outside_of_the_table_is_read_replaced_or_deleted(how: str, place: Path) -> None:
     (mine(place) / "statistics").mkdir()

@@ -26,10 +26,11 @@ from pyspark.sql import SparkSession
 from freshet import Catalog, Table
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.pipeline.running.runner import Runner, spark_settings
+from freshet.pipeline.running.spark_pipeline import spark_runner, spark_settings
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
-from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.commit.commit_result import CommitResult
+from freshet.storage.commit.committer import Committer
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.model.commit_message import CommitMessage
 from tests.upgrade.file_pipelines import FILE_PIPELINES
@@ -139,7 +140,7 @@ def run_pipelines(world: Path, everything: Sequence[Pipeline], stops: Stops) -> 
 def run_until_stopped(spark: SparkSession, configs: Sequence[PipelineConfig]) -> None:
     """Runs pipelines, which halt in the middle; the process ends if they end."""
     try:
-        patiently(lambda: Runner(spark, configs, say=lambda text: print(text, flush=True)).run())
+        patiently(lambda: spark_runner(spark, configs, say=lambda text: print(text, flush=True)).run())
     finally:
         os._exit(1)
 

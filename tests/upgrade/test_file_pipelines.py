@@ -1,6 +1,6 @@
 """Pipelines that an earlier head left in the middle of a batch, into dynamic, moving and waiting rows: continued.
 
-What was still to come arrives before anything is started again. All run by one command.
+What was still to come arrives before anything is started again. All run by one command, on either engine.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from freshet import Catalog, Table
-from freshet.storage.codec.hash_index import decode_hashes
+from freshet.storage.metadata.hash_index_store import decode_hashes
 from freshet.storage.model.snapshot import CommitKind
 from tests.upgrade.archive import KINDS_ARCHIVE, unpack
+from tests.upgrade.either_engine import ENGINES
 from tests.upgrade.file_pipelines import BATCHES, FILE_PIPELINES, LATER_BATCHES, PLACE, FilePipeline, add_input
 from tests.upgrade.fixed_place import fixed_place
 from tests.upgrade.shapes import Row, folded_changes, in_order
@@ -29,23 +30,26 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+@pytest.fixture(scope="module", params=ENGINES)
+def world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Their folder after all pipelines have run to the end, and its manifest."""
     unpacked = tmp_path_factory.mktemp("upgrade")
     unpack(KINDS_ARCHIVE, unpacked, below="files/")
     manifest = json.loads((unpacked / "files" / "manifest.json").read_text())
     with fixed_place(PLACE) as folder:
         shutil.copytree(unpacked / "files", folder, dirs_exist_ok=True)
-        _run_to_the_end(folder, manifest["rest"])
+        _run_to_the_end(folder, manifest["rest"], request.param)
         yield folder, manifest
 
 
-def _run_to_the_end(folder: Path, rest: list[list[Row]]) -> None:
+def _run_to_the_end(folder: Path, rest: list[list[Row]], engine: str) -> None:
     add_input(folder, range(BATCHES, BATCHES + LATER_BATCHES), rest)
     for pipeline in FILE_PIPELINES:
         assert len(_batches(_table(folder, pipeline), pipeline)) == BATCHES - (pipeline.point == "before-commit")
-    command = [sys.executable, "-m", "freshet", "run", *map(str, sorted((folder / "pipelines").iterdir()))]
+    files = map(str, sorted((folder / "pipelines").iterdir()))
+    command = [sys.executable, "-m", "freshet", "run", *files, "--on", engine]
     environment = {**os.environ, "WORLD": str(folder)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,6 +17,7 @@ from freshet import Catalog, InvalidRequestError, Table
 from freshet.storage.model.snapshot import CommitKind
 from tests.kit.quick import some_now
 from tests.upgrade.archive import HISTORIES_ARCHIVE, unpack
+from tests.upgrade.either_engine import ENGINES
 from tests.upgrade.file_pipelines import (
     BATCHES,
     LATER_BATCHES,
@@ -38,6 +39,7 @@ def rows(table: Table, **when: Any) -> list[Row]:
     return in_order({LATER_COLUMN: None, **row} for row in table.scan(**when).to_arrow().to_pylist())
 
 
+@pytest.mark.always("upgrade archives")
 @pytest.mark.parametrize("shape", some_now(HISTORIES, 4), ids=lambda shape: shape.name)
 def test_verbs_of_today_on_a_history_of_then(tmp_path: Path, shape: Shape) -> None:
     unpack(HISTORIES_ARCHIVE, tmp_path, below="tables/")
@@ -97,7 +99,8 @@ def _merged(table: Table, shape: Shape, held: list[Row]) -> list[Row]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_pipeline_goes_on_without_batches_of_then_that_were_taken_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_pipeline_goes_on_without_batches_of_then_that_were_taken_back(tmp_path: Path, engine: str) -> None:
     """The archive was stopped before the commit of its last batch; the two before it are undone."""
     [pipeline] = STOPPED_BY_HAND
     unpack(HISTORIES_ARCHIVE, tmp_path, below="files/")
@@ -108,10 +111,10 @@ def test_a_pipeline_goes_on_without_batches_of_then_that_were_taken_back(tmp_pat
         table = Catalog(str(folder / "warehouse")).table(f"shop.{pipeline.name}")
         table.rollback(undo=(pipeline.name, 1))
         add_input(folder, range(BATCHES, BATCHES + LATER_BATCHES), rest)
-        refused = _run(folder)
+        refused = _run(folder, "--on", engine)
         assert refused.returncode != 0
         assert "--accept-loss-of 1..1" in refused.stdout + refused.stderr
-        done = _run(folder, "--accept-loss-of", "1..1")
+        done = _run(folder, "--on", engine, "--accept-loss-of", "1..1")
         assert done.returncode == 0, done.stdout + done.stderr
         assert [
             each.commit_identifier

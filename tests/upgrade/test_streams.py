@@ -1,4 +1,5 @@
-"""Checkpoints and logs of an earlier head that was killed in the middle: continued, nothing lost, nothing doubled.
+"""Checkpoints and logs of an earlier head that was killed in the middle, on Spark: continued on either engine, nothing
+lost, nothing doubled.
 
 The archive is one world: its broker runs again on the broker's own files. What was still to come arrives before
 anything is started again.
@@ -27,9 +28,11 @@ from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.model.snapshot import CommitKind
-from freshet.storage.table import SetOption
+from freshet.storage.schema.change import SetOption
+from tests.kit.dying_runs import engine_of
 from tests.logstore.caught_up import CaughtUp
 from tests.upgrade.archive import ENGINES_ARCHIVE, unpack
+from tests.upgrade.either_engine import ENGINES
 from tests.upgrade.shapes import Row, folded_changes, in_order
 from tests.upgrade.streams import (
     BROKER_SETTINGS,
@@ -49,6 +52,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINES = [each for each in pipelines("") if each.follows is None or each.batch > 0]
 REFUSED = r"(?s)planned by an earlier version of Freshet and did not finish.*Start the query with a new checkpoint"
+ON_SPARK = pytest.mark.parametrize("world", ENGINES[1:], indirect=True)
 FOLLOWED = [each for each in STREAMS if each.stopped_inside != 0]
 
 
@@ -59,6 +63,7 @@ class World:
     folder: Path
     kafka: str
     manifest: dict[str, Any]
+    engine: str
 
     def table(self, name: str) -> Table:
         return Catalog(str(self.folder / "warehouse")).table(f"shop.{name}")
@@ -76,20 +81,20 @@ class World:
             for name, text in self.environment.items():
                 patch.setenv(name, text)
             configs = load_pipelines([self.folder / "pipelines" / f"{pipeline.name}.yaml"])
-        patiently(lambda: Runner(spark, configs).run())
+        patiently(lambda: Runner(engine_of(self.engine, spark), configs).run())
 
     def run(self, *names: str) -> subprocess.CompletedProcess[str]:
         """`freshet run`."""
         files = [str(self.folder / "pipelines" / f"{name}.yaml") for name in names]
-        command = [sys.executable, "-m", "freshet", "run", *files]
+        command = [sys.executable, "-m", "freshet", "run", *files, "--on", self.engine]
         return subprocess.run(
             command, cwd=ROOT, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
         )
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Everything as it was when it was killed, and what came since."""
+@pytest.fixture(scope="module", params=ENGINES)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Everything as it was when it was killed, and what came since; what goes on is an engine."""
     folder = tmp_path_factory.mktemp("upgrade")
     unpack(ENGINES_ARCHIVE, folder, below="streams/kafka/")
     with KafkaBroker.start(folder / "streams" / "kafka", settings=BROKER_SETTINGS) as broker:
@@ -97,7 +102,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         unpack(ENGINES_ARCHIVE, folder, kafka=kafka, below="streams/", but="streams/kafka/")
         _read_on_in_larger_batches(folder / "streams" / "pipelines")
         manifest = json.loads((folder / "streams" / "manifest.json").read_text())
-        found = World(folder / "streams", kafka, manifest)
+        found = World(folder / "streams", kafka, manifest, request.param)
         send(kafka, manifest["rest"])
         for name in SOURCES:
             commit_orders(found.table(name), (5, 6))
@@ -176,6 +181,7 @@ def test_a_reader_of_the_log_goes_on(world: World, isolation: str) -> None:
     assert folded_changes([*then["shown"], *emitted], isolation) == world.rows("orders_logged")
 
 
+@ON_SPARK
 @pytest.mark.parametrize("stream", FOLLOWED, ids=lambda each: each.name)
 def test_a_stream_is_continued(spark: SparkSession, world: World, stream: Stream) -> None:
     before = len(stream.kept(world.folder))
@@ -185,6 +191,7 @@ def test_a_stream_is_continued(spark: SparkSession, world: World, stream: Stream
     assert folded_changes(kept, stream.name) == world.rows(stream.table)
 
 
+@ON_SPARK
 @pytest.mark.parametrize("stream", [each for each in STREAMS if each.stopped_inside == 0], ids=lambda each: each.name)
 def test_a_stream_killed_inside_its_first_batch_is_refused(spark: SparkSession, world: World, stream: Stream) -> None:
     """Where that batch began is not known any more."""

@@ -38,6 +38,7 @@ def warehouses(tmp_path_factory: pytest.TempPathFactory) -> Warehouses:
     return found
 
 
+@pytest.mark.always("upgrade archives")
 @pytest.mark.parametrize(("archive", "shape"), CASES, ids=lambda value: getattr(value, "name", None))
 def test_a_table_is_read_and_continued(warehouses: Warehouses, archive: Path, shape: Shape) -> None:
     warehouse, manifest = warehouses[archive]

@@ -15,11 +15,17 @@ from collections.abc import Callable, Mapping
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.protocol.client import LogClient, LogProducer, TopicFacts
 from freshet.logstore.protocol.control import CONTROL_SUFFIX, ControlKind, ControlRecord, claim_epoch, note
-from freshet.logstore.protocol.topic import check_topic, ensure_topics, existing_topic, topic_warnings
-from freshet.logstore.protocol.topic_options import check_topic_options
-from freshet.logstore.protocol.topic_owner import TOPIC_OPTION, check_owner, refuse_foreign
-from freshet.logstore.reading.isolation import isolation_for
-from freshet.logstore.reading.split_stream import LogSplitStream
+from freshet.logstore.protocol.topic import (
+    TOPIC_OPTION,
+    check_owner,
+    check_topic,
+    check_topic_options,
+    ensure_topics,
+    existing_topic,
+    refuse_foreign,
+    topic_warnings,
+)
+from freshet.logstore.reading.split_stream import LogSplitStream, isolation_for
 from freshet.logstore.writing.publisher import TopicPublisher
 from freshet.logstore.writing.writer import LogWriter, settings_of
 from freshet.storage.logs.log_systems import LoggedTable
@@ -90,7 +96,8 @@ class TopicLogs:
         self._open_client = open_client
         self._clock = clock
         self._task_clients: dict[frozenset[tuple[str, str]], tuple[LogClient, LogProducer]] = {}
-        """Of the tasks of this process, by the options of their table: a connection takes longer than a small batch."""
+        """Clients of the tasks of this process, by the options of their table: a connection takes longer than a small
+        batch."""
         self._task_topics: dict[tuple[str, str, int], tuple[TopicFacts, float]] = {}
         """What tasks have found, by topic, its id and the buckets, and when."""
 

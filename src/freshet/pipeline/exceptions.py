@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from freshet.pipeline.errors.error_kind import ErrorKind, exit_code, worst
 from freshet.pipeline.errors.known_causes import (
+    dead_worker,
     lost_offsets,
     missing_file,
     missing_file_system,
@@ -75,7 +76,7 @@ class Problem:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """As `--json` shows it."""
+        """The form that `--json` shows."""
         return {"message": self._text, "path": self.path, "line": self.line, "kind": self.kind}
 
     @property
@@ -139,7 +140,7 @@ def brief_reason(error: BaseException) -> str:
     """
     text = str(error)
     known = missing_file(text) or missing_file_system(text) or second_run(text) or lost_offsets(text)
-    known = known or out_of_memory(text)
+    known = known or out_of_memory(text) or dead_worker(text)
     if known is not None:
         return known
     raised = worker_exception(str(error))
@@ -156,11 +157,13 @@ def brief_reason(error: BaseException) -> str:
 
 
 def worker_exception(text: str) -> str | None:
-    """The last exception of the last Python trace in a text of Spark's; None where there is no trace."""
+    """The last exception of the last Python trace in a text of Spark's, or the one of ours; None where there is
+    neither."""
     _, mark, trace = text.rpartition(_TRACE)
-    if not mark:
+    said = None if mark else _OURS.search(text)  # of the data source, whose refusals have none
+    if not mark and said is None:
         return None
-    lines = iter(trace.splitlines()[1:])
+    lines = iter(trace.splitlines()[1:] if said is None else text[said.start() :].splitlines())
     first = next((line for line in lines if line.strip() and not line.startswith((" ", "\t"))), None)
     if first is None:
         return None

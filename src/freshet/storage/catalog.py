@@ -5,19 +5,32 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from freshet._lazy import LazyModule
-from freshet.storage.catalogs.branch_names import BRANCH, split_branch, with_branch
+from freshet._frozen import Frozen
 from freshet.storage.catalogs.coordination import ADOPT
-from freshet.storage.catalogs.given import absolute_place, given_catalog, options_for_others, taken_options
-from freshet.storage.catalogs.metastore import TableName
-from freshet.storage.catalogs.named import NamedCatalog, is_word, named_catalogs
+from freshet.storage.catalogs.given import (
+    NamedCatalog,
+    absolute_place,
+    given_catalog,
+    is_word,
+    named_catalogs,
+    options_for_others,
+    taken_options,
+)
+from freshet.storage.catalogs.metastore import BRANCH, TableName, fault_of_name, split_branch, with_branch
 from freshet.storage.catalogs.registry import catalog_settings, is_catalog_option, open_metastore
-from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
+from freshet.storage.exceptions import (
+    AlreadyExistsError,
+    CorruptDataError,
+    InvalidRequestError,
+    NotFoundError,
+    StorageError,
+)
 from freshet.storage.io.env import Env, absolute_path, open_env, process_environment
 from freshet.storage.io.env_settings import WHY_NOT_SENT, check_no_secrets, holds_secret, shown_settings
 from freshet.storage.metadata.schema_store import SchemaStore
@@ -25,31 +38,21 @@ from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.display import shortened
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.model.shown import ROWS_MAX, facts_html, note_html, rows_html, shown_or_why
+from freshet.storage.model.shown import ROWS_MAX, HtmlShown, facts_html, note_html, rows_html
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.keys import local_folders
+from freshet.storage.options.core import readable_options
+from freshet.storage.options.declaration import local_folders
+from freshet.storage.options.risky import layout_warnings
 from freshet.storage.options.secrets import shown_text
 from freshet.storage.options.values import option_texts
 from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, scheme_of
-from freshet.storage.schema.readable_options import readable_options
 
 if TYPE_CHECKING:
-    from freshet.storage import table as _tables
-    from freshet.storage.metadata import table_store as _stores
-    from freshet.storage.options import layout_dependence as _layouts
-    from freshet.storage.schema import new_table as _new_tables
-    from freshet.storage.schema import validation as _validation
     from freshet.storage.schema.new_table import ColumnTypes
-    from freshet.storage.system_tables import system_table as _system_tables
+    from freshet.storage.status.findings import Finding
+    from freshet.storage.status.table_status import TableStatus
     from freshet.storage.system_tables.system_table import SystemTable
     from freshet.storage.table import Table
-else:  # a list of tables needs neither what reads and writes them nor what checks new ones
-    _tables = LazyModule("freshet.storage.table")
-    _stores = LazyModule("freshet.storage.metadata.table_store")
-    _layouts = LazyModule("freshet.storage.options.layout_dependence")
-    _new_tables = LazyModule("freshet.storage.schema.new_table")
-    _validation = LazyModule("freshet.storage.schema.validation")
-    _system_tables = LazyModule("freshet.storage.system_tables.system_table")
 
 __all__ = [
     "ADOPT",
@@ -76,18 +79,15 @@ __all__ = [
 ]
 """The catalog, and what those who are given its options ask about them."""
 
+T = TypeVar("T")
+
 _LOG: Final = logging.getLogger(__name__)
 _SHOWN_MAX: Final = 100
-NAME_BYTES_MAX: Final = 250
-"""Of 255 that file systems allow; a database's folder has a suffix."""
-
 _IN_NO_PATH: Final = re.compile("[\\0\\ud800-\\udc7f\\udd00-\\udfff]")
 """Of halves of characters those between are bytes of a file's name that are no text."""
-_NAME: Final = re.compile(r"^[^\s/\\.$@][^/\\$@]*$")
 
 
-@dataclass(frozen=True, slots=True)
-class TableSummary:
+class TableSummary(Frozen):
     """What a list of tables says of one of them."""
 
     location: str
@@ -97,7 +97,7 @@ class TableSummary:
 
 
 @answering_callers
-class Catalog:
+class Catalog(HtmlShown):
     """The databases and tables of one warehouse; holds no state, so several may look at the same one.
 
         catalog = Catalog("/data/lake")
@@ -105,8 +105,8 @@ class Catalog:
         catalog.table("shop.orders").append([{"id": 1, "total": 9.5}])
         catalog.list_tables("shop")
 
-    Tables: `table`, `create_table`, `check_new_table`, `has_table`, `list_tables`, `summary`, `system_table`,
-    `rename_table`, `register_table`, `drop_table`.
+    Tables: `table`, `create_table`, `check_new_table`, `has_table`, `list_tables`, `summary`, `status`, `doctor`,
+    `system_table`, `rename_table`, `register_table`, `drop_table`.
     Databases: `create_database`, `list_databases`, `database_properties`, `alter_database`, `drop_database`.
     What it was opened with: `options`.
     """
@@ -144,9 +144,6 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"Catalog({shown_text(self.warehouse)!r})"
-
-    def _repr_html_(self) -> str:
-        return shown_or_why(self, self._html)
 
     def _html(self) -> str:
         """Asks for the databases alone: to list the tables of a folder may take a request for each."""
@@ -189,13 +186,13 @@ class Catalog:
         if tables and not cascade:
             raise InvalidRequestError(
                 f"database {name!r} holds tables ({', '.join(tables[:5])}); drop them, or drop it with all of them "
-                "(cascade=True, CASCADE in SQL, --cascade)"
+                "(cascade=True, CASCADE in SQL)"
             )
         views = self._metastore.list_views(name)
         if views and not cascade:
             raise InvalidRequestError(
                 f"database {name!r} holds views ({', '.join(views[:5])}), which other programs have made; drop them "
-                "there, or drop it with all of them (cascade=True, CASCADE in SQL, --cascade)"
+                "there, or drop it with all of them (cascade=True, CASCADE in SQL)"
             )
         self._metastore.drop_database(name)
 
@@ -233,7 +230,9 @@ class Catalog:
                 table=identifier,
                 path=found.location,
             )
-        new = _new_tables.new_table(
+        from freshet.storage.schema.new_table import new_table
+
+        new = new_table(
             schema,
             primary_keys=primary_keys,
             partition_keys=partition_keys,
@@ -248,14 +247,16 @@ class Catalog:
                 f"table {identifier} was created by another program at this moment; open it", table=identifier
             )
         table = self.table(identifier, options=own_folders)
-        for warning in _layouts.layout_warnings(table.schema, table.options):
+        for warning in layout_warnings(table.schema, table.options):
             _LOG.warning("table %s: %s", identifier, warning)
         return table
 
     @staticmethod
     def check_new_table(schema: TableSchema) -> None:
         """Raises what `create_table` would raise for a table of this schema; writes nothing."""
-        _validation.validate_new_table(schema)
+        from freshet.storage.schema.validation import validate_new_table
+
+        validate_new_table(schema)
 
     def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:
         """Opens a table at its latest schema; `options` override its own for this object only.
@@ -266,15 +267,18 @@ class Catalog:
 
         Raises `NotFoundError` when there is none, `MissingFileError` for one with snapshots and no schema.
         """
-        if _system_tables.split_system_name(identifier) is not None:
+        if is_system_name(identifier):
             return cast("Table", self.system_table(identifier, options=options))
         identifier, branch = split_branch(identifier)
         name = split_identifier(identifier)
         found = self._metastore.find_table(name) or self._metastore.find_remains(name)
         if found is None:
             raise NotFoundError(self._missing(identifier))
+        from freshet.storage.metadata.table_store import open_table_store
+        from freshet.storage.table import Table
+
         dynamic = option_texts(options)
-        store = _stores.open_table_store(
+        store = open_table_store(
             self._env,
             found.location,
             options=dynamic or None,
@@ -283,11 +287,13 @@ class Catalog:
             claims=found.claims,
             branch=branch,
         )
-        return _tables.Table(store)
+        return Table(store)
 
     def system_table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> SystemTable:
         """The system table `database.table$noun`, as `Table.system` gives it; raises as that and `table` do."""
-        parts = _system_tables.split_system_name(identifier)
+        from freshet.storage.system_tables.system_table import split_system_name
+
+        parts = split_system_name(identifier)
         if parts is None:
             raise InvalidRequestError(
                 f"a system table is named as database.table$noun, such as shop.orders$files; got {identifier!r}"
@@ -312,6 +318,52 @@ class Catalog:
             raise NotFoundError(missing, table=identifier)
         readable_options(schema, paths.home)
         return TableSummary(paths.home, schema.primary_keys, SnapshotStore(self._env, paths).latest())
+
+    def status(self, *, detailed: int = 0) -> list[TableStatus]:
+        """Every table, those that cannot be read or are behind their target first: at a glance, as `Table.status` has
+        it without detail, but for the first `detailed`."""
+        found = sorted(self._statuses(self._names(), detail=False), key=attrgetter("urgency"))
+        first = self._statuses([each.name for each in found[:detailed]], detail=True)
+        return sorted([*first, *found[detailed:]], key=attrgetter("urgency"))
+
+    def _statuses(self, names: Sequence[str], *, detail: bool) -> list[TableStatus]:
+        from freshet.storage.status.table_status import TableStatus
+
+        def unreadable(name: str, error: StorageError) -> TableStatus:
+            return TableStatus.unreadable(name, self._env.now_ms(), error)
+
+        return self._of_each(names, lambda table: table.status(detail=detail), unreadable)
+
+    def doctor(self, *, warehouse: str | None = None) -> list[Finding]:
+        """What is wrong with the tables, the worst first; `warehouse` is the place that commands name."""
+        from freshet.storage.status.findings import cannot_be_read
+
+        place = warehouse or self.warehouse
+        found = self._of_each(
+            self._names(),
+            lambda table: table.doctor(warehouse=place),
+            lambda name, error: [cannot_be_read(name, error, place)],
+        )
+        return sorted((finding for each in found for finding in each), key=attrgetter("severity.rank"))
+
+    def _names(self) -> list[str]:
+        return [f"{database}.{name}" for database in self.list_databases() for name in self.list_tables(database)]
+
+    def _of_each(
+        self, names: Sequence[str], look: Callable[[Table], T], unreadable: Callable[[str, StorageError], T]
+    ) -> list[T]:
+        """But of those that are dropped meanwhile; one that cannot be read does not hide the others."""
+
+        def looked(name: str) -> list[T]:
+            try:
+                return [look(self.table(name))]
+            except StorageError as error:
+                is_gone = isinstance(error, NotFoundError) and not isinstance(error, CorruptDataError)
+                return [] if is_gone else [unreadable(name, error)]
+
+        looks = [partial(looked, name) for name in names]
+        found = self._env.for_tables(looks) if self._env.is_remote else [each() for each in looks]
+        return [each for few in found for each in few]
 
     def has_table(self, identifier: str) -> bool:
         """True when the table exists, or the branch."""
@@ -391,7 +443,11 @@ def known_catalogs() -> list[NamedCatalog]:
 
 def is_system_name(identifier: str) -> bool:
     """Whether an identifier names a system table, `database.table$noun`, known or not."""
-    return _system_tables.split_system_name(identifier) is not None
+    if "$" not in identifier:
+        return False
+    from freshet.storage.system_tables.system_table import split_system_name
+
+    return split_system_name(identifier) is not None
 
 
 def split_identifier(identifier: str) -> TableName:
@@ -400,7 +456,7 @@ def split_identifier(identifier: str) -> TableName:
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
     if split_branch(identifier)[0] != identifier:
         raise InvalidRequestError(
-            f"{identifier} names a branch: it is created and dropped with Catalog.table(…).branches or freshet branch, "
+            f"{identifier} names a branch: it is created and dropped with Catalog.table(…).branches or by CALL, "
             "and keeps its name",
             table=identifier,
         )
@@ -431,7 +487,7 @@ def _usable(kind: str, names: Sequence[str], place: str) -> list[str]:
     """The names that can be used; others are what somebody else has put there."""
     kept = []
     for name in names:
-        if (fault := _fault_of_name(name)) is None:
+        if (fault := fault_of_name(name)) is None:
             kept.append(name)
         else:
             _LOG.warning("a %s in %s is left out: its name %r %s", kind, shown_text(place), name, fault)
@@ -439,15 +495,8 @@ def _usable(kind: str, names: Sequence[str], place: str) -> list[str]:
 
 
 def _check_name(kind: str, name: str) -> None:
-    if (fault := _fault_of_name(name)) is not None:
+    if (fault := fault_of_name(name)) is not None:
         raise InvalidRequestError(f"{kind} name {shortened(ascii(name), _SHOWN_MAX)} {fault}")
-
-
-def _fault_of_name(name: str) -> str | None:
-    if not isinstance(name, str) or not _NAME.match(name) or name != name.strip() or not name.isprintable():
-        return "cannot be used; avoid '/', '\\', '$', '@', a leading dot, blanks at the ends and control characters"
-    size = len(name.encode())
-    return f"has {size} bytes; at most {NAME_BYTES_MAX} fit into a folder name" if size > NAME_BYTES_MAX else None
 
 
 def _check_column_list(argument: str, names: Sequence[str]) -> None:

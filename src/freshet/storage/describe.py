@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.sorted_runs import LevelRun, build_levels
 from freshet.storage.metadata.live_files import LiveFiles, delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.display import printable, shortened, size_text, time_text
+from freshet.storage.model.display import printable, rfc3339, shortened, size_text, time_text
 from freshet.storage.model.manifest import BucketId, EntryKind
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.shown import Facts, facts_html, rows_html
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.secrets import shown_options, shown_text
 from freshet.storage.paths import bucket_name
@@ -36,9 +38,10 @@ BUCKETS_SHOWN: Final = 64
 RUNS_SHOWN: Final = 10
 """Newest runs of a bucket, and as many of its oldest; without compaction there may be thousands between them."""
 
+_COLUMNS_MAX: Final = 200
 
-@dataclass(frozen=True, slots=True)
-class CommitRows:
+
+class CommitRows(Frozen):
     """Rows of one commit by their kind; None where the files do not say, or the commit only rewrote files."""
 
     written: int | None
@@ -151,7 +154,7 @@ def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
         "kind": str(snapshot.commit_kind),
         "commit_user": snapshot.commit_user,
         "identifier": snapshot.commit_identifier,
-        "time_ms": snapshot.time_ms,
+        "time": rfc3339(snapshot.time_ms),
         "records": snapshot.total_record_count,
     }
 
@@ -244,3 +247,43 @@ def _key_text(store: TableStore, key: bytes) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def table_html(store: TableStore) -> str:
+    """What a notebook shows of a table: its columns, keys, options and latest snapshot, from two small files at most.
+    Where the table is gone the page says so. Reads the schema that is there and the newest snapshot.
+    """
+    store.check_is_there()
+    schema = store.schema
+    return facts_html(f"Table {store.name}", _shown_facts(store), _columns(schema), _options(schema))
+
+
+def _shown_facts(store: TableStore) -> Facts:
+    schema, latest = store.schema, store.snapshots.latest()
+    yield ("primary key", ", ".join(schema.primary_keys) or "none: rows are appended")
+    yield ("partitioned by", ", ".join(schema.partition_keys))
+    yield from (("comment", schema.comment), ("location", shown_text(store.location)), ("schema", str(schema.id)))
+    if latest is None:
+        yield ("snapshot", "none: nothing was committed")
+        return
+    yield ("snapshot", f"{latest.id}: {latest.commit_kind} by {latest.commit_user} at {time_text(latest.time_ms)}")
+    yield ("records", latest.total_record_count)
+
+
+def _columns(schema: TableSchema) -> str:
+    rows = [
+        (field.name, str(field.type), _role(schema, field.name), field.description or "")
+        for field in schema.fields[:_COLUMNS_MAX]
+    ]
+    left_out = None if len(schema.fields) <= _COLUMNS_MAX else f"{_COLUMNS_MAX} of {len(schema.fields)} columns"
+    return rows_html(("column", "type", "key", "comment"), rows, left_out=left_out)
+
+
+def _role(schema: TableSchema, name: str) -> str:
+    roles = (("primary key", schema.primary_keys), ("partition", schema.partition_keys))
+    return ", ".join(role for role, names in roles if name in names)
+
+
+def _options(schema: TableSchema) -> str:
+    rows = sorted(shown_options(schema.options).items())
+    return rows_html(("option", "value"), rows) if rows else ""

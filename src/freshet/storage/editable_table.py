@@ -7,28 +7,26 @@ under numbers of their own, so that what is sent twice is in the table once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS
-from freshet.storage.edits.edit_result import EditResult
-from freshet.storage.edits.expression import expr
-from freshet.storage.edits.filtered_overwrite import overwrite_filtered
-from freshet.storage.edits.history_cut import cut_history
-from freshet.storage.edits.merge import Merge, begin_merge
-from freshet.storage.edits.overwrite import overwrite, replaced
-from freshet.storage.edits.purge import Purge, purge
-from freshet.storage.edits.rollback import RollbackTarget, before_commit, find_target, roll_back
-from freshet.storage.edits.row_edits import add_rows, delete_rows, update_rows, upsert_given
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.shown_work import at_work
-from freshet.storage.maintenance.partition_choice import PartitionValue, partition_test, warn_of_none
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.readable_table import ReadableTable
 from freshet.storage.table_logs import TableLogs
+
+if TYPE_CHECKING:
+    from freshet.storage.edits.edit_result import EditResult
+    from freshet.storage.edits.expression import expr
+    from freshet.storage.edits.merge import Merge
+    from freshet.storage.edits.purge import Purge
+    from freshet.storage.edits.rollback import RollbackTarget
+    from freshet.storage.filters.filter_text import FilterGiven
+    from freshet.storage.maintenance.partition_choice import PartitionValue
 
 __all__ = ["EditResult", "EditableTable", "Purge", "expr"]
 """The table, and what its methods take and give."""
@@ -43,6 +41,8 @@ class EditableTable(ReadableTable):
 
         In a table with a primary key its merge engine decides about keys that are there. No snapshot without rows.
         """
+        from freshet.storage.edits.row_edits import add_rows
+
         return add_rows(self._edited(), data)
 
     def upsert(self, data: object, *, columns: Literal["all", "given"] = "all") -> EditResult:
@@ -58,6 +58,8 @@ class EditableTable(ReadableTable):
             raise InvalidRequestError(
                 f"table {self.name} has no primary key, by which rows could be replaced; append them", table=self.name
             )
+        from freshet.storage.edits.row_edits import add_rows, upsert_given
+
         if columns == "all":
             return add_rows(self._edited(), data)
         if columns != "given":
@@ -75,6 +77,8 @@ class EditableTable(ReadableTable):
         """
         predicate = self._filter(filter, "deleted", "truncate() takes all rows away")
         with at_work(f"deleting rows of {self.name}"):
+            from freshet.storage.edits.row_edits import delete_rows
+
             return delete_rows(self._edited(), predicate, dry_run)
 
     def update(
@@ -92,6 +96,8 @@ class EditableTable(ReadableTable):
         """
         predicate = self._filter(filter, "updated", "write a filter that all rows pass, if all are meant")
         with at_work(f"updating rows of {self.name}"):
+            from freshet.storage.edits.row_edits import update_rows
+
             return update_rows(self._edited(), values, predicate, dry_run)
 
     def merge(self, source: object, on: Sequence[str] | str) -> Merge:
@@ -106,8 +112,10 @@ class EditableTable(ReadableTable):
         if need be, such as `"source.gone"`; `when` takes them as SQL. `execute(dry_run=True)` only counts.
 
         `source` is as for `append`, and may have columns that the table lacks, for conditions. NULL matches nothing.
-        Needs DuckDB (the extra `sql`). Raises `InvalidRequestError` for columns that are missing.
+        Raises `InvalidRequestError` for columns that are missing.
         """
+        from freshet.storage.edits.merge import begin_merge
+
         return begin_merge(self.store, self._edited, source, on)
 
     def overwrite(
@@ -134,6 +142,8 @@ class EditableTable(ReadableTable):
         A dry run counts what would go and come. Raises `InvalidRequestError` for rows that do not fit, naming the first
         one, before anything is committed.
         """
+        from freshet.storage.edits.overwrite import overwrite, overwrite_filtered
+
         if filter is None:
             return overwrite(self._edited(), data, partition=partition, dynamic=dynamic, dry_run=dry_run)
         if partition is not None or dynamic is not None:
@@ -148,6 +158,8 @@ class EditableTable(ReadableTable):
     def truncate(self, *, dry_run: bool = False) -> EditResult:
         """Takes every row away, in one OVERWRITE snapshot; none where the table is empty. Earlier snapshots keep the
         rows until they expire: `rollback` brings them back. A dry run says what would go."""
+        from freshet.storage.edits.overwrite import replaced
+
         return replaced(self._edited(), lambda _: True, dry_run=dry_run)
 
     def drop_partition(self, *partitions: Mapping[str, PartitionValue], dry_run: bool = False) -> EditResult:
@@ -165,6 +177,9 @@ class EditableTable(ReadableTable):
                 'name the partition to drop, such as {"dt": "2026-11-22"}; truncate() takes all rows away',
                 table=self.name,
             )
+        from freshet.storage.edits.overwrite import replaced
+        from freshet.storage.maintenance.partition_choice import partition_test, warn_of_none
+
         tests = [partition_test(store, partition) for partition in partitions]
         warn_of_none(store, partitions, "nothing of it is dropped")
         return replaced(store, lambda name: any(test(name) for test in tests), dry_run=dry_run)
@@ -197,17 +212,24 @@ class EditableTable(ReadableTable):
         store = self._edited()
 
         def find() -> Snapshot | None:
+            from freshet.storage.edits.rollback import before_commit, find_target
+
             return before_commit(store, *undo) if undo is not None else find_target(store, 0 if to is None else to)
 
         target = find()
         if not delete_newer:
             may_move = undo is not None or isinstance(to, str)
             with at_work(f"rolling {self.name} back"):
+                from freshet.storage.edits.rollback import roll_back
+
                 return roll_back(store, target, dry_run=dry_run, find=find if may_move else None)
         if target is None:
             raise InvalidRequestError(
                 "delete_newer=True keeps a snapshot to go back to; truncate() empties the table", table=self.name
             )
+        from freshet.storage.edits.edit_result import EditResult
+        from freshet.storage.edits.history_cut import cut_history
+
         gone = cut_history(store, target, force=force, dry_run=dry_run)
         return EditResult(is_dry_run=dry_run, snapshots_removed=gone)
 
@@ -222,9 +244,13 @@ class EditableTable(ReadableTable):
         gone then. What is interrupted is done by the next call.
         """
         with at_work(f"emptying {self.name}"):
+            from freshet.storage.edits.purge import purge
+
             return purge(self._edited(), orphans_older_than_ms=orphans_older_than_ms, dry_run=dry_run)
 
     def _filter(self, given: FilterGiven, verb: str, otherwise: str) -> Predicate:
+        from freshet.storage.filters.filter_text import to_predicate
+
         predicate = to_predicate(given)
         if predicate is None:
             raise InvalidRequestError(f"say which rows of {self.name} are {verb}: {otherwise}", table=self.name)

@@ -3,7 +3,8 @@
     <location>/schema/schema-<N>            snapshot/snapshot-<N> LATEST EARLIEST      changelog/changelog-<N>
               /manifest/manifest-<uuid>-<n> manifest-list-<uuid>-<n> index-manifest-<uuid>-<n>
               /index/…  statistics/…  tag/tag-<name>  consumer/consumer-<id>
-              /branch/branch-<name>/{schema,snapshot,tag,changelog,consumer}    the rest is that of the table
+              /freshet/history/commits-<day>-…
+              /branch/branch-<name>/{schema,snapshot,tag,changelog,consumer,freshet}    the rest is that of the table
               /[<data-file.path-directory>/]<key>=<value>/…/bucket-<b>/<data file>
 
 The format of a data file is its extension: the last part after a dot, or the part before where the last is a
@@ -16,10 +17,10 @@ Source: FORMAT.md §1, §1.2.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 
 FILE_SCHEME: Final = "file"
@@ -62,8 +63,7 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _NO_NAMES: Final = frozenset({"", ".", ".."})
 
 
-@dataclass(frozen=True, slots=True)
-class TablePaths:
+class TablePaths(Frozen):
     """Names below one table folder, of the table itself or of one of its branches. `data_directory` is
     `data-file.path-directory`, where it is set."""
 
@@ -184,6 +184,11 @@ class TablePaths:
         return f"{self.consumer_folder}/{CONSUMER_PREFIX}{consumer_id}"
 
     @property
+    def history_folder(self) -> str:
+        """Folder of what expired snapshots said of their commits; no other program knows it."""
+        return f"{self.home}/freshet/history"
+
+    @property
     def data_root(self) -> str:
         """Folder above the partitions, or above the buckets of an unpartitioned table."""
         return f"{self.location}/{self.data_directory}" if self.data_directory else self.location
@@ -293,8 +298,7 @@ def data_file_name(prefix: str, uuid: str, counter: int, file_format: str, compr
     return f"{prefix}{uuid}-{counter}.{suffix}.{file_format}"
 
 
-@dataclass(frozen=True, slots=True)
-class PackedRange:
+class PackedRange(Frozen):
     """Where the bytes of a changelog file are that Flink has packed with others of its partition into one file."""
 
     bucket: int

@@ -1,4 +1,4 @@
-"""A table as readers see it: its rows, its changes, its history; nothing here writes but the position of a consumer.
+"""A table as readers see it: its rows, its changes, its history; nothing here writes but the positions of consumers.
 
 `Table` adds what changes it. The object is a view of one schema, taken when it was opened. It keeps no files open and
 may be shared by threads; scans and streams may not.
@@ -6,23 +6,12 @@ may be shared by threads; scans and streams may not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
-from freshet.storage.changes.between import EndGiven, changes_between
-from freshet.storage.changes.change_range import change_range
-from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
-from freshet.storage.changes.changelog import Changelog
-from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.commit.lost_commits import LostCommit, find_lost_commits, lost_commit_named
-from freshet.storage.commit.table_check import TableCheck, check_table
-from freshet.storage.describe import describe_table, table_facts
-from freshet.storage.filters.filter_text import FilterGiven, to_predicate
-from freshet.storage.lookup.file_lookup import FoundRows
-from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arguments import answering_callers
@@ -30,19 +19,30 @@ from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.moment import TimeGiven
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.model.shown import shown_or_why
-from freshet.storage.model.shown_lists import Snapshots
+from freshet.storage.model.shown import HtmlShown
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.notebook import table_html
+from freshet.storage.model.tag import Snapshots
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.secrets import shown_text
 from freshet.storage.scan.read_snapshot import explained, find_in, find_snapshot
-from freshet.storage.scan.table_scan import TableScan
-from freshet.storage.system_tables.system_table import SystemTable
+from freshet.storage.table_engine import TableEngine
+
+if TYPE_CHECKING:
+    from freshet.storage.changes.between import EndGiven
+    from freshet.storage.changes.changelog import Changelog
+    from freshet.storage.changes.stream import ChangeStream, LogStream
+    from freshet.storage.commit.table_check import TableCheck
+    from freshet.storage.filters.filter_text import FilterGiven
+    from freshet.storage.lookup.file_lookup import FoundRows
+    from freshet.storage.lookup.lookup_metrics import LookupMetrics
+    from freshet.storage.scan.table_scan import TableScan
+    from freshet.storage.status.findings import Finding
+    from freshet.storage.status.table_status import TableStatus
+    from freshet.storage.system_tables.system_table import SystemTable
 
 
 @answering_callers
-class ReadableTable:
+class ReadableTable(HtmlShown):
     """What reads a table, and describes it."""
 
     def __init__(self, store: TableStore) -> None:
@@ -51,8 +51,10 @@ class ReadableTable:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r} at {shown_text(self.location)}, schema {self.schema.id})"
 
-    def _repr_html_(self) -> str:
-        return shown_or_why(self, lambda: table_html(self.store))
+    def _html(self) -> str:
+        from freshet.storage.describe import table_html
+
+        return table_html(self.store)
 
     @property
     def name(self) -> str:
@@ -80,9 +82,34 @@ class ReadableTable:
         return self.store.options
 
     @property
+    def engine(self) -> TableEngine:
+        """What drives the table over many processes: planning, tasks, commits, its log (`table_engine`)."""
+        return TableEngine(self.store)
+
+    @property
     def arrow_schema(self) -> pa.Schema:
         """Columns as Arrow types, as scans give them and writers want them."""
         return arrow_schema(self.store.schema)
+
+    def status(self, *, detail: bool = True) -> TableStatus:
+        """How the table is now, from its files alone: freshness against `freshet.freshness-target`, levels against what
+        triggers compaction, what keeps old files, the commits of the last hour. Without `detail` it is what the newest
+        snapshot says, with five requests to a store.
+        """
+        from freshet.storage.status.observe import observed
+
+        with self.store.naming_dropped_table():
+            return observed(self.store, detail=detail)
+
+    def doctor(self, *, warehouse: str = "WAREHOUSE") -> list[Finding]:
+        """What is wrong with the table, the worst first, from its files alone: each finding with evidence, cause,
+        remedy, and the command that mends it, in which `warehouse` is the place of the table's catalog.
+        """
+        from freshet.storage.status.examination import examined
+        from freshet.storage.status.findings import findings
+
+        with self.store.naming_dropped_table():
+            return findings(examined(self.store), warehouse)
 
     def scan(
         self,
@@ -102,6 +129,9 @@ class ReadableTable:
         as pyarrow takes them. Nothing is read yet. Raises `InvalidRequestError` for unknown columns and
         `NotFoundError` for a snapshot or tag that is not there.
         """
+        from freshet.storage.filters.filter_text import to_predicate
+        from freshet.storage.scan.table_scan import TableScan
+
         return TableScan(
             self.store,
             columns=columns,
@@ -131,6 +161,11 @@ class ReadableTable:
         Raises `InvalidRequestError` for unknown columns and for a keyed table without a changelog producer, and
         `NotFoundError` naming what is left when changes have expired or are not committed yet.
         """
+        from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
+        from freshet.storage.changes.changelog import Changelog
+        from freshet.storage.changes.history import ChangeHistory, change_range
+        from freshet.storage.filters.filter_text import to_predicate
+
         otherwise = "read the rows as they were written with changes_between(…, mode='delta')"
         check_has_changelog(ChangeRules.of(self.options), self.name, otherwise)
         ids = change_range(
@@ -140,6 +175,95 @@ class ReadableTable:
             from_timestamp=from_timestamp,
         )
         return Changelog(self.store, ids, columns=columns, filter=to_predicate(filter), limit=limit)
+
+    @overload
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # the word every reader library uses
+        *,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        isolation: None = None,
+    ) -> ChangeStream: ...
+
+    @overload
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # the word every reader library uses
+        *,
+        isolation: str,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        log_state: Mapping[str, object] | None = None,
+    ) -> LogStream: ...
+
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
+        *,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        isolation: str | None = None,
+        log_state: Mapping[str, object] | None = None,
+    ) -> ChangeStream | LogStream:
+        """Changes as they are committed: an iterator of Arrow batches that waits for the next snapshot.
+
+        `scan_mode` says what it begins with: `latest-full` (the default: the rows of the latest snapshot, as +I),
+        `latest`, `compacted-full`, `from-snapshot`, `from-snapshot-full` or `from-timestamp`. With a `consumer_id` it
+        goes on where the stream of that name stopped, and what it has not read yet does not expire. `max_wait_s` ends
+        it after so many seconds without a new snapshot. Batches have the columns and `_ROW_KIND`, on request
+        `_SNAPSHOT_ID`. `upserts` reads a keyed table without a changelog producer: rows as they were written, without
+        those they replaced.
+
+        With an `isolation` the changes come from the log of the table (`log.system`): `committed` when their snapshot
+        is there, `speculative` as soon as they are logged. What a speculative stream has shown and a crash undid is
+        taken back by rows of the inverse kind. Scan modes, `consumer_id` and `with_snapshot_id` are the same (NULL in
+        rows whose snapshot is still to come); `log_state` goes on where another stream stopped (its `state`).
+
+        Raises `InvalidRequestError` as `changelog` does and for a scan mode that does not go with the rest,
+        `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
+        `RetryableError` when expiry or a rollback has overtaken it.
+        """
+        from freshet.storage.changes.split_stream import SplitStream
+        from freshet.storage.changes.stream import ChangeStream, LogStream
+        from freshet.storage.changes.stream_request import StreamRequest
+
+        engine = self.engine
+        is_logged = isolation is not None and engine.log.is_read(isolation, log_state)
+        stream = engine.split_stream(
+            StreamRequest(
+                columns=columns,
+                filter=filter,
+                scan_mode=scan_mode,
+                from_snapshot=from_snapshot,
+                from_timestamp=from_timestamp,
+                consumer_id=consumer_id,
+                with_snapshot_id=with_snapshot_id,
+                upserts=upserts or is_logged,
+                isolation=isolation or "none",
+            )
+        )
+        if isinstance(stream, SplitStream):
+            return ChangeStream(stream, max_wait_s=max_wait_s)
+        return LogStream(stream, max_wait_s=max_wait_s, state=log_state)
 
     def changes_between(
         self,
@@ -161,13 +285,23 @@ class ReadableTable:
         Raises `InvalidRequestError` for points or a mode that make no sense, for `changelog` of a keyed table without
         a changelog producer and for `diff` without a key; `NotFoundError` for what is not there.
         """
+        from freshet.storage.changes.between import changes_between
+        from freshet.storage.filters.filter_text import to_predicate
+
         return changes_between(
-            self.store, self.name, start, end, mode, columns=columns, filter=to_predicate(filter), limit=limit
+            self.store,
+            self.name,
+            start,
+            end,
+            mode,
+            columns=columns,
+            filter=to_predicate(filter),
+            limit=limit,
         )
 
     def lookup(
         self,
-        keys: pa.Table,
+        keys: object,
         columns: Sequence[str] | None = None,
         *,
         snapshot_id: int | None = None,
@@ -175,7 +309,8 @@ class ReadableTable:
     ) -> FoundRows:
         """The rows of some keys at a snapshot (the latest if none is named), without a scan of the table.
 
-        `keys` has every column of the primary key, one row for each key asked; `columns` are those wanted, all if None.
+        `keys` is anything that is taken as rows, with every column of the primary key and one row for each key asked:
+        an Arrow table, a frame, a list of dicts; `columns` are those wanted, all if None.
         The answer has the rows found and, for each key asked, the position of its row or -1. Columns are those of this
         object's schema; `metrics` counts how files were asked. Raises `InvalidRequestError` for a table without a
         primary key, a key column that is missing, NULL or of another type, and unknown columns; `NotFoundError` for a
@@ -183,7 +318,11 @@ class ReadableTable:
         """
         snapshot = find_in(self.store, snapshot_id=snapshot_id)
         with explained(self.store, snapshot):
-            return find_stored_rows(self.store, snapshot, keys, columns, metrics)
+            from freshet.storage.lookup.stored_rows import find_stored_rows
+            from freshet.storage.write.input_rows import input_tables
+
+            given = pa.concat_tables(input_tables(keys, self.schema.fields, table=self.name))
+            return find_stored_rows(self.store, snapshot, given, columns, metrics)
 
     def system(self, name: str) -> SystemTable:
         """What the table says of itself, as a table: `snapshots`, `schemas`, `options`, `files`, `partitions`,
@@ -192,11 +331,30 @@ class ReadableTable:
 
         Raises `NotFoundError` for another name.
         """
+        from freshet.storage.system_tables.system_table import SystemTable
+
         return SystemTable(self.store, name.removeprefix("$"))
 
     def consumers(self) -> dict[str, int]:
         """Streaming readers that have a name, and the snapshot each wants next."""
         return self.store.consumers.positions()
+
+    def reset_consumer(self, consumer_id: str, next_snapshot_id: int) -> None:
+        """Lets a consumer go on at another snapshot, or makes it; from there on nothing expires before it was read.
+
+        Raises `InvalidRequestError` for an id that is no file name and for what is no snapshot id, `NotFoundError`
+        when the table was dropped.
+        """
+        self.store.check_is_there()
+        self.store.consumers.reset(consumer_id, next_snapshot_id)
+
+    def delete_consumer(self, consumer_id: str) -> bool:
+        """Forgets a consumer, so that it holds back no expiry any more; False when there was none.
+
+        Raises as `reset_consumer` does.
+        """
+        self.store.check_is_there()
+        return self.store.consumers.delete(consumer_id)
 
     def snapshots(self) -> list[Snapshot]:
         """All snapshots that are still there, oldest first."""
@@ -213,10 +371,14 @@ class ReadableTable:
 
     def describe(self) -> str:
         """The table in words and the levels of each bucket as a drawing."""
+        from freshet.storage.describe import describe_table
+
         return describe_table(self.store, self.name)
 
     def facts(self) -> dict[str, Any]:
         """What `describe` says, as values that JSON can hold."""
+        from freshet.storage.describe import table_facts
+
         return table_facts(self.store, self.name)
 
     def lost_commits(self) -> list[LostCommit]:
@@ -239,4 +401,6 @@ class ReadableTable:
         The rows of the data files are not read, but for deletes that remove rows: of these, those that still hold
         values of the row are counted (`deleted_values`). `freshet check-table` prints what it finds.
         """
+        from freshet.storage.commit.table_check import check_table
+
         return check_table(self.store, all_snapshots=all_snapshots)

@@ -12,108 +12,41 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from os import PathLike, fspath
-from typing import Final, overload
+from typing import TYPE_CHECKING, Final
 
-from freshet.storage.casts.losses import possible_loss
-from freshet.storage.catalogs.by_location import TableAt, table_at
 from freshet.storage.catalogs.claims import coordinated
-from freshet.storage.changes.between import BetweenMode
-from freshet.storage.changes.changelog import Changelog
-from freshet.storage.changes.split_stream import SplitStream
-from freshet.storage.changes.stream import ChangeStream, LogStream
-from freshet.storage.changes.stream_request import StreamRequest
-from freshet.storage.cleaning.expire import ExpireResult, expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
-from freshet.storage.cleaning.partition_expiry import PartitionExpiry, expire_partitions
-from freshet.storage.commit.committer import CommitResult
-from freshet.storage.commit.lost_commits import LostCommit, lost_commit_named, the_lost_commit
-from freshet.storage.editable_table import EditableTable, EditResult, Purge, expr
+from freshet.storage.commit.commit_result import CommitResult
+from freshet.storage.commit.lost_commits import lost_commit_named, the_lost_commit
+from freshet.storage.editable_table import EditableTable
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path
 from freshet.storage.io.shown_work import Advance, at_work, show_work
-from freshet.storage.maintenance.done_partitions import mark_partitions_done
-from freshet.storage.maintenance.hash_index_repair import HashIndexRepair, repair_hash_indexes
-from freshet.storage.maintenance.lost_commit_repair import repair_lost_commit
-from freshet.storage.maintenance.manifest_compaction import ManifestCompaction, compact_manifests
-from freshet.storage.maintenance.partition_choice import PartitionChoice, PartitionText, PartitionValue
-from freshet.storage.maintenance.rescale import RescaleCallback, RescaleProgress, RescaleResult, rescale
-from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
-from freshet.storage.maintenance.table_compaction import (
-    CompactionBudget,
-    CompactionProgress,
-    CompactionResult,
-    Elsewhere,
-    ProgressCallback,
-    compact_table,
-    repair_levels,
-)
-from freshet.storage.maintenance.vector_switch import altered
 from freshet.storage.metadata.branch_store import Branches
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import open_store, open_table_store
 from freshet.storage.model.arguments import answering_callers
-from freshet.storage.model.moment import TimeGiven
 from freshet.storage.options.values import option_texts
-from freshet.storage.scan.table_scan import TableScan
-from freshet.storage.schema.change import (
-    AddColumn,
-    ChangeType,
-    DropColumn,
-    DropPrimaryKey,
-    MoveColumn,
-    RenameColumn,
-    ResetOption,
-    SchemaChange,
-    SetColumnComment,
-    SetComment,
-    SetDefault,
-    SetNullable,
-    SetOption,
-)
-from freshet.storage.system_tables.system_scan import SystemScan
-from freshet.storage.table_engine import TableEngine
-from freshet.storage.table_session import TableSession
-from freshet.storage.tags.table_tags import TableTags
 
-__all__ = [
-    "AddColumn",
-    "BetweenMode",
-    "Branches",
-    "ChangeStream",
-    "ChangeType",
-    "Changelog",
-    "CompactionBudget",
-    "CompactionResult",
-    "DropColumn",
-    "DropPrimaryKey",
-    "EditResult",
-    "Elsewhere",
-    "LostCommit",
-    "ManifestCompaction",
-    "MoveColumn",
-    "PartitionExpiry",
-    "PartitionText",
-    "PartitionValue",
-    "Purge",
-    "RenameColumn",
-    "RescaleProgress",
-    "RescaleResult",
-    "ResetOption",
-    "SchemaChange",
-    "SetColumnComment",
-    "SetComment",
-    "SetDefault",
-    "SetNullable",
-    "SetOption",
-    "SystemScan",
-    "Table",
-    "TableHandle",
-    "TableScan",
-    "expr",
-    "possible_loss",
-    "show_work",
-]
+if TYPE_CHECKING:
+    from freshet.storage.cleaning.expire import ExpireResult
+    from freshet.storage.cleaning.partition_expiry import PartitionExpiry
+    from freshet.storage.maintenance.manifest_compaction import ManifestCompaction
+    from freshet.storage.maintenance.partition_choice import PartitionChoice, PartitionValue
+    from freshet.storage.maintenance.repairs import HashIndexRepair
+    from freshet.storage.maintenance.rescale import RescaleCallback, RescaleProgress, RescaleResult
+    from freshet.storage.maintenance.table_compaction import (
+        CompactionBudget,
+        CompactionProgress,
+        CompactionResult,
+        Elsewhere,
+        ProgressCallback,
+    )
+    from freshet.storage.schema.change import SchemaChange
+    from freshet.storage.table_session import TableSession
+    from freshet.storage.tags.table_tags import TableTags
+
+__all__ = ["Branches", "Table", "TableHandle", "show_work"]
 """The table, and what its methods take and give."""
 
 _LOG: Final = logging.getLogger(__name__)
@@ -129,7 +62,7 @@ class Table(EditableTable):
         orders.delete("id = 1")
         orders.rollback(to=1)
 
-    What it is: `name`, `location`, `schema`, `arrow_schema`, `options`, `describe`, `facts`, `system`.
+    What it is: `name`, `location`, `schema`, `arrow_schema`, `options`, `describe`, `facts`, `system`; how: `status`.
     Rows and changes: `scan`, `lookup`, `stream`, `changelog`, `changes_between`.
     Other rows: `append`, `upsert`, `update`, `delete`, `merge`, `overwrite`, `truncate`, `drop_partition`, `writer`.
     Its history: `snapshots`, `latest_snapshot`, `tags`, `branches`, `rollback`.
@@ -166,6 +99,8 @@ class Table(EditableTable):
         folder = absolute_path(fspath(location))
         if env is not None and catalog_texts:
             raise InvalidRequestError("give env= or catalog_options=, not both: an Env is made from its own settings")
+        from freshet.storage.catalogs.by_location import TableAt, table_at
+
         found = TableAt(env) if env is not None else table_at(folder, catalog_texts)
         return cls(
             open_table_store(
@@ -191,99 +126,11 @@ class Table(EditableTable):
         return Branches(self.store)
 
     @property
-    def engine(self) -> TableEngine:
-        """What drives the table over many processes: planning, tasks, commits, its log (`table_engine`)."""
-        return TableEngine(self.store)
-
-    @property
     def tags(self) -> TableTags:
         """The names of snapshots: list, create, replace, rename and delete them."""
+        from freshet.storage.tags.table_tags import TableTags
+
         return TableTags(self.store)
-
-    @overload
-    def stream(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # the word every reader library uses
-        *,
-        scan_mode: str | None = None,
-        from_snapshot: int | None = None,
-        from_timestamp: TimeGiven | None = None,
-        consumer_id: str | None = None,
-        max_wait_s: float | None = None,
-        with_snapshot_id: bool = False,
-        upserts: bool = False,
-        isolation: None = None,
-    ) -> ChangeStream: ...
-
-    @overload
-    def stream(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # the word every reader library uses
-        *,
-        isolation: str,
-        scan_mode: str | None = None,
-        from_snapshot: int | None = None,
-        from_timestamp: TimeGiven | None = None,
-        consumer_id: str | None = None,
-        max_wait_s: float | None = None,
-        with_snapshot_id: bool = False,
-        upserts: bool = False,
-        log_state: Mapping[str, object] | None = None,
-    ) -> LogStream: ...
-
-    def stream(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
-        *,
-        scan_mode: str | None = None,
-        from_snapshot: int | None = None,
-        from_timestamp: TimeGiven | None = None,
-        consumer_id: str | None = None,
-        max_wait_s: float | None = None,
-        with_snapshot_id: bool = False,
-        upserts: bool = False,
-        isolation: str | None = None,
-        log_state: Mapping[str, object] | None = None,
-    ) -> ChangeStream | LogStream:
-        """Changes as they are committed: an iterator of Arrow batches that waits for the next snapshot.
-
-        `scan_mode` says what it begins with: `latest-full` (the default: the rows of the latest snapshot, as +I),
-        `latest`, `compacted-full`, `from-snapshot`, `from-snapshot-full` or `from-timestamp`. With a `consumer_id` it
-        goes on where the stream of that name stopped, and what it has not read yet does not expire. `max_wait_s` ends
-        it after so many seconds without a new snapshot. Batches have the columns and `_ROW_KIND`, on request
-        `_SNAPSHOT_ID`. `upserts` reads a keyed table without a changelog producer: rows as they were written, without
-        those they replaced.
-
-        With an `isolation` the changes come from the log of the table (`log.system`): `committed` when their snapshot
-        is there, `speculative` as soon as they are logged. What a speculative stream has shown and a crash undid is
-        taken back by rows of the inverse kind. Scan modes, `consumer_id` and `with_snapshot_id` are the same (NULL in
-        rows whose snapshot is still to come); `log_state` goes on where another stream stopped (its `state`).
-
-        Raises `InvalidRequestError` as `changelog` does and for a scan mode that does not go with the rest,
-        `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
-        `RetryableError` when expiry or a rollback has overtaken it.
-        """
-        engine = self.engine
-        is_logged = isolation is not None and engine.log.is_read(isolation, log_state)
-        stream = engine.split_stream(
-            StreamRequest(
-                columns=columns,
-                filter=filter,
-                scan_mode=scan_mode,
-                from_snapshot=from_snapshot,
-                from_timestamp=from_timestamp,
-                consumer_id=consumer_id,
-                with_snapshot_id=with_snapshot_id,
-                upserts=upserts or is_logged,
-                isolation=isolation or "none",
-            )
-        )
-        if isinstance(stream, SplitStream):
-            return ChangeStream(stream, max_wait_s=max_wait_s)
-        return LogStream(stream, max_wait_s=max_wait_s, state=log_state)
 
     def writer(
         self, commit_user: str, *, parallelism: int = 2, coordination: str | None = None, adopt: bool = False
@@ -297,6 +144,8 @@ class Table(EditableTable):
         if coordination is not None or adopt:
             claims = coordinated(self.store.claims, coordination, adopt=adopt)
             return Table(replace(self.store, claims=claims)).writer(commit_user, parallelism=parallelism)
+        from freshet.storage.table_session import TableSession
+
         self.store.check_writable()
         engine = self.engine
         for warning in engine.warnings():
@@ -324,23 +173,6 @@ class Table(EditableTable):
             return self
         return self.with_options(self.engine.log.options_without())
 
-    def reset_consumer(self, consumer_id: str, next_snapshot_id: int) -> None:
-        """Lets a consumer go on at another snapshot, or makes it; from there on nothing expires before it was read.
-
-        Raises `InvalidRequestError` for an id that is no file name and for what is no snapshot id, `NotFoundError`
-        when the table was dropped.
-        """
-        self.store.check_is_there()
-        self.store.consumers.reset(consumer_id, next_snapshot_id)
-
-    def delete_consumer(self, consumer_id: str) -> bool:
-        """Forgets a consumer, so that it holds back no expiry any more; False when there was none.
-
-        Raises as `reset_consumer` does.
-        """
-        self.store.check_is_there()
-        return self.store.consumers.delete(consumer_id)
-
     def compact(
         self,
         *,
@@ -362,6 +194,8 @@ class Table(EditableTable):
         store = self.store.at_latest_schema()
         store.check_writable()
         with store.naming_dropped_table(), at_work(f"compacting {self.name}") as advance:
+            from freshet.storage.maintenance.table_compaction import compact_table
+
             result = compact_table(
                 store,
                 full=full,
@@ -392,6 +226,8 @@ class Table(EditableTable):
         `ConflictError` when others commit to a partition all the time or rescale the table to another number.
         """
         with self.store.naming_dropped_table(), at_work(f"rescaling {self.name}") as advance:
+            from freshet.storage.maintenance.rescale import rescale
+
             shown = progress or partial(_advance_bytes, advance)
             return rescale(self.store, bucket, partition=partition, progress=shown, elsewhere=elsewhere)
 
@@ -406,6 +242,8 @@ class Table(EditableTable):
         if not dry_run:
             store.check_writable()
         with store.naming_dropped_table(), at_work(f"merging manifests of {self.name}"):
+            from freshet.storage.maintenance.manifest_compaction import compact_manifests
+
             result = compact_manifests(store, dry_run=dry_run)
         store.env.finish_later()
         return result
@@ -413,7 +251,7 @@ class Table(EditableTable):
     def sort_compact(
         self,
         order_by: Sequence[str],
-        strategy: str = SortStrategy.ORDER,
+        strategy: str = "order",
         *,
         partition: PartitionChoice | None = None,
         progress: ProgressCallback | None = None,
@@ -425,6 +263,8 @@ class Table(EditableTable):
         is left as it is. Raises `InvalidRequestError` for other tables, and columns without an order.
         """
         with self.store.naming_dropped_table(), at_work(f"sorting {self.name}") as advance:
+            from freshet.storage.maintenance.sort_compaction import sort_compact
+
             shown = progress or partial(_advance_bytes, advance)
             return sort_compact(self.store, order_by, strategy, partition=partition, progress=shown)
 
@@ -440,6 +280,8 @@ class Table(EditableTable):
         store = self.store.at_latest_schema()
         store.check_writable()
         with store.naming_dropped_table(), at_work(f"repairing {self.name}") as advance:
+            from freshet.storage.maintenance.table_compaction import repair_levels
+
             shown = progress or partial(_advance_bytes, advance)
             result = repair_levels(store, partition=partition, progress=shown)
         store.env.finish_later()
@@ -452,6 +294,8 @@ class Table(EditableTable):
         Stop its writer before. Raises `NotFoundError` where there is no such commit, `MissingFileError` where files of
         it were removed, `ConflictError` where it does not fit on what others have committed since.
         """
+        from freshet.storage.maintenance.repairs import repair_lost_commit
+
         store = self.store.at_latest_schema()
         store.check_writable()
         if manifest_list is not None:
@@ -466,6 +310,8 @@ class Table(EditableTable):
         """
         store = self.store.at_latest_schema()
         with store.naming_dropped_table(), at_work(f"looking at the hash indexes of {self.name}") as advance:
+            from freshet.storage.maintenance.repairs import repair_hash_indexes
+
             repair = repair_hash_indexes(store, progress or advance)
         store.env.finish_later()
         return repair
@@ -483,6 +329,8 @@ class Table(EditableTable):
         `older_than_ms` is an age: snapshots replaced within that time stay. `dry_run` only says what would go.
         """
         with at_work(f"expiring snapshots of {self.name}"):
+            from freshet.storage.cleaning.expire import expire_snapshots
+
             return expire_snapshots(
                 self.store,
                 retain_max=retain_max,
@@ -509,6 +357,8 @@ class Table(EditableTable):
         age_ms = None if older_than is None else older_than // timedelta(milliseconds=1)
         store = self.store.at_latest_schema()
         with store.naming_dropped_table():
+            from freshet.storage.cleaning.partition_expiry import expire_partitions
+
             expiry = expire_partitions(store, older_than_ms=age_ms, max_num=max_num, dry_run=dry_run)
         store.env.finish_later()
         return expiry
@@ -522,6 +372,8 @@ class Table(EditableTable):
         Rows may come all the same, and a partition without rows can be done. Raises `UnsupportedFeatureError` for other
         actions, `InvalidRequestError` for what is no partition of this table; nothing is marked then.
         """
+        from freshet.storage.maintenance.done_partitions import mark_partitions_done
+
         return mark_partitions_done(self.store.at_latest_schema(), partitions)
 
     def remove_orphan_files(self, *, older_than_ms: int = DEFAULT_AGE_MS, dry_run: bool = False) -> OrphanResult:
@@ -551,6 +403,8 @@ class Table(EditableTable):
         Raises `InvalidRequestError` naming the change that is refused, `ConflictError` when others change the schema
         all the time.
         """
+        from freshet.storage.maintenance.vector_switch import altered
+
         return Table(altered(self.store, changes, allow_lossy=allow_lossy))
 
     def with_options(self, options: Mapping[str, object]) -> Table:

@@ -5,7 +5,7 @@ A program that reads and writes in one process needs nothing of it: `Table.scan`
 | step | where | names |
 |---|---|---|
 | plan | driver | `log`, `has_committed`, `latest_schema_id`, `is_rescaled`; for readers `split_stream` |
-| write | task | `task_writer`, `renumbered`; `run_compaction`, `run_rescale`, `run_background_unit`: a driver chose |
+| write | task | `task_writer`, `renumbered`; `run_piece`, `run_background_unit`: what a driver chose |
 | commit | driver | `complete_compaction`, `committer`, `show_hidden_rows`; `discard` where nothing is committed |
 | compact | driver | `background_compaction`, between batches |
 | look | anywhere | `warnings`, `level0_counts`, `commit_rows`, `marked_rows`, … |
@@ -26,63 +26,49 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
-from freshet.storage.changes.split_stream import SplitStream
-from freshet.storage.changes.stream_position import StreamPosition
-from freshet.storage.changes.stream_request import StreamRequest
-from freshet.storage.cleaning.partition_expiry import expire_partitions_at_end
-from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
-from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
+from freshet.storage.commit.commit_result import CommitCheck, CommitResult
+from freshet.storage.commit.committer import Committer, Renumber
 from freshet.storage.commit.last_commits import CommitTrace
-from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts, partition_label
-from freshet.storage.edits.batch_edits import BatchEdits
-from freshet.storage.files.file_evidence import FileEvidence
-from freshet.storage.filters.filter_text import to_predicate
-from freshet.storage.logs.readers import LogSplitStream
+from freshet.storage.compact.joint_changes import emits_jointly_by_lookup
+from freshet.storage.files.data_file_paths import discard_messages
+from freshet.storage.logs.readers import LoggedSplitStream
 from freshet.storage.logs.writers import TaskLog
-from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.maintenance.background_compaction import (
-    BackgroundCompaction,
-    BackgroundUnit,
-    alone_together,
-    run_background_unit,
-)
-from freshet.storage.maintenance.bucket_rescale import BucketRescale, rescale_buckets
-from freshet.storage.maintenance.compaction_plan import BucketCompaction
-from freshet.storage.maintenance.hidden_rows import show_hidden_rows
-from freshet.storage.maintenance.postponed_compaction import PostponedPartition, compact_postponed
-from freshet.storage.maintenance.table_compaction import compact_bucket, complete_compaction
-from freshet.storage.maintenance.upkeep import upkeep_later
+from freshet.storage.metadata.consumer_store import Consumer
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.commit_message import CommitDigest, CommitMessage
+from freshet.storage.model.commit_facts import BatchFacts
+from freshet.storage.model.commit_message import (
+    CommitDigest,
+    CommitMessage,
+    decode_commit_messages,
+    encode_commit_messages,
+)
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.snapshot_walk import StreamLimit
 from freshet.storage.model.split import ChangeSplit, Split
-from freshet.storage.model.stream_step import StreamLimit
 from freshet.storage.model.table_log import LogIdentity
-from freshet.storage.options.risky import former_values, risky_options, unheeded_options
+from freshet.storage.options.risky import risky_options, unheeded_options
 from freshet.storage.paths import bucket_name
-from freshet.storage.place_index.index_database import is_rocksdb_installed
-from freshet.storage.place_index.key_rows import KeyShare
 from freshet.storage.scan.read_snapshot import find_snapshot
 from freshet.storage.table_logs import TableLogs
-from freshet.storage.write.bucket_state import BucketStates
-from freshet.storage.write.bucketing import BucketCounts
-from freshet.storage.write.compaction_limit import CompactionLimit
-from freshet.storage.write.key_assigner import KeyAssigner
-from freshet.storage.write.key_mover import KeyMover, MovedRows
-from freshet.storage.write.postponed_bucket_writer import Staging
-from freshet.storage.write.renumbering import renumbered
-from freshet.storage.write.task_writer import TaskWriter
+
+if TYPE_CHECKING:
+    from freshet.storage.changes.split_stream import SplitStream
+    from freshet.storage.changes.stream_request import StreamRequest
+    from freshet.storage.describe import CommitRows
+    from freshet.storage.edits.batch_edit import BatchEdits
+    from freshet.storage.maintenance.background_compaction import BackgroundCompaction, BackgroundUnit
+    from freshet.storage.maintenance.table_compaction import Piece
+    from freshet.storage.place_index.key_rows import KeyShare
+    from freshet.storage.write.commit_compaction import CompactionLimit
+    from freshet.storage.write.dynamic_router import KeyAssigner
+    from freshet.storage.write.moving_router import KeyMover
+    from freshet.storage.write.task_writer import TaskWriter
 
 __all__ = [
-    "BackgroundCompaction",
-    "BackgroundUnit",
-    "BatchEdits",
-    "BucketCompaction",
-    "BucketRescale",
+    "BatchFacts",
     "ChangeSplit",
     "CommitCheck",
     "CommitDigest",
@@ -90,26 +76,13 @@ __all__ = [
     "CommitResult",
     "CommitTrace",
     "Committer",
-    "CompactionLimit",
-    "KeyAssigner",
-    "KeyMover",
-    "KeyShare",
-    "LogSplitStream",
-    "LookupMetrics",
-    "MovedRows",
-    "PostponedPartition",
+    "LoggedSplitStream",
     "Split",
-    "SplitStream",
     "StreamLimit",
-    "StreamPosition",
-    "StreamRequest",
     "TableEngine",
     "TaskLog",
-    "TaskWriter",
-    "alone_together",
     "decode_commit_messages",
     "encode_commit_messages",
-    "is_rocksdb_installed",
 ]
 """The engine of a table, and what its methods take and give."""
 
@@ -134,12 +107,14 @@ class TableEngine:
     @property
     def edits(self) -> BatchEdits:
         """Appends and overwrites of batch jobs, each one commit."""
+        from freshet.storage.edits.batch_edit import BatchEdits
+
         return BatchEdits(self._store)
 
     def warnings(self) -> list[str]:
         """What a writer should be warned of: risky options, options without effect, former names of values."""
         options = self._store.options
-        return [*risky_options(options), *unheeded_options(options), *former_values(options.given)]
+        return [*risky_options(options), *unheeded_options(options)]
 
     @property
     def dynamic_options(self) -> Mapping[str, str]:
@@ -165,25 +140,35 @@ class TableEngine:
     def is_rescaled(self) -> bool:
         """Whether a partition has another number of buckets than the option `bucket` says: a rescale rewrites one
         partition after the other. Rows for such a partition go to buckets by the number that its files have."""
+        from freshet.storage.write.bucketing import BucketCounts
+
         return BucketCounts(self._store, self._store.snapshots.latest()).differ()
 
     def has_committed(self, commit_user: str, query_id: str | None, identifier: int) -> CommitCheck:
         """Whether a commit is there, as `Committer.has_committed` finds it and raises, where nothing is committed."""
         return Committer(self._store, commit_user, query_id).has_committed(identifier)
 
-    def split_stream(self, request: StreamRequest = StreamRequest()) -> SplitStream | LogSplitStream:  # noqa: B008 - frozen
+    def split_stream(self, request: StreamRequest | None = None) -> SplitStream | LoggedSplitStream:
         """The changes that `Table.stream` gives, as positions and splits for an engine with a checkpoint of its own.
 
         Raises as `Table.stream` does.
         """
+        from freshet.storage.changes.stream_request import StreamRequest
+        from freshet.storage.filters.filter_text import to_predicate
+
+        request = request or StreamRequest()
         options = self._store.options
         if not request.upserts:
+            from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
+
             otherwise = "stream the rows as they are written, without those they replace: upserts=True"
             check_has_changelog(ChangeRules.of(options), self._store.name, otherwise)
         isolation = request.isolation or ("committed" if options.logs_changes else "none")
         request = replace(request, filter=to_predicate(request.filter))  # processes that read need not parse it
         if isolation.lower() != "none" and self.log.is_read(isolation):
             return self.log.split_stream(request, isolation)
+        from freshet.storage.changes.split_stream import SplitStream
+
         return SplitStream(self._store, request)
 
     def task_writer(
@@ -203,6 +188,10 @@ class TableEngine:
         buckets the rows wait, in files of the writer of this name and number: those of a key belong to one number.
         `upon_nothing`: the rows replace what is there, and are written as into an empty table.
         """
+        from freshet.storage.write.bucket_state import BucketStates
+        from freshet.storage.write.task_writer import TaskWriter
+        from freshet.storage.write.unmerged_bucket_writer import Staging
+
         base_id = None if upon_nothing else base_snapshot_id
         base = None if base_id is None else self._store.snapshots.or_latest(base_id)
         staging = Staging(name, number) if self._store.options.has_postponed_buckets else None
@@ -218,10 +207,18 @@ class TableEngine:
         Buckets follow from the snapshot named, which is not replaced by a later one; `upon_nothing` is as for
         `task_writer`.
         """
+        from freshet.storage.write.dynamic_router import KeyAssigner
+
         return KeyAssigner(self._store, base_snapshot_id, count, upon_nothing=upon_nothing)
+
+    def consumers(self) -> list[Consumer]:
+        """Streaming readers that have a name, with the time at which each read on last."""
+        return self._store.consumers.all()
 
     def index_names(self, entry: ManifestEntry) -> dict[str, list[str]]:
         """The types of indexes that a data file has, by column."""
+        from freshet.storage.files.file_evidence import FileEvidence
+
         return FileEvidence(self._store).names(entry.bucket_id, entry.file)
 
     @property
@@ -232,6 +229,8 @@ class TableEngine:
     def key_mover(self, *, base_snapshot_id: int | None, share: KeyShare) -> KeyMover:
         """The places of a share of the keys of a table whose rows move between partitions, for rows that other tasks
         write. They follow from the snapshot named, which is not replaced by a later one."""
+        from freshet.storage.write.moving_router import KeyMover
+
         return KeyMover(self._store, base_snapshot_id, share)
 
     def renumbered(
@@ -247,6 +246,8 @@ class TableEngine:
         """The rows of messages that task writers have made, renumbered upon a snapshot and `headroom` above what is
         live there: what a committer asks its `renumber` for, in this or another process. `log` is as for `task_writer`.
         """
+        from freshet.storage.write.renumbering import renumbered
+
         base = self._store.snapshots.or_latest(base_snapshot_id)
         return renumbered(
             self._store,
@@ -259,20 +260,24 @@ class TableEngine:
             limit=limit,
         )
 
-    def run_compaction(self, work: BucketCompaction) -> list[CommitMessage]:
-        """Compacts one bucket here, for the process whose `Table.compact` has sent it elsewhere."""
-        return compact_bucket(self._store, work)
+    def run_piece(self, piece: Piece) -> list[CommitMessage]:
+        """Does a piece of work here, for the process whose `Table.compact` or `Table.rescale` has sent it elsewhere."""
+        from freshet.storage.maintenance.bucket_rescale import BucketRescale, rescale_buckets
 
-    def run_rescale(self, work: BucketRescale) -> list[CommitMessage]:
-        """Writes new buckets of a partition here, for the process whose `Table.rescale` has sent it elsewhere."""
-        return rescale_buckets(self._store, work)
+        if isinstance(piece, BucketRescale):
+            return rescale_buckets(self._store, piece)
+        from freshet.storage.maintenance.postponed_compaction import PostponedPartition, compact_postponed
 
-    def run_postponed(self, work: PostponedPartition) -> list[CommitMessage]:
-        """Puts rows that wait into buckets here, for the process whose `Table.compact` has sent it elsewhere."""
-        return compact_postponed(self._store, work)
+        if isinstance(piece, PostponedPartition):
+            return compact_postponed(self._store, piece)
+        from freshet.storage.maintenance.table_compaction import compact_bucket
+
+        return compact_bucket(self._store, piece)
 
     def run_background_unit(self, unit: BackgroundUnit) -> list[CommitMessage]:
         """Runs a compaction unit that `BackgroundCompaction` has chosen, in this process or another one."""
+        from freshet.storage.maintenance.background_compaction import run_background_unit
+
         return run_background_unit(self._store, unit)
 
     def committer(
@@ -286,10 +291,19 @@ class TableEngine:
         """Commits what task writers have made; `query_id` distinguishes streaming queries of one name. `log` is that of
         the table, where it has one (`log.open`). `renumber` writes files again whose rows others have overtaken, by
         default in this process; a table with a log has no default."""
+        from freshet.storage.cleaning.partition_expiry import expire_partitions_at_end
+        from freshet.storage.maintenance.upkeep import upkeep_later
+
         self.log.check_logs(log is not None)
         renumber = renumber or (None if log else self._renumbered_here)
         return Committer(
-            self._store, commit_user, query_id, log, renumber, upkeep_later, at_end=expire_partitions_at_end
+            self._store,
+            commit_user,
+            query_id,
+            log,
+            renumber,
+            upkeep_later,
+            at_end=expire_partitions_at_end,
         )
 
     def _renumbered_here(
@@ -301,11 +315,17 @@ class TableEngine:
         """Messages to commit with those of task writers, where `full-compaction.delta-commits` has this commit compact
         the whole table: the buckets that none of them wrote are compacted here and now. None where nothing is due.
         """
+        if self._store.options.full_compaction_delta_commits is None and not emits_jointly_by_lookup(self._store):
+            return []  # most tables: what compacts is not loaded for them
+        from freshet.storage.maintenance.table_compaction import complete_compaction
+
         return complete_compaction(self._store, identifier, messages)
 
     def show_hidden_rows(self, committer: Committer, identifier: int, result: CommitResult) -> CommitResult:
         """What a driver calls after its commit: compacts rows of it that readers do not see yet, where level 0 is
         hidden and the compaction of the commit was lost to another one. The result says what is hidden still."""
+        from freshet.storage.maintenance.upkeep import show_hidden_rows
+
         return show_hidden_rows(self._store, committer, identifier, result)
 
     def discard(self, messages: Sequence[CommitMessage]) -> None:
@@ -317,14 +337,20 @@ class TableEngine:
 
         Raises `InvalidRequestError` where the compactions of this table must stay in its batches.
         """
+        from freshet.storage.maintenance.background_compaction import BackgroundCompaction
+
         return BackgroundCompaction(self._store, commit_user)
 
     def commit_rows(self, snapshot: Snapshot) -> CommitRows:
         """How many rows the commit of a snapshot wrote and deleted, as far as its files say."""
+        from freshet.storage.describe import commit_rows
+
         return commit_rows(self._store, snapshot)
 
     def marked_rows(self, *, snapshot_id: int | None = None) -> dict[str, int]:
         """How many rows deletion vectors mark as deleted, by name of the data file; others have none."""
+        from freshet.storage.describe import marked_row_counts
+
         snapshot = find_snapshot(self._store.snapshots, snapshot_id=snapshot_id)
         return marked_row_counts(self._store, snapshot)
 
@@ -340,4 +366,6 @@ class TableEngine:
 
     def bucket_label(self, partition: bytes, bucket: int) -> str:
         """The bucket for people, such as `dt=2024-01-01/3`; `postpone` where rows wait for their buckets."""
+        from freshet.storage.describe import partition_label
+
         return partition_label(self._store, partition) + bucket_name(bucket)

@@ -7,17 +7,19 @@ Either changes are logged before their commit (`log.consistency=eventual`), or c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from freshet.storage.changes.log_history import LogHistory
-from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.logs.log_systems import LoggedTable, LogProvider, log_system
-from freshet.storage.logs.readers import LogSplitStream
+from freshet.storage.logs.readers import LoggedSplitStream
 from freshet.storage.logs.writers import PUBLISHER_CONSUMER, WITHOUT_LOG, ChangeSink, LogPublisher, TableLog, TaskLog
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.options.choices import OnLakeOnly
+
+if TYPE_CHECKING:
+    from freshet.storage.changes.log_history import LogHistory
+    from freshet.storage.changes.stream_request import StreamRequest
 
 _NOBODY: Final = "nobody"
 """A commit user for callers that only read."""
@@ -39,6 +41,9 @@ class TableLogs:
         """
 
         def history(schema_id: int) -> LogHistory:
+            from freshet.storage.changes.log_history import LogHistory
+            from freshet.storage.changes.stream_request import StreamRequest
+
             store = self._store if schema_id == self._store.schema.id else self._store.at_schema(schema_id)
             return LogHistory(store, StreamRequest(consumer_id=PUBLISHER_CONSUMER))
 
@@ -138,8 +143,10 @@ class TableLogs:
             )
         return False
 
-    def split_stream(self, request: StreamRequest, isolation: str) -> LogSplitStream:
+    def split_stream(self, request: StreamRequest, isolation: str) -> LoggedSplitStream:
         """Reads snapshots, then the log."""
+        from freshet.storage.changes.log_history import LogHistory
+
         system = self._system
         return system.split_stream(self.logged_table, LogHistory(self._store, request), isolation)
 

@@ -21,31 +21,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import index
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from freshet.storage.cleaning.partition_expiry import expire_partitions_at_end
-from freshet.storage.commit.committer import CommitResult, Committer, discard_messages
+from freshet.storage.commit.commit_result import CommitResult
+from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.identity import check_identifier
-from freshet.storage.commit.replays import passed_over_text, replay_text, was_passed_over
+from freshet.storage.commit.last_commits import passed_over_text, replay_text, was_passed_over
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, OutdatedAssignmentError
+from freshet.storage.files.data_file_paths import discard_messages
 from freshet.storage.logs.writers import ChangeSink, LogPublisher, TableLog
-from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.maintenance.hidden_rows import show_hidden_rows
-from freshet.storage.maintenance.upkeep import leave_batch_tag, upkeep_later
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import CoreOptions
-from freshet.storage.options.values import LONG_MAX
 from freshet.storage.write.kept_input import KeptInput
-from freshet.storage.write.postponed_bucket_writer import Staging
-from freshet.storage.write.reassignment import reassigned
-from freshet.storage.write.renumbering import renumbered
-from freshet.storage.write.task_writer import TaskWriter
+
+if TYPE_CHECKING:
+    from freshet.storage.lookup.lookup_metrics import LookupMetrics
+    from freshet.storage.write.task_writer import TaskWriter
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -138,7 +133,7 @@ class TableSession:
                 path=self._store.location,
             )
         self._adopt_schema()
-        if not self._has_rows and _follows_early(self._store.options, self._store.schema.has_primary_key):
+        if not self._has_rows and self._store.options.follows_early:
             self._writer.rebase(self._store.snapshots.latest())
         self._has_rows = True
         row_count = self._writer.write(data)
@@ -182,7 +177,7 @@ class TableSession:
         pending = self._pending
         if pending is None:
             pending = self._prepare(identifier)
-        elif identifier is not None and _checked_identifier(identifier) != pending.identifier:
+        elif identifier is not None and check_identifier(identifier) != pending.identifier:
             raise InvalidRequestError(
                 f"the last commit to {self._store.location} failed as number {pending.identifier} and waits for its "
                 f"next try; its rows may be in the table already, so they cannot be committed as {identifier}: commit "
@@ -194,11 +189,13 @@ class TableSession:
         result = CommitResult((), already_committed=True) if pending is None else self._commit(pending)
         if result.already_committed:
             if pending is None or not self._is_ours(pending):
-                number = _checked_identifier(identifier or 0) if pending is None else pending.identifier
+                number = check_identifier(identifier or 0) if pending is None else pending.identifier
                 _LOG.warning(replay_text(self._store, self._commit_user, number, self._row_count))
             self._writer.abort()
         self._forget()
         if pending is not None:
+            from freshet.storage.maintenance.upkeep import show_hidden_rows
+
             self._writer.contention.note(was_overtaken=result.rewrite_count > 0)
             result = show_hidden_rows(self._store, self._committer, pending.identifier, result)
         if result.snapshots:
@@ -233,7 +230,7 @@ class TableSession:
 
     def _prepare(self, identifier: int | None) -> _PendingCommit | None:
         """Makes files of the rows for a commit of this number, or the next one; None when the number is used up."""
-        wanted = 0 if identifier is None else _checked_identifier(identifier)
+        wanted = 0 if identifier is None else check_identifier(identifier)
         check = self._committer.has_committed(wanted, in_turn=True)
         if identifier is None:
             number = 0 if check.last is None else check.last.identifier + 1
@@ -242,7 +239,7 @@ class TableSession:
             self._refuse_passed_over(wanted, 0 if check.last is None else check.last.identifier)
             return None
         else:
-            number = _checked_identifier(identifier)
+            number = check_identifier(identifier)
         base_id = 0 if check.latest is None else check.latest.id
         # What others have committed since is older than our rows: number ours after it.
         self._writer.rebase(check.latest)
@@ -267,6 +264,8 @@ class TableSession:
         if self._kept is not None:
             self._place_again(pending, self._kept)
             return
+        from freshet.storage.write.renumbering import reassigned
+
         pending.messages = self._store.at_latest(
             lambda latest: reassigned(
                 self._store, before, latest, identifier=pending.identifier, parallelism=self._parallelism
@@ -356,13 +355,14 @@ class TableSession:
         if self._is_closed or not (self._row_count or self._writer.is_broken):
             return None
         begin = f"table {self._store.location}: the writer of user {self._commit_user!r} ends, and"
+        rows = "1 row" if self._row_count == 1 else f"{self._row_count} rows"
         if self._pending is not None:
             return (
-                f"{begin} commit {self._pending.identifier} of {_rows_text(self._row_count)} failed and was not tried "
+                f"{begin} commit {self._pending.identifier} of {rows} failed and was not tried "
                 "again: call commit() once more, or abort(), before the end of the block. Look whether the rows are in "
                 "the table"
             )
-        rows = _rows_text(self._row_count) if self._row_count else "rows of a write that failed"
+        rows = rows if self._row_count else "rows of a write that failed"
         return (
             f"{begin} {rows} {'was' if self._row_count == 1 else 'were'} not committed, and discarded: commit() is "
             "missing before the end of the block, or abort() where the rows are not wanted"
@@ -397,6 +397,8 @@ class TableSession:
 
     def _leave_tag(self) -> None:
         if self._has_committed:
+            from freshet.storage.tags.automatic import leave_batch_tag
+
             self._has_committed = False
             leave_batch_tag(self._store)
 
@@ -407,6 +409,9 @@ class TableSession:
             )
 
     def _open_committer(self, store: TableStore) -> Committer:
+        from freshet.storage.cleaning.partition_expiry import expire_partitions_at_end
+        from freshet.storage.maintenance.upkeep import upkeep_later
+
         log = None if self._log is None else self._log.identity
         return Committer(
             store,
@@ -421,6 +426,8 @@ class TableSession:
         self, identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int
     ) -> Sequence[CommitMessage]:
         """Renumbers rows of the pending commit; from then on it is these files that wait."""
+        from freshet.storage.write.renumbering import renumbered
+
         pending = self._pending
         assert pending is not None, "only a pending commit is committed"
         made = renumbered(
@@ -438,6 +445,9 @@ class TableSession:
         return made
 
     def _open_writer(self, store: TableStore, base: Snapshot | None) -> TaskWriter:
+        from freshet.storage.write.task_writer import TaskWriter
+        from freshet.storage.write.unmerged_bucket_writer import Staging
+
         self._sink = None if self._log is None else self._log.sink(store.schema.id)
         staging = Staging(self._commit_user) if store.options.makes_commits_wait else None
         return TaskWriter(
@@ -448,26 +458,3 @@ class TableSession:
             staging=staging,
             kept=self._kept,
         )
-
-
-def _follows_early(options: CoreOptions, has_primary_key: bool) -> bool:
-    """True when rows may become files, with sequence numbers, before the commit, or are assigned to buckets."""
-    if options.has_dynamic_buckets:
-        return True
-    if not has_primary_key:
-        return options.bucket > 0
-    return not options.write_buffer_spillable or options.write_buffer_spill_max_disk_size_bytes < LONG_MAX
-
-
-def _rows_text(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
-
-
-def _checked_identifier(identifier: int) -> int:
-    """Refused before any file is written: other libraries hold an identifier in 64 bits."""
-    try:
-        number = index(identifier)
-    except TypeError as error:
-        raise InvalidRequestError(f"a commit identifier is a whole number, not {identifier!r}") from error
-    check_identifier(number)
-    return number

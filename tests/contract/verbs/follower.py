@@ -11,7 +11,7 @@ from freshet import Table
 from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import StorageError
-from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.snapshot_walk import StreamLimit
 from tests.contract.verbs.model import Line, texts
 from tests.contract.verbs.shapes import VerbTable
 

@@ -36,7 +36,7 @@ def live(tmp_path: Path) -> Live:
     offsets.mkdir(parents=True)
     for batch in range(2):
         (offsets / str(batch)).touch()
-    return Live(tmp_path, "nowhere:9", Shop(), [])
+    return Live(tmp_path, "nowhere:9", Shop(), [], "spark")
 
 
 @pytest.mark.parametrize(("shown", "open_batch"), [(5, None), (6, 1)])

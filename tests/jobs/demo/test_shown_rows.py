@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.jobs.demo.reader import SEEN_COLUMN
-from freshet.jobs.demo.shown_rows import ShownRowsError, Wave, emitted_twice, folded, latencies
+from freshet.jobs.demo.shown_rows import SentChanges, ShownRowsError, emitted_twice, folded, latencies
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 
 
@@ -47,7 +47,7 @@ def test_rows_that_do_not_fit_are_reported(text: str) -> None:
 
 
 def test_latencies_count_from_the_wave_that_sent_a_change() -> None:
-    waves = [Wave(10, 0), Wave(20, 500_000)]
+    waves = [SentChanges(10, 0), SentChanges(20, 500_000)]
     sent, seconds = latencies(_shown("+I 1 10 | -U 1 10 | +U 1 11 | +I 2 20"), waves)
     assert sent.tolist() == [0, 500_000, 500_000]
     assert seconds.tolist() == [1.0, 2.5, 3.5]

@@ -17,7 +17,7 @@ from freshet.logstore.kafka.connection import log_client_settings
 from freshet.logstore.kafka.log_client import KafkaLogClient
 from freshet.logstore.kafka.logs import _open_client
 from freshet.logstore.protocol.client import Fetched, OffsetBounds, StoredRecord, TopicPartition
-from freshet.logstore.protocol.topic_options import check_topic_options
+from freshet.logstore.protocol.topic import check_topic_options
 from freshet.storage.exceptions import InvalidRequestError
 
 UNKNOWN, NO_LEADER = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.NOT_LEADER_FOR_PARTITION

@@ -11,8 +11,9 @@ from confluent_kafka import KafkaError, Producer
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 from freshet.logstore.kafka import range_reader
 from freshet.logstore.kafka.java_options import java_client_option
+from freshet.logstore.kafka.offset_range import OffsetRange, RangeProgress
 from freshet.logstore.kafka.polled_records import RECORD_SCHEMA
-from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress, RangeReader
+from freshet.logstore.kafka.range_reader import RangeReader
 from tests.kit.mock_kafka import FETCH, MockKafka, mock_kafka
 
 COUNT = 200

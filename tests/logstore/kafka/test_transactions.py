@@ -15,7 +15,8 @@ from freshet.logstore.kafka import range_reader
 from freshet.logstore.kafka.cluster import KafkaCluster, last_records
 from freshet.logstore.kafka.java_options import READ_COMMITTED, READ_UNCOMMITTED, ClientSettings
 from freshet.logstore.kafka.look import look_at_records
-from freshet.logstore.kafka.range_reader import OffsetRange, RangeProgress, RangeReader
+from freshet.logstore.kafka.offset_range import OffsetRange, RangeProgress
+from freshet.logstore.kafka.range_reader import RangeReader
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.logstore.protocol.client import OffsetBounds
 from tests.kit.transactions import Transaction

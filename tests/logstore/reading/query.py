@@ -7,8 +7,9 @@ import pickle
 from typing import Any
 
 from freshet.logstore.reading.split_stream import LogSplitStream
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.table import Table
-from freshet.storage.table_engine import StreamLimit, StreamRequest
+from freshet.storage.table_engine import StreamLimit
 from tests.logstore.logged_tables import lines
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from freshet.logstore.protocol.client import Fetched, StoredRecord, TopicPartition
-from freshet.logstore.reading.recent_records import RecentRecords
+from freshet.logstore.reading.tail import RecentRecords
 from tests.kit.log_story import Story, table_of
 
 PLACE = TopicPartition("t", 0)
@@ -32,7 +32,7 @@ def test_stretches_are_joined_with_their_gaps() -> None:
 
 
 def test_a_stretch_that_becomes_too_large_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.logstore.reading.recent_records.RANGE_BYTES_MAX", 25)
+    monkeypatch.setattr("freshet.logstore.reading.tail.RANGE_BYTES_MAX", 25)
     recent = RecentRecords()
     recent.add(PLACE, 0, fetched(0, 1, end=2))
     recent.add(PLACE, 2, fetched(2, end=3))
@@ -52,7 +52,7 @@ def test_buckets_of_one_partition_are_fetched_once() -> None:
 
 
 def test_records_without_values_count_by_their_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.logstore.reading.recent_records.RANGE_BYTES_MAX", 2_000)
+    monkeypatch.setattr("freshet.logstore.reading.tail.RANGE_BYTES_MAX", 2_000)
     recent = RecentRecords()
     for offset in range(10):
         recent.add(PLACE, offset, Fetched((StoredRecord(offset, bytes(900), b""),), offset + 1))
@@ -60,7 +60,7 @@ def test_records_without_values_count_by_their_headers(monkeypatch: pytest.Monke
 
 
 def test_all_partitions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.logstore.reading.recent_records.BYTES_MAX", 2_100)
+    monkeypatch.setattr("freshet.logstore.reading.tail.BYTES_MAX", 2_100)
     recent = RecentRecords()
     places = [TopicPartition("t", number) for number in range(5)]
     for offset in range(3):

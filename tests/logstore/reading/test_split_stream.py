@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from freshet.logstore.reading.split_stream import SILENT_SNAPSHOTS_MAX
+from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.table import Table
-from freshet.storage.table_engine import SplitStream, StreamLimit, StreamRequest
+from freshet.storage.table_engine import StreamLimit
 from tests.kit.fake_log import FakeLog
 from tests.logstore.logged_tables import folded, held, lines, log_batch, make_logged, write
 from tests.logstore.reading.query import Query
@@ -129,23 +131,6 @@ def test_snapshots_without_changes_make_no_batches_until_there_are_many(table: T
     query()
     latest = table.latest_snapshot()
     assert latest is not None and table.consumers() == {"c": latest.id + 1}
-
-
-def test_the_former_name_of_a_value_is_warned_of_once(
-    log: FakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    table = make_logged(tmp_path, log__on_truncated="hop")
-    warning = "log.on-truncated=hop is now called fall-back"
-    write(table, "+I 1 a")
-    assert [warning in text for text in caplog.messages] == [True]
-    caplog.clear()
-    query = Query(table, "committed", scan_mode="latest")
-    write(table, "+I 1 b", "+I 1 c")
-    caplog.clear()
-    log.truncate("t", 0, 2)
-    assert query() == "-U 1 a | +U 1 b | -U 1 b | +U 1 c"
-    assert query() == ""
-    assert [warning in text for text in caplog.messages] == [True]
 
 
 def test_a_start_beyond_its_end_is_refused(table: Table) -> None:

@@ -1,4 +1,4 @@
-"""JSON objects as Arrow rows, as a consumer would read them: the inverse of `json_text`, exact for every value.
+"""JSON objects as Arrow rows, as a consumer would read them: the inverse of `object_texts`, exact for every value.
 
 Numbers with a point or an exponent are kept as texts until the type of their column is known: a decimal has more digits
 than a float holds.
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from freshet.logstore.writing.json_text import is_text
+from freshet.logstore.writing.json_records import is_text
 
 _DECODER: Final = msgspec.json.Decoder(float_hook=str)
 

@@ -18,7 +18,8 @@ from freshet.logstore.writing import json_records as json_records_module
 from freshet.logstore.writing.json_records import json_records
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from freshet.storage.table import SetOption, Table
+from freshet.storage.schema.change import SetOption
+from freshet.storage.table import Table
 from tests.kit.fake_log import FakeLog
 from tests.kit.log_story import table_of
 from tests.logstore.logged_tables import SCHEMA, Stream, make_logged, write
@@ -35,7 +36,7 @@ def texts(log: FakeLog, topic: str = "t") -> list[tuple[str | None, str]]:
 def logged_as_json(folder: Path, monkeypatch: pytest.MonkeyPatch, *commits: str) -> Table:
     """A table as an earlier version made it, its log in debezium-json and written before the commit."""
     with monkeypatch.context() as patch:
-        for module in ("schema.log_validation", "logs.log_systems"):
+        for module in ("schema.option_validation", "logs.log_systems"):
             patch.setattr(f"freshet.storage.{module}.refuse_uncommitted_json", lambda *_: None)
         table = make_logged(folder, log__format="debezium-json")
         write(table, *commits)

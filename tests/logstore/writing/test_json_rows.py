@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from freshet.logstore.exceptions import LogConfigError
 from freshet.logstore.reading.rows import equal_rows
-from freshet.logstore.writing.json_text import object_texts
+from freshet.logstore.writing.json_records import object_texts
 from tests.kit.hypothesis_profile import examples
 from tests.logstore.writing.json_rows import parsed, rows_of
 
@@ -85,7 +85,7 @@ def test_scalars_are_read_back(kind: pa.DataType, data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.binary(), pa.decimal128(38, 10), pa.timestamp("us"), pa.int64()], ids=str
 )
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(data=st.data())
 def test_nested_values_are_read_back(kind: pa.DataType, data: st.DataObject) -> None:
     for outer, values in nested(kind, SCALARS[kind]).items():

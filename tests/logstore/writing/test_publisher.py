@@ -14,11 +14,12 @@ import pytest
 
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.writing.publisher import log_rows, transaction_groups, whole_updates
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.logs.writers import PUBLISHER_CONSUMER
 from freshet.storage.model.data_type import parse_data_type
-from freshet.storage.table import AddColumn, Table
-from freshet.storage.table_engine import StreamRequest
+from freshet.storage.schema.change import AddColumn
+from freshet.storage.table import Table
 from tests.kit.fake_log import FakeLog
 from tests.logstore.logged_tables import folded, held, lines, make_logged, overwrite, rolled_back, rows, write
 from tests.logstore.writing.published import changelog, changes, dying_at, make, make_append, published

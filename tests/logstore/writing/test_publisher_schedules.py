@@ -98,6 +98,7 @@ def check_schedules(tmp_path: Path, seeds: range, steps: int) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.dear("four schedules of ten commits, each with a crash")
 def test_each_change_is_seen_once_whatever_crashes(tmp_path: Path) -> None:
     counts = check_schedules(tmp_path, range(4), 10)
     assert min(counts.values()) > 3, counts

@@ -16,8 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from freshet import Table
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.exceptions import LogUnavailableError
-from freshet.logstore.kafka.log_client import KafkaLogClient
-from freshet.logstore.kafka.producer import KafkaTransactions
+from freshet.logstore.kafka.log_client import KafkaLogClient, KafkaTransactions
 from freshet.logstore.protocol.client import TopicPartition
 from tests.logstore.logged_tables import folded, held, rows, write
 from tests.logstore.test_real_broker import make as make_on_broker
@@ -144,7 +143,7 @@ def test_a_zombie_that_is_replaced_within_its_transaction_publishes_nothing_twic
 WRITER = """
 import os, signal, sys
 from freshet import Table
-from freshet.logstore.kafka.producer import KafkaTransactions
+from freshet.logstore.kafka.log_client import KafkaTransactions
 from freshet.logstore.writing.publisher import TopicPublisher
 from tests.logstore.logged_tables import rows
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from freshet.logstore.kafka.cluster import ClusterAnswer
-from freshet.pipeline.checks import awaited_topics
+from freshet.pipeline.checks import kafka_reach
 from freshet.pipeline.checks.awaited_topics import wait_for_topics
 from freshet.pipeline.config.pipeline_file import PipelineConfig, parse_pipeline
 from freshet.storage.exceptions import RetryableError
@@ -52,7 +52,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *topics: str) -> None:
         def ask(self, timeout_s: float) -> ClusterAnswer:
             return ClusterAnswer(frozenset(next(left, topics[-1])))
 
-    monkeypatch.setattr(awaited_topics, "KafkaCluster", Cluster)
+    monkeypatch.setattr(kafka_reach, "KafkaCluster", Cluster)
 
 
 def test_topics_that_are_there_are_not_waited_for(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:

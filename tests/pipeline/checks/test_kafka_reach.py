@@ -9,7 +9,13 @@ import pytest
 
 from freshet.logstore.kafka.cluster import ClusterAnswer
 from freshet.pipeline.checks import kafka_reach
-from freshet.pipeline.checks.kafka_reach import clusters, partition_counts, wait_for_brokers, watched_brokers
+from freshet.pipeline.checks.kafka_reach import (
+    Clusters,
+    clusters,
+    partition_counts,
+    wait_for_brokers,
+    watched_brokers,
+)
 from freshet.pipeline.config.model import SourceConfig
 from freshet.pipeline.config.pipeline_file import PipelineConfig, parse_pipeline
 
@@ -56,6 +62,14 @@ def test_waiting_is_said_once_and_its_end(config: PipelineConfig, monkeypatch: p
     assert said == ["no broker answers at h:1 (refused); trying again until one does", "a broker answers at h:1"]
 
 
+def test_a_client_is_kept_until_it_gets_no_answer(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, None, "gone", None)
+    kept, (brokers,) = Clusters(), clusters([config])
+    first = kept.of(brokers)
+    assert [kept.ask(brokers).failure, kept.of(brokers) is first] == [None, True]
+    assert [kept.ask(brokers).failure, kept.of(brokers) is first] == ["gone", False]
+
+
 def test_who_waits_can_be_stopped(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, "refused")
     stop = threading.Event()
@@ -82,7 +96,7 @@ def test_a_cluster_that_goes_away_and_comes_back_is_reported(
     ]
 
 
-@pytest.mark.parametrize("text", [TEXT, TEXT.replace("subscribe: b", 'subscribePattern: "[ab]"')])
+@pytest.mark.parametrize("text", [TEXT, TEXT.replace("subscribe: b", 'subscribePattern: "^[ab]$"')])
 def test_a_topic_that_was_created_again_while_a_pipeline_runs_is_reported(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,8 +134,8 @@ def test_a_topic_that_was_created_again_while_a_pipeline_runs_is_reported(
     ("subscription", "expected"),
     [
         ({"subscribe": "a, b"}, {"a": 2, "b": 3}),
-        ({"subscribePattern": "[ab]"}, {"a": 2, "b": 3}),
-        ({"subscribePattern": "a"}, {"a": 2}),  # the whole name
+        ({"subscribePattern": "^[ab]$"}, {"a": 2, "b": 3}),
+        ({"subscribePattern": "a"}, {"a": 2, "ab": 7}),  # a part of the name is enough
         ({"subscribePattern": "(?<x"}, {}),  # no pattern of Python
         ({"subscribe": "missing"}, {}),
         ({"assign": '{"b": [0, 1, 2]}'}, {"b": 3}),

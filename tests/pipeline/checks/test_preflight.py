@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from freshet import RenameColumn
-from freshet.pipeline.batch.dead_letters import DEAD_LETTER_COLUMNS
-from freshet.pipeline.batch.table_setup import open_or_create, with_table
 from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
+from freshet.pipeline.query.driver.dead_letters import DEAD_LETTER_COLUMNS
+from freshet.pipeline.query.driver.table_setup import open_or_create, with_table
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
 from freshet.storage.schema.change import SetOption
@@ -85,12 +85,13 @@ def test_the_table_must_be_the_same(folder: Path) -> None:
 def test_a_column_that_was_renamed(folder: Path) -> None:
     table = open_or_create(configured(folder))
     assert found(folder, ("total: INT", "total: INT, more: INT"))[0].endswith(
-        "--add 'more INT'. Change the file, or alter the table"
+        'freshet sql w "ALTER TABLE shop.orders ADD COLUMN more INT". Change the file, or alter the table'
     )
     table.alter(RenameColumn("total", "amount"))
     (problem,) = found(folder)
     assert (
-        "--add 'total INT'. If it was renamed, give it the new name in the file, which does not name amount" in problem
+        'ADD COLUMN total INT". If it was renamed, give it the new name in the file, which does not name amount'
+        in problem
     )
 
 
@@ -218,7 +219,7 @@ def test_a_log_that_somebody_else_writes_is_found(folder: Path) -> None:
         )  # fmt: skip
         (problem,) = found(folder, *same)
         assert problem.startswith("p.yaml:7: table.name: 'first' writes the log of table db.t")
-        assert "--set kafka.topic=NAME" in problem
+        assert "SET TBLPROPERTIES ('kafka.topic' = '…')" in problem
         table.alter(SetOption("kafka.topic", "another"))
         assert found(folder, *same) == []
 
@@ -267,7 +268,7 @@ def test_options_of_the_file_that_the_table_does_not_have_are_reported(folder: P
     assert [text.partition(" is not set there")[0].rpartition(" ")[2] for text in found] == [
         "num-sorted-run.stop-trigger", "kafka.sasl.password",
     ]  # fmt: skip
-    assert found[0].endswith("shop.orders --set num-sorted-run.stop-trigger=9")
+    assert "ALTER TABLE shop.orders SET TBLPROPERTIES ('num-sorted-run.stop-trigger' = '9')" in found[0]
     assert "hunter2" not in found[1]
 
 
@@ -306,7 +307,7 @@ def test_a_table_whose_rows_move_has_one_writer(folder: Path, is_there: bool) ->
 
 
 def test_the_library_of_a_table_whose_rows_move_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.pipeline.checks.preflight.is_rocksdb_installed", lambda: False)
+    monkeypatch.setattr("freshet.storage.place_index.index_database.is_rocksdb_installed", lambda: False)
     assert found(folder) == []
     (problem,) = found(folder, *MOVING)
     assert re.match(r"p\.yaml:9: table\.primary_key: .* move between partitions, .*freshet-lake\[rocksdb\]", problem)

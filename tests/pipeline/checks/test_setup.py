@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.batch.table_setup import check_table, open_or_create, unused_options, with_table
 from freshet.pipeline.config.model import PipelineConfig, TableConfig
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem, claim_checkpoint
+from freshet.pipeline.query.driver.table_setup import check_table, open_or_create, unused_options, with_table
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.schema.change import AddColumn
@@ -46,7 +46,7 @@ def test_a_table_is_created_once_and_then_the_same(tmp_path: Path) -> None:
         ({"columns": {"id": "BIGINT", "total": "INT", "day": "DATE"}}, "column total is DECIMAL"),
         (
             {"columns": {"id": "BIGINT", "total": "DECIMAL(10,2)", "day": "DATE", "more": "INT"}},
-            "freshet alter {folder} shop.orders --add 'more INT'",
+            'freshet sql {folder} "ALTER TABLE shop.orders ADD COLUMN more INT"',
         ),
         ({"primary_key": ["day", "id"]}, "its primary key is"),
         ({"partition_by": [], "primary_key": ["id", "day"]}, "it is partitioned by"),
@@ -73,7 +73,8 @@ def test_the_command_that_mends_it_can_be_pasted(tmp_path: Path) -> None:
     open_or_create(_config(tmp_path, **given))
     more = {"id": "BIGINT", "total": "DECIMAL(10,2)", "day": "DATE", "more": "INT"}
     differences = check_table(_config(tmp_path, **given, columns=more))
-    assert any(f"freshet alter '{tmp_path}/my w' 'shop.new orders' --add 'more INT'" in text for text in differences)
+    command = f"freshet sql '{tmp_path}/my w' 'ALTER TABLE shop.`new orders` ADD COLUMN more INT'"
+    assert any(command in text for text in differences)
 
 
 def test_a_table_that_cannot_be_created_is_reported_by_the_check(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
+from freshet.pipeline.checks.preflight import problems_before_start
 from freshet.pipeline.checks.table_sources import open_source
 from freshet.pipeline.config.pipeline_file import parse_pipeline
 from freshet.storage.catalog import Catalog
@@ -61,6 +61,21 @@ def test_a_good_file_is_read(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("select", "message"),
+    [
+        ('{k: "k + 1", v: "upper(v)"}', None),
+        ("{k: K, v: w}", "sources.0.select.v: the table read has no column w"),
+        ('{k: k, v: "sha2(v, 224)"}', "sources.0.select.v: only Spark computes 'sha2(v, 224)'"),
+        ("{k: v, v: v}", "sources.0.select.k: 'v' is string, and column k is BIGINT NOT NULL: cast it"),
+    ],
+)
+def test_without_spark_each_entry_of_select_is_looked_at(folder: Path, select: str, message: str | None) -> None:
+    changes = ("name: copy\n", "name: copy\nrun_on: local\n"), ("hunter2}", f"hunter2}}\n    select: {select}")
+    problems = found(folder, *changes)
+    assert len(problems) == (message is not None) and (message or "") in "".join(problems), problems
+
+
+@pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("name: db.t,", "name: db.tt,", "there is no table db.tt in FOLDER (did you mean 'db.t'?)"),
@@ -82,7 +97,7 @@ def test_a_good_file_is_read(folder: Path) -> None:
         ("  primary_key: [k]\n  options: {", "  options: {bucket-key: k, ", "give it a primary_key"),
         ("  - table:", "  - format: json\n    table:", "belongs to records"),
         ("  - table:", "  - {files: {path: /data}, format: json}\n  - table:", "cannot feed one pipeline"),
-        ("  - table:", "  - files: {path: /data}\n    table:", "exactly one of kafka, files and table"),
+        ("  - table:", "  - files: {path: /data}\n    table:", "exactly one of kafka, files, table and postgres"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(folder: Path, old: str, new: str, message: str) -> None:
@@ -143,13 +158,3 @@ def test_an_isolation_needs_a_log(folder: Path) -> None:
     )  # fmt: skip
     [problem] = found(folder, ("name: db.t", "name: db.plain"))
     assert "table db.plain has no log" in problem
-
-
-@pytest.mark.parametrize(("word", "count"), [("hop", 1), ("fall-back", 0)])
-@pytest.mark.parametrize("place", ["consumer-id: copy", "bucket: 1"], ids=["source", "target"])
-def test_the_former_name_of_a_value_is_warned_of(folder: Path, place: str, word: str, count: int) -> None:
-    text = TEXT.replace(place, f"{place}, log.on-truncated: {word}").replace("FOLDER", str(folder))
-    config, _ = parse_pipeline(text, "p.yaml", {})
-    assert config is not None and problems_before_start(config) == []
-    found = warnings_before_start(config)
-    assert len(found) == count and all("is now called fall-back" in each for each in found)

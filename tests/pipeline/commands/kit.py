@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from freshet.pipeline.commands.command_line import main
+from tests.kit.json_shapes import json_shapes, misfits, shape_of
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -49,6 +50,7 @@ class Freshet:
         said = self._capsys.readouterr()
         assert "--debug" in arguments or "Traceback" not in said.err
         assert isinstance(ended.value.code, int)
+        _check_json([str(each) for each in arguments], said.out, ended.value.code)
         return Called(ended.value.code, said.out, said.err)
 
     def good(self, *arguments: object) -> Called:
@@ -56,3 +58,24 @@ class Freshet:
         called = self(*arguments)
         assert called.code == 0, called.err
         return called
+
+
+def _check_json(arguments: list[str], out: str, code: int) -> None:
+    """What is printed as JSON is of the form that the documentation has for the command, or for errors."""
+    if "--json" not in arguments or not out:
+        return
+    decoder, place = json.JSONDecoder(), 0
+    while (rest := out[place:].strip()) and rest[0] in "[{":
+        place = len(out) - len(out[place:].lstrip())
+        value, end = decoder.raw_decode(out[place:])
+        place += end
+        shape = json_shapes()["freshet failure"] if code and is_failure(value) else shape_of(arguments)
+        if arguments[0] == "sql" and "done" not in value:  # an edit, or a row
+            shape = json_shapes()["freshet append"] if "snapshots_removed" in value else "anything"
+        assert shape is not None, f"docs/reference/json-output.md does not say what freshet {arguments[0]} prints"
+        assert misfits(value, shape) == [], out
+
+
+def is_failure(value: Any) -> bool:
+    """Whether this is what commands print of an error that ends them."""
+    return isinstance(value, dict) and "exit_code" in value and "pipelines" not in value

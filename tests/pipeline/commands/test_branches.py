@@ -1,4 +1,4 @@
-"""branches and branch, and the other commands on a branch by its name."""
+"""branches, the SQL that makes and drops them, and the other commands on a branch by its name."""
 
 from __future__ import annotations
 
@@ -34,29 +34,28 @@ def table(tmp_path: Path) -> Table:
 
 def test_branches_are_made_listed_and_dropped(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     assert freshet.good("branches", tmp_path, "shop.orders", "--json").facts == []
-    answer = freshet.good("branch", tmp_path, "shop.orders", "create", "audit", "--from-tag", "t")
-    assert answer.out == "branch audit created with the rows of tag t; its name is shop.orders$branch_audit\n"
-    assert freshet.good("branch", tmp_path, "shop.orders", "create", "empty", "--json").facts == {
-        "branch": "empty",
-        "table": "shop.orders$branch_empty",
-        "action": "create",
-    }
+    table.branches.create("audit", from_tag="t")
+    table.branches.create("empty")
     audit, empty = freshet.good("branches", tmp_path, "shop.orders", "--json").facts
     assert (audit["branch"], audit["table"], audit["records"]) == ("audit", "shop.orders$branch_audit", 2)
-    assert empty == {"branch": "empty", "table": "shop.orders$branch_empty"}
+    nothing = dict.fromkeys(("snapshot", "records", "time", "error"))
+    assert empty == {"branch": "empty", "table": "shop.orders$branch_empty", **nothing}
     lines = freshet.good("branches", tmp_path, "shop.orders").out.splitlines()
     assert [line.split()[:2] for line in lines] == [
         ["branch", "table"],
         ["audit", "shop.orders$branch_audit"],
         ["empty", "shop.orders$branch_empty"],
     ]
-    answer = freshet.good("branch", tmp_path, "shop.orders", "rename", "audit", "year")
-    assert answer.out == "branch audit is called year now; its name is shop.orders$branch_year\n"
-    assert len(Catalog(tmp_path).table("shop.orders$branch_year").scan().to_arrow()) == 2
-    answer = freshet.good("branch", tmp_path, "shop.orders", "rename", "year", "audit", "--json")
-    assert answer.facts == {"branch": "audit", "table": "shop.orders$branch_audit", "action": "rename"}
-    answer = freshet.good("branch", tmp_path, "shop.orders", "drop", "audit")
-    assert answer.out == "branch audit of shop.orders dropped; freshet orphans removes the files that only it named\n"
+    named = "table => 'shop.orders'"
+    gone = freshet("branch", tmp_path, "shop.orders").err
+    for sql in (
+        "rename_branch({t}, from_branch => 'audit', to_branch => 'year')",
+        "delete_branch({t}, branch => 'year')",
+        "create_branch({t}, branch => 'b', tag => 't')",
+        "delete_branch({t}, branch => 'b')",
+    ):
+        assert f"CALL sys.{sql.partition('(')[0]}(…)" in gone
+        freshet.good("sql", tmp_path, f"CALL sys.{sql.format(t=named)}")
     assert table.branches.list() == ["empty"]
 
 
@@ -66,7 +65,8 @@ def test_other_commands_take_the_name_of_a_branch(freshet: Freshet, table: Table
     rows = freshet.good("read", tmp_path, name, "--format", "json").out.splitlines()
     assert [json.loads(row)["id"] for row in rows] == [1, 2]
     assert name in freshet.good("describe", tmp_path, name).out
-    freshet.good("alter", tmp_path, name, "--set", "snapshot.num-retained.min=1")
+    statement = f"ALTER TABLE {name} SET TBLPROPERTIES ('snapshot.num-retained.min' = '1')"
+    freshet.good("sql", tmp_path, statement)
     freshet.good("compact", tmp_path, name)
     freshet.good("expire", tmp_path, name, "--retain-max", 1)
     freshet.good("check-table", tmp_path, name)
@@ -96,26 +96,22 @@ def test_half_a_branch_is_listed_as_such_and_dropped(freshet: Freshet, table: Ta
     del store.env.reach
     assert "half made: drop it, or wait" in freshet.good("branches", tmp_path, "shop.orders").out
     assert freshet("read", tmp_path, "shop.orders$branch_audit").code == 2
-    freshet.good("branch", tmp_path, "shop.orders", "drop", "audit")
+    freshet.good("sql", tmp_path, "CALL sys.delete_branch('shop.orders', 'audit')")
     assert freshet.good("branches", tmp_path, "shop.orders", "--json").facts == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("call", "text"),
     [
-        (("create", "main"), "so the table itself is called"),
-        (("create", "12"), "it is a number"),
-        (("create", "b", "--from-tag", "u"), "has no tag 'u'"),
-        (("drop", "b"), "has no branch 'b'"),
-        (("drop", "b", "--from-tag", "t"), "--from-tag goes with create"),
-        (("rename", "b"), "give a new name with rename"),
-        (("create", "b", "c"), "give a new name with rename"),
-        (("rename", "b", "c"), "has no branch 'b'"),
-        (("swap", "b"), "'swap' is not one of 'create', 'rename', 'drop'"),
+        ("create_branch('shop.orders', 'main')", "so the table itself is called"),
+        ("create_branch('shop.orders', '12')", "it is a number"),
+        ("create_branch('shop.orders', 'b', 'u')", "has no tag 'u'"),
+        ("delete_branch('shop.orders', 'b')", "has no branch 'b'"),
+        ("rename_branch('shop.orders', 'b', 'c')", "has no branch 'b'"),
     ],
 )
-def test_what_is_refused(freshet: Freshet, table: Table, tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
-    answer = freshet("branch", tmp_path, "shop.orders", *arguments)
+def test_what_is_refused(freshet: Freshet, table: Table, tmp_path: Path, call: str, text: str) -> None:
+    answer = freshet("sql", tmp_path, f"CALL sys.{call}")
     assert answer.code == 2
     assert text in answer.err
     assert table.branches.list() == []

@@ -1,4 +1,4 @@
-"""expire-tags, compact-manifests, mark-partition-done and purge: what they print, and that they try before they do."""
+"""expire-tags and purge: what they print, and that they try before they do."""
 
 from __future__ import annotations
 
@@ -40,28 +40,6 @@ def test_tags_expire(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     assert table.tags.list() == ()
     answer = freshet("expire-tags", tmp_path, "s.t", "--older-than", "yesterday")
     assert answer.code == 2 and "--older-than" in answer.err
-
-
-def test_manifests_are_merged(freshet: Freshet, table: Table, tmp_path: Path) -> None:
-    said = freshet.good("compact-manifests", tmp_path, "s.t", "--dry-run").out
-    assert said.startswith("would merge 3 manifests (") and said.endswith("nothing was committed\n")
-    assert len(table.snapshots()) == 3
-    assert ", into 1 (" in freshet.good("compact-manifests", tmp_path, "s.t").out
-    assert freshet.good("compact-manifests", tmp_path, "s.t").out.startswith("nothing to merge: 1 manifest (")
-    facts = freshet.good("compact-manifests", tmp_path, "s.t", "--json").facts
-    assert (facts["before"]["count"], facts["snapshot_id"], facts["is_due"]) == (1, None, False)
-    assert len(table.snapshots()) == 4 and table.scan().to_arrow().num_rows == 3
-
-
-def test_partitions_are_marked(freshet: Freshet, table: Table, tmp_path: Path) -> None:
-    said = freshet.good("mark-partition-done", tmp_path, "s.t", "--partition", "dt=a", "--partition", "dt=b").out
-    paths = [Path(table.location) / folder / "_SUCCESS" for folder in ("dt=a", "dt=b")]
-    assert said.splitlines() == [str(path) for path in paths]
-    assert all(path.is_file() for path in paths)
-    facts = freshet.good("mark-partition-done", tmp_path, "s.t", "--partition", "dt=a", "--json").facts
-    assert facts == [{"path": str(paths[0])}]
-    answer = freshet("mark-partition-done", tmp_path, "s.t", "--partition", "day=a")
-    assert answer.code == 2 and "no partition key 'day'" in answer.err
 
 
 def test_a_table_is_emptied_when_that_is_said(freshet: Freshet, table: Table, tmp_path: Path) -> None:

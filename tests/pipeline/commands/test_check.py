@@ -89,13 +89,6 @@ def test_folders_of_the_current_folder(freshet: Freshet, folder: Path, monkeypat
         assert freshet.good("tables", warehouse, "--json").facts == freshet.good("tables", folder / "w", "--json").facts
 
 
-def test_a_key_under_its_old_name_is_warned_of_once(freshet: Freshet, folder: Path) -> None:
-    called = freshet.good(
-        "check", "--no-spark", written(folder, ("checkpoint:", "compaction: {beside: true}\ncheckpoint:"))
-    )
-    assert called.err.count("warning: compaction.beside is now called compaction.background") == 1, called.err
-
-
 def test_check_without_spark_says_so(freshet: Freshet, folder: Path) -> None:
     called = freshet.good("check", "--no-spark", written(folder))
     assert called.out == "orders: ok, into shop.orders\n"

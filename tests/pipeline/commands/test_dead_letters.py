@@ -10,16 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
-from freshet.pipeline.batch.dead_letters import open_dead_letters
-from freshet.pipeline.batch.table_setup import open_or_create
-from freshet.pipeline.commands.replaying import Replay, SplitReader, plan_replay, run_replay
+from freshet.pipeline.commands.replaying import LetterParts, Replay, plan_replay, run_replay
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipeline
+from freshet.pipeline.decode.raw_records import VALUE
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, StoppedByRecordError
+from freshet.pipeline.query.driver.dead_letters import open_dead_letters
+from freshet.pipeline.query.driver.jobs import Jobs
+from freshet.pipeline.query.driver.table_setup import open_or_create
+from freshet.pipeline.running.spark_jobs import SparkJobs
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import StorageError
+from tests.kit.engine import local_jobs
 from tests.logstore.logged_tables import fake_kafka
 from tests.pipeline.commands.kit import Freshet
 from tests.pipeline.records import change
@@ -44,6 +47,16 @@ def config(tmp_path: Path) -> PipelineConfig:
     path = tmp_path / "p.yaml"
     path.write_text(TEXT.replace("FOLDER", str(tmp_path)))
     return load_pipeline(path, {})
+
+
+@pytest.fixture
+def jobs() -> Jobs:
+    return local_jobs()
+
+
+@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
+def any_jobs(request: pytest.FixtureRequest) -> Jobs:
+    return local_jobs() if request.param == "local" else SparkJobs(request.getfixturevalue("spark"))
 
 
 @pytest.fixture
@@ -99,7 +112,7 @@ def values(config: PipelineConfig, *, everything: bool = False) -> list[bytes]:
 
 
 def values_of(replay: Replay) -> list[bytes]:
-    return [row["value"] for split in replay.splits for batch in replay.records(split) for row in batch.to_pylist()]
+    return [row[VALUE] for split in replay.splits for batch in replay.records(split) for row in batch.to_pylist()]
 
 
 def letters(dead: Table) -> list[tuple[str, bytes]]:
@@ -163,31 +176,30 @@ def test_the_driver_holds_no_record(config: PipelineConfig, dead: Table) -> None
     assert replay is not None
     assert len(pickle.dumps(replay)) < 50_000
     assert replay.topics == {"t": 30}
-    reader = SplitReader(pickle.loads(pickle.dumps(replay)), frozenset({"t"}))
-    numbers = pa.record_batch({"id": range(len(replay.splits))})
-    assert sum(batch.num_rows for batch in reader(iter([numbers]))) == 30
-    elsewhere = SplitReader(replay, frozenset({"u"}))
-    assert sum(batch.num_rows for batch in elsewhere(iter([numbers]))) == 0
+    parts = LetterParts(pickle.loads(pickle.dumps(replay)), frozenset({"t"}))
+    assert sum(batch.num_rows for part in range(parts.count) for batch in parts.read(part)) == 30
+    elsewhere = LetterParts(replay, frozenset({"u"}))
+    assert not any(batch.num_rows for part in range(elsewhere.count) for batch in elsewhere.read(part))
+    assert LetterParts(replay, frozenset()).count == 0
 
 
-@pytest.mark.spark
-def test_mended_records_become_rows_once(config: PipelineConfig, dead: Table, spark: SparkSession) -> None:
+def test_mended_records_become_rows_once(config: PipelineConfig, dead: Table, any_jobs: Jobs) -> None:
     add(dead, 1, letter(1, b'{"id": 1, "total": 5}'), letter(2, b'{"id": "x"}'))
     replay = plan_replay(config, everything=False)
     assert replay is not None
-    report = run_replay(spark, config, replay)
+    report = run_replay(any_jobs, config, replay)
     assert (report.read_count, report.result.applied, report.result.dead_count) == (2, 1, 1)
     rows = Catalog(config.table.warehouse).table("shop.orders").scan().to_arrow().to_pylist()
     assert rows == [{"id": 1, "total": 5}]
     (again,) = dead.scan().to_arrow().to_pylist()
     assert (again["pipeline"], again["raw_value"]) == ("orders", b'{"id": "x"}')
     assert again["reason"] != "bad", "the reason of the replay"
-    assert run_replay(spark, config, replay).is_replay
+    assert run_replay(any_jobs, config, replay).is_replay
     for _ in range(3):
         once_more = plan_replay(config, everything=False)
         assert once_more is not None
         assert values_of(once_more) == [b'{"id": "x"}']
-        assert run_replay(spark, config, once_more).result.dead_count == 1
+        assert run_replay(any_jobs, config, once_more).result.dead_count == 1
         assert letters(dead) == [("orders", b'{"id": "x"}')], "stored once, however often it fails"
 
 
@@ -206,9 +218,8 @@ def envelope(number: int, total: object, table: str) -> bytes:
     return json.dumps(change("c", None, {"id": number, "total": total}, table=table)).encode()
 
 
-@pytest.mark.spark
 def test_sources_that_share_a_topic_each_take_the_letters_of_their_table(
-    dead: Table, spark: SparkSession, tmp_path: Path
+    dead: Table, any_jobs: Jobs, tmp_path: Path
 ) -> None:
     path = tmp_path / "two.yaml"
     one = TEXT.replace("FOLDER", str(tmp_path))
@@ -219,16 +230,15 @@ def test_sources_that_share_a_topic_each_take_the_letters_of_their_table(
     for read in (4, 2):
         replay = plan_replay(two, everything=False)
         assert replay is not None
-        report = run_replay(spark, two, replay)
+        report = run_replay(any_jobs, two, replay)
         assert (report.read_count, report.result.dead_count) == (read, 2)
         rows = Catalog(two.table.warehouse).table("shop.orders").scan().to_arrow().sort_by("id").to_pylist()
         assert rows == [{"id": 1, "total": 5}, {"id": 2, "total": 600}]
         assert dead.scan().count() == 2, "each once"
 
 
-@pytest.mark.spark
 def test_a_replay_is_held_to_the_table_of_its_pipeline(
-    config: PipelineConfig, dead: Table, spark: SparkSession, tmp_path: Path
+    config: PipelineConfig, dead: Table, jobs: Jobs, tmp_path: Path
 ) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(path.read_text().replace("format: json", "format: debezium-json"))
@@ -238,13 +248,13 @@ def test_a_replay_is_held_to_the_table_of_its_pipeline(
     replay = plan_replay(load_pipeline(path, {}), everything=False)
     assert replay is not None
     with pytest.raises(StoppedByRecordError, match=r"shop.public.orders \(until now\) and shop.public.payments"):
-        run_replay(spark, load_pipeline(path, {}), replay)
+        run_replay(jobs, load_pipeline(path, {}), replay)
     assert table.scan().count() == 0 and dead.scan().count() == 1
     add(dead, 2, letter(2, envelope(2, 6, "orders")))
     path.write_text(path.read_text().replace("debezium-json", "debezium-json\n    only: {table: orders}"))
     replay = plan_replay(load_pipeline(path, {}), everything=False)
     assert replay is not None
-    assert run_replay(spark, load_pipeline(path, {}), replay).result.skipped_count == 1
+    assert run_replay(jobs, load_pipeline(path, {}), replay).result.skipped_count == 1
     assert table.scan().to_arrow().to_pylist() == [{"id": 2, "total": 6}]
 
 
@@ -259,8 +269,7 @@ def with_log(folder: Path, options: str = LOG_OPTIONS) -> PipelineConfig:
     return load_pipeline(path, {})
 
 
-@pytest.mark.spark
-def test_a_table_with_a_log_takes_a_replay_from_its_files(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_table_with_a_log_takes_a_replay_from_its_files(tmp_path: Path, jobs: Jobs) -> None:
     with fake_kafka():
         logged = with_log(tmp_path)
         table = open_or_create(logged)
@@ -274,7 +283,7 @@ def test_a_table_with_a_log_takes_a_replay_from_its_files(tmp_path: Path, spark:
         add(dead, 1, letter(1, b'{"id": 2, "total": 7}'))
         replay = plan_replay(logged, everything=False)
         assert replay is not None
-        assert run_replay(spark, logged, replay).result.applied == 1
+        assert run_replay(jobs, logged, replay).result.applied == 1
         for stream in streams:
             resumed = table.stream(isolation="committed", log_state=stream.state, max_wait_s=0.0)
             rows = [row for batch in resumed for row in batch.to_pylist()]

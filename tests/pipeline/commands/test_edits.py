@@ -65,6 +65,17 @@ def test_days_and_times_of_json_lines_are_texts(freshet: Freshet, tmp_path: Path
     assert "rows.jsonl" in refused.err and "'day'" in refused.err and "yesterday" in refused.err
 
 
+@pytest.mark.parametrize("name", ["rows.json", "rows.ndjson", "rows.JSON"])
+def test_json_is_an_object_a_line(freshet: Freshet, tmp_path: Path, table: Table, name: str) -> None:
+    (tmp_path / name).write_text('{"id": 2, "dt": "d1", "total": 9.25}\n{"id": 4, "dt": "d1"}\n')
+    freshet.good("append", tmp_path / "lake", "shop.orders", tmp_path / name)
+    assert held(table) == [(2, "d1", 9.25, None), (4, "d1", None, None)]
+    (tmp_path / name).write_text('[{"id": 5, "dt": "d1"}]')
+    refused = freshet("append", tmp_path / "lake", "shop.orders", tmp_path / name)
+    assert refused.code == 2
+    assert f"{name} cannot be read as JSON, an object on each line" in refused.err
+
+
 @pytest.mark.parametrize("lines", [1, 60_000])  # in the first block that is read, and in a later one
 def test_a_value_that_does_not_fit_is_named(freshet: Freshet, tmp_path: Path, table: Table, lines: int) -> None:
     good = "".join(f"{number},d1,5.50,somewhere\n" for number in range(lines))
@@ -108,25 +119,16 @@ def test_formats(freshet: Freshet, tmp_path: Path, table: Table, suffix: str) ->
 def test_rows_are_updated_and_deleted(freshet: Freshet, tmp_path: Path, table: Table) -> None:
     lake = tmp_path / "lake"
     freshet.good("append", lake, "shop.orders", tmp_path / "rows.csv")
-    sets = ("--set", "total = total * 1.333", "--set", "city = upper(city)")
-    said = freshet.good("update", lake, "shop.orders", *sets, "--where", "id <> 2", "--dry-run").out
+    update = "UPDATE shop.orders SET total = total * 1.333, city = upper(city) WHERE id <> 2"
+    said = freshet.good("sql", lake, update, "--dry-run").out
     assert said == "would be: 2 rows updated; nothing was committed\n"
     assert held(table) == FIRST
-    freshet.good("update", lake, "shop.orders", *sets, "--where", "id <> 2")
+    freshet.good("sql", lake, update)
     assert held(table) == [(1, "d1", 7.33, "ULM"), FIRST[1], (3, "d2", 9.33, "A,B")]
-    facts = freshet.good("delete", lake, "shop.orders", "--where", "city = 'Rom'", "--json").facts
+    facts = freshet.good("sql", lake, "DELETE FROM shop.orders WHERE city = 'Rom'", "--json").facts
     assert (facts["rows_deleted"], facts["snapshots"], facts["dry_run"]) == (1, [3], False)
-    assert freshet.good("delete", lake, "shop.orders", "--where", "id = 99").out == "nothing changed\n"
+    assert freshet.good("sql", lake, "DELETE FROM shop.orders WHERE id = 99").out == "nothing changed\n"
     assert [row[0] for row in held(table)] == [1, 3]
-
-
-def test_a_column_that_is_updated_may_be_in_backticks(freshet: Freshet, tmp_path: Path) -> None:
-    odd = Catalog(tmp_path).create_table("shop.odd", schema={"id": "INT", "a = b": "INT", "c`d": "INT"})
-    odd.append([{"id": 1, "a = b": 1, "c`d": 1}])
-    sets = ("--set", "`a = b` = `a = b` + 1", "--set", "`c``d` = 5")
-    freshet.good("update", tmp_path, "shop.odd", *sets, "--where", "`a = b` = 1")
-    assert odd.scan().to_arrow().to_pylist() == [{"id": 1, "a = b": 2, "c`d": 5}]
-    assert freshet("update", tmp_path, "shop.odd", "--set", "`a = b` =", "--where", "id = 1").code == 2
 
 
 def test_rows_of_a_filter_are_replaced(freshet: Freshet, tmp_path: Path, table: Table) -> None:
@@ -166,13 +168,15 @@ def test_merge(freshet: Freshet, tmp_path: Path, table: Table) -> None:
 def test_partitions_are_dropped_and_history_goes_back(freshet: Freshet, tmp_path: Path, table: Table) -> None:
     lake = tmp_path / "lake"
     freshet.good("append", lake, "shop.orders", tmp_path / "rows.csv")
-    said = freshet.good("drop-partition", lake, "shop.orders", "--partition", "dt=d1", "--dry-run").out
+    drop = "ALTER TABLE shop.orders DROP PARTITION (dt = 'd1')"
+    said = freshet.good("sql", lake, drop, "--dry-run").out
     assert said.startswith("would be: ")
     assert "1 partition; nothing was committed" in said
-    freshet.good("drop-partition", lake, "shop.orders", "--partition", "dt=d1")
+    freshet.good("sql", lake, drop)
     assert held(table) == FIRST[2:]
-    freshet.good("truncate", lake, "shop.orders")
-    assert freshet.good("truncate", lake, "shop.orders").out == "nothing changed\n"
+    assert freshet.good("sql", lake, "TRUNCATE TABLE shop.orders", "--dry-run").out.startswith("would be: ")
+    freshet.good("sql", lake, "TRUNCATE TABLE shop.orders")
+    assert freshet.good("sql", lake, "TRUNCATE TABLE shop.orders").out == "nothing changed\n"
     facts = freshet.good("rollback", lake, "shop.orders", "--to-snapshot", "2", "--json").facts
     assert facts["snapshots"] == [4]
     assert held(table) == FIRST[2:]
@@ -185,35 +189,29 @@ def test_partitions_are_dropped_and_history_goes_back(freshet: Freshet, tmp_path
     assert [each.id for each in table.snapshots()] == [1]
 
 
-def test_blanks_of_a_value_are_of_the_partition_that_is_dropped(freshet: Freshet, tmp_path: Path) -> None:
-    """Of `dt=a ` the rows of `a` went."""
-    made = Catalog(tmp_path).create_table(
-        "shop.t", schema={"id": "INT", "dt": "STRING", "hh": "INT"}, partition_keys=["dt", "hh"]
-    )
-    texts = ["a", "a ", " a", "", "  ", "a,b"]
-    made.append([{"id": number, "dt": text, "hh": 1} for number, text in enumerate(texts)])
-    for text, left in (
-        ("dt=a ", [0, 2, 3, 4, 5]),
-        ("hh=1, dt= a", [0, 3, 4, 5]),
-        ("dt=  /hh=1", [0, 3, 5]),
-        ("dt=", [0, 5]),
+def test_a_dry_run_is_of_edits_alone(freshet: Freshet, tmp_path: Path, table: Table) -> None:
+    lake = tmp_path / "lake"
+    freshet.good("append", lake, "shop.orders", tmp_path / "rows.csv")
+    of_edits = """
+        DELETE FROM shop.orders WHERE id = 1; INSERT OVERWRITE shop.orders SELECT * FROM shop.orders;
+        MERGE INTO shop.orders t USING (SELECT 2 AS id, 'd1' AS dt) s ON t.id = s.id AND t.dt = s.dt
+        WHEN MATCHED THEN DELETE
+    """
+    lines = freshet.good("sql", lake, of_edits, "--dry-run").out.splitlines()
+    assert [line.split(";")[0] for line in lines[::2]] == ["would be: 1 row deleted"] * 2 and len(lines) == 3
+    for other in (
+        "ALTER TABLE shop.orders ADD COLUMN note STRING",
+        "INSERT INTO shop.orders SELECT * FROM shop.orders",
+        "SELECT 1",
     ):
-        freshet.good("drop-partition", tmp_path, "shop.t", "--partition", text)
-        assert sorted(made.scan(["id"]).to_arrow()["id"].to_pylist()) == left, text
-    refused = freshet("drop-partition", tmp_path, "shop.t", "--partition", "dt=a,b")
-    assert "--partition 'b': write a partition key and its value" in refused.err
-    assert "freshet delete WAREHOUSE TABLE --where" in refused.err
-    freshet.good("delete", tmp_path, "shop.t", "--where", "dt = 'a,b'")
-    assert made.scan(["id"]).to_arrow()["id"].to_pylist() == [0]
+        refused = freshet("sql", lake, f"DELETE FROM shop.orders WHERE id = 1; {other}", "--dry-run")
+        assert refused.code == 2 and "a dry run is of DELETE, UPDATE" in refused.err
+    assert held(table) == FIRST
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("delete", "--where", "length(city) > 3"), "a filter is made of comparisons"),
-        (("update", "--set", "total", "--where", "id = 1"), "write a column and its value"),
-        (("update", "--set", "id = 5", "--where", "id = 1"), "primary key"),
-        (("update", "--set", "total = nope", "--where", "id = 1"), "no column 'nope'"),
         (("append", "rows.txt"), "its name does not say"),
         (("append", "nope.csv"), "no file"),
         (("overwrite", "rows.csv", "--partition", "dt=d1"), "dt=d2, which is not replaced"),
@@ -225,7 +223,6 @@ def test_blanks_of_a_value_are_of_the_partition_that_is_dropped(freshet: Freshet
         (("rollback",), "say where to go back to"),
         (("rollback", "--to-snapshot", "1", "--to-tag", "eom"), "once"),
         (("rollback", "--to-timestamp", "yesterday"), "no moment"),
-        (("drop-partition", "--partition", "d1"), "write a partition key"),
     ],
 )
 def test_refused(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet import Catalog, Table
+from freshet import Catalog, SetOption, Table
 from tests.pipeline.commands.kit import Freshet
 
 
@@ -53,7 +53,7 @@ def test_the_options_of_the_table_count_where_no_age_is_given(freshet: Freshet, 
     answer = freshet("expire-partitions", tmp_path, "shop.orders")
     assert answer.code == 2
     assert "has no partition.expiration-time" in answer.err
-    freshet.good("alter", tmp_path, "shop.orders", "--set", "partition.expiration-time=30 d")
+    table.alter(SetOption("partition.expiration-time", "30 d"))
     freshet.good("expire-partitions", tmp_path, "shop.orders")
     assert dates(table) == ["9999-01-01", "x"]
 

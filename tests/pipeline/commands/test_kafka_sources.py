@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
-from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
+from freshet.pipeline.query.driver.table_setup import open_or_create
 from tests.pipeline.commands.kit import Freshet
 
 pytestmark = pytest.mark.kafka

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.exceptions import LOST
 from freshet.logstore.kafka.cluster import KafkaCluster
-from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.checks import open_transactions
 from freshet.pipeline.checks.kafka_reach import ASK_S, brokers_of
 from freshet.pipeline.checks.open_transactions import WatchedTransactions, wait_for_transactions
@@ -22,6 +21,7 @@ from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.identity.checkpoint_topics import claim_topics
+from freshet.pipeline.query.driver.table_setup import open_or_create
 from freshet.storage.table import Table
 from tests.kit.transactions import Transaction
 from tests.pipeline.commands.kit import Freshet

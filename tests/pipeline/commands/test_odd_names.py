@@ -28,6 +28,11 @@ CALLS: dict[str, list[str]] = {
     "resync": ["--", X, "d.t"],
     "tables": [W, "--", X],
     "describe": [W, "--", f"d.{X}"],
+    "status": [W, "--", f"d.{X}"],
+    "doctor": [W, "--", f"d.{X}"],
+    "slots": ["--", X],
+    "drop-slot": ["--", X],
+    "exporter": ["--file", "metrics.prom", W, "--", f"d.{X}"],
     "read": [W, T, "--tag", X],
     "sql": [W, f"SELECT 1 AS `{X}`"],
     "changelog": [W, T, "--columns", X],
@@ -36,27 +41,15 @@ CALLS: dict[str, list[str]] = {
     "files": [W, "--", f"{X}.t"],
     "tags": [W, f"d.t$branch_{X}"],
     "dead-letters": [W, T, "--pipeline", X],
-    "create-database": [W, "--", X],
-    "create-table": [W, "d.new", f"{X} INT"],
-    "rename-table": [W, T, f"d.{X}"],
-    "drop-table": [W, f"d.{X}"],
-    "drop-database": [W, "--", X],
-    "alter": [W, T, "--set", f"{X}=1"],
     "append": [W, T, "--", X],
     "upsert": [W, T, "--", X],
-    "delete": [W, T, "--where", f"v = {X}"],
-    "update": [W, T, "--set", f"v={X}", "--where", "k = 1"],
     "overwrite": [W, T, "--", X],
     "merge": [W, T, "--on", "k", "--", X],
-    "truncate": [W, f"d.{X}"],
-    "drop-partition": [W, T, f"p={X}"],
     "rollback": [W, T, "--to-tag", X],
     "compact": [W, T, "--partition", f"p={X}"],
-    "compact-manifests": [W, f"d.{X}"],
     "rescale": [W, f"d.{X}", "--bucket", "2"],
     "expire": [W, f"d.{X}"],
     "expire-partitions": [W, f"d.{X}"],
-    "mark-partition-done": [W, T, f"p={X}"],
     "expire-tags": [W, f"d.{X}"],
     "orphans": [W, T],
     "purge": [W, f"d.{X}"],
@@ -65,11 +58,10 @@ CALLS: dict[str, list[str]] = {
     "tag": [W, T, "create", "--", X],
     "register": [W, "--", f"d.{X}"],
     "branches": [W, f"d.{X}"],
-    "branch": [W, T, "create", "--", X],
     "consumers": [W, T, "--reset", X, "--next", "1"],
 }
-QUICK = ("check", "tables", "describe", "read", "create-table", "alter", "append", "orphans", "check-table", "tag")
-WITHOUT_NAMES = {"jars", "prepare", "demo", "catalogs", "hybrid-read"}
+QUICK = ("check", "tables", "describe", "read", "sql", "append", "orphans", "check-table", "tag")
+WITHOUT_NAMES = {"jars", "prepare", "demo", "catalogs"}
 """Without names of their own, or Spark's."""
 
 
@@ -145,7 +137,7 @@ def test_damage_is_shown_as_text(freshet: Freshet, tmp_path: Path) -> None:
     for key in ("deltaManifestList", "baseManifestList", "commitUser"):
         content[key] = FORGED
     snapshot.write_text(json.dumps(content), encoding="utf-8")
-    for name in ("check-table", "read", "files", "snapshots", "describe", "orphans", "compact"):
+    for name in ("check-table", "read", "files", "snapshots", "describe", "status", "orphans", "compact"):
         called = freshet(name, lake, "d.t")
         check_said(called.out + called.err)
         assert "\\x1b[2J" in called.out + called.err or called.code == 0, (name, called)

@@ -85,6 +85,7 @@ def test_json_lines(freshet: Freshet, place: tuple[Path, str]) -> None:
     assert json.loads(old[5]) == {"id": 5, "note": "n5"}
 
 
+@pytest.mark.slow
 def test_csv_and_arrow_for_programs(freshet: Freshet, place: tuple[Path, str]) -> None:
     csv = freshet.good("read", *place, "--format", "csv", "--limit", "2", "--columns", "id,total,raw,tags")
     assert csv.out.splitlines() == ['"id","total","raw","tags"', '0,0.00,"01ff",', '1,0.25,"01ff","[""a"",""b""]"']

@@ -13,17 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
 
 from freshet import Catalog, ChangeType
-from freshet.pipeline.batch.batch_report import BatchReport
-from freshet.pipeline.batch.dead_letters import open_dead_letters
-from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.commands.replayed import remove_replayed
 from freshet.pipeline.commands.replaying import Replay, plan_replay, run_replay
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipeline
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.query.driver.batch_report import BatchReport
+from freshet.pipeline.query.driver.dead_letters import open_dead_letters
+from freshet.pipeline.query.driver.table_setup import open_or_create
 from freshet.storage.commit.committer import Committer
+from tests.kit.engine import local_jobs
 from tests.kit.quick import some_now
 
 TEXT = """\
@@ -79,9 +79,9 @@ class World:
     def plan(self, *, everything: bool = False) -> Replay | None:
         return plan_replay(self.config, everything=everything)
 
-    def replay(self, spark: SparkSession, *, everything: bool = False) -> BatchReport | None:
+    def replay(self, *, everything: bool = False) -> BatchReport | None:
         plan = self.plan(everything=everything)
-        return None if plan is None else run_replay(spark, self.config, plan)
+        return None if plan is None else run_replay(local_jobs(), self.config, plan)
 
     @property
     def rows(self) -> list[int]:
@@ -131,15 +131,12 @@ DEATHS = [(1, True), (1, False), (2, True), (2, False), (3, True), (3, False)]
 
 
 @pytest.mark.few(1)
-@pytest.mark.spark
 @pytest.mark.parametrize(("number", "is_behind"), some_now(DEATHS, 2))
-def test_a_replay_that_dies_loses_and_doubles_nothing(
-    world: World, spark: SparkSession, number: int, is_behind: bool
-) -> None:
+def test_a_replay_that_dies_loses_and_doubles_nothing(world: World, number: int, is_behind: bool) -> None:
     """Also where the calls after it die, at whichever of their commits, and the pipeline writes in between."""
     world.add(1, BAD, 2)
     world.add(7, pipeline="other")
-    assert dies((number, is_behind), lambda: world.replay(spark))
+    assert dies((number, is_behind), lambda: world.replay())
     for again in ((1, True), (1, False), (2, True), (2, False)):
         dies(again, world.plan)  # what an earlier replay has left is done before anything is read
         world.add(10 + again[0] * 2 + again[1])
@@ -147,7 +144,7 @@ def test_a_replay_that_dies_loses_and_doubles_nothing(
             writer.write({"n": [20]})
             writer.commit()
     for _ in range(2):
-        world.replay(spark)
+        world.replay()
     assert world.rows == [0, 1, 2, 12, 13, 14, 15, 20, 20, 20, 20]
     assert world.letters == {(NAME, BAD): 1, ("other", b'{"n": 7}'): 1}
 
@@ -166,12 +163,9 @@ def beside(calls: int, act: Callable[[], Any]) -> pytest.MonkeyPatch:
     return patch
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("is_mended", [False, True], ids=["same-file", "other-file"])
 @pytest.mark.parametrize(("number", "error"), some_now([(1, "began"), (2, "taken over"), (3, None)], 3, first=1))
-def test_two_replays_at_the_same_time(
-    world: World, spark: SparkSession, number: int, error: str | None, is_mended: bool
-) -> None:
+def test_two_replays_at_the_same_time(world: World, number: int, error: str | None, is_mended: bool) -> None:
     """One runs from end to end while the other is about to make one of its commits; and a letter comes between."""
     world.add(1, BAD, 2)
 
@@ -180,24 +174,23 @@ def test_two_replays_at_the_same_time(
             world.table.alter(ChangeType("n", "BIGINT NOT NULL"))
             world.say("INT NOT NULL", "BIGINT NOT NULL")
         world.add(3)
-        world.replay(spark)
+        world.replay()
 
     patch = beside(number, other)
     try:
         if error is None:
-            world.replay(spark)
+            world.replay()
         else:
             with pytest.raises(InvalidRequestError, match=error):
-                world.replay(spark)
+                world.replay()
     finally:
         patch.undo()
-    world.replay(spark)
+    world.replay()
     assert world.rows == ([0, 1, 2, 3, 3_000_000_000] if is_mended else [0, 1, 2, 3])
     assert world.letters == ({} if is_mended else {(NAME, BAD): 1})
 
 
-@pytest.mark.spark
-def test_what_an_earlier_version_left_is_ended(world: World, spark: SparkSession) -> None:
+def test_what_an_earlier_version_left_is_ended(world: World) -> None:
     """Its letters that failed again were committed, its rows were not."""
     world.add(1, BAD)
     snapshot = world.dead.latest_snapshot()
@@ -209,62 +202,56 @@ def test_what_an_earlier_version_left_is_ended(world: World, spark: SparkSession
     world.add(2)
     assert world.letters[NAME, BAD] == 2
     for _ in range(2):
-        world.replay(spark)
+        world.replay()
     assert (world.rows, world.letters) == ([0, 1, 2], {(NAME, BAD): 1})
 
 
-@pytest.mark.spark
-def test_replays_of_two_pipelines_of_one_table_of_dead_letters(world: World, spark: SparkSession) -> None:
+def test_replays_of_two_pipelines_of_one_table_of_dead_letters(world: World) -> None:
     """One removes its letters between the letters and the rows of the other."""
     world.add(5, pipeline="other")
     world.add(1, BAD)
     patch = beside(2, lambda: remove_replayed(world.dead, 2, "other"))
     try:
-        world.replay(spark)
+        world.replay()
     finally:
         patch.undo()
-    world.replay(spark)
+    world.replay()
     assert (world.rows, world.letters) == ([0, 1], {(NAME, BAD): 1})
 
 
-@pytest.mark.spark
-def test_an_interrupted_replay_whose_files_were_compacted_is_refused(world: World, spark: SparkSession) -> None:
+def test_an_interrupted_replay_whose_files_were_compacted_is_refused(world: World) -> None:
     world.add(1, BAD)
-    assert dies((2, False), lambda: world.replay(spark))
+    assert dies((2, False), lambda: world.replay())
     world.add(2)
     world.dead.compact(full=True)
     with pytest.raises(InvalidRequestError, match="stored a second time cannot be distinguished.*--all"):
         world.plan()
-    report = world.replay(spark, everything=True)
+    report = world.replay(everything=True)
     assert report is not None and (report.read_count, report.result.applied) == (4, 2)
     assert world.rows == [0, 1, 2]
-    assert world.replay(spark) is not None and world.rows == [0, 1, 2]
+    assert world.replay() is not None and world.rows == [0, 1, 2]
 
 
-@pytest.mark.spark
-def test_all_takes_back_what_was_interrupted_and_takes_again_what_was_applied(
-    world: World, spark: SparkSession
-) -> None:
+def test_all_takes_back_what_was_interrupted_and_takes_again_what_was_applied(world: World) -> None:
     world.add(1, BAD)
-    assert dies((2, False), lambda: world.replay(spark))
-    report = world.replay(spark, everything=True)
+    assert dies((2, False), lambda: world.replay())
+    report = world.replay(everything=True)
     assert report is not None and report.read_count == 2
     assert (world.rows, world.letters) == ([0, 1], {(NAME, BAD): 1})
     world.add(2)
-    assert dies((3, False), lambda: world.replay(spark))
-    report = world.replay(spark, everything=True)
+    assert dies((3, False), lambda: world.replay())
+    report = world.replay(everything=True)
     assert report is not None and report.result.applied == 1 and world.rows == [0, 1, 2, 2]
 
 
-@pytest.mark.spark
-def test_a_table_of_dead_letters_that_was_made_again(world: World, spark: SparkSession) -> None:
+def test_a_table_of_dead_letters_that_was_made_again(world: World) -> None:
     """Its snapshots are numbered anew, below the numbers that the table of rows knows."""
     for value in (1, 2):
         world.add(value, BAD)
-        world.replay(spark)
+        world.replay()
     catalog = Catalog(world.folder / "w")
     catalog.drop_table(world.config.dead_letter_table)
     world.dead = open_dead_letters(catalog, world.config.dead_letter_table)
     world.add(3)
-    world.replay(spark)
+    world.replay()
     assert (world.rows, world.letters) == ([0, 1, 2, 3], {})

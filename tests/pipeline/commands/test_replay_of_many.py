@@ -11,19 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from freshet import Catalog
-from freshet.pipeline.batch.batch_report import BatchReport
-from freshet.pipeline.batch.dead_letters import DeadLetterCommit, open_dead_letters
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.commands import replaying
 from freshet.pipeline.commands.replaying import plan_replay_of_many, run_replay_of_many
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
+from freshet.pipeline.query.driver.batch_report import BatchReport
+from freshet.pipeline.query.driver.dead_letters import DeadLetterCommit, open_dead_letters
+from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, read_ledger, write_rows
 from freshet.pipeline.sync.letter_replay import LetterReplay
+from tests.kit.engine import local_jobs
 from tests.kit.quick import some_now
 from tests.pipeline.commands.kit import Freshet
 from tests.pipeline.sync.kit import source_table
@@ -97,9 +97,9 @@ class World:
             writer.write(pa.Table.from_pylist(rows, self.dead.arrow_schema))
             writer.commit()
 
-    def replay(self, spark: SparkSession, *, everything: bool = False) -> BatchReport | None:
+    def replay(self, *, everything: bool = False) -> BatchReport | None:
         plan = plan_replay_of_many(self.config, everything=everything)
-        return None if plan is None else run_replay_of_many(spark, self.config, plan)
+        return None if plan is None else run_replay_of_many(local_jobs(), self.config, plan)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         found = self.catalog.table(f"lake.{name}").scan().to_arrow().to_pylist()
@@ -118,8 +118,8 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-@pytest.mark.spark
-def test_each_letter_goes_to_its_table_by_the_rules_of_now(world: World, spark: SparkSession) -> None:
+@pytest.mark.always("crossing: replay")
+def test_each_letter_goes_to_its_table_by_the_rules_of_now(world: World) -> None:
     write_rows(
         world.catalog.table(LEDGER), "shop",
         [LedgerRow("lake.keyed_apart", APART, since_batch=0, cause="damaged").with_sources([topic("keyed_apart")])],
@@ -129,7 +129,7 @@ def test_each_letter_goes_to_its_table_by_the_rules_of_now(world: World, spark: 
         ("log", {"n": 1}), ("log", {"n": 1}), ("log", b"{"),
         ("keyed_new", {"id": 5, "t": "x"}), ("keyed_apart", {"id": 1}), ("tmp_1", {"id": 1}), ("other", {"id": 1}),
     )  # fmt: skip
-    report = world.replay(spark)
+    report = world.replay()
     assert report is not None
     assert (report.read_count, report.result.applied, report.result.dead_count) == (10, 5, 4)
     assert report.result.skipped == {"excluded by a rule: tmp_1": 1}
@@ -146,11 +146,11 @@ def test_each_letter_goes_to_its_table_by_the_rules_of_now(world: World, spark: 
     assert outstanding["held back, its table is set apart: keyed_apart"] == b'{"id": 1}'
     assert outstanding["no rule takes its table: other"] == b'{"id": 1}'
     assert outstanding["the value is not a JSON object"] == b"{"
-    (again,) = [world.replay(spark)]
+    (again,) = [world.replay()]
     assert again is not None and (again.result.applied, again.result.dead_count) == (0, 4)
     assert world.letters().total() == 4 and len(world.rows("log")) == 3
     world.say("tmp.*", ".*")
-    (gone,) = [world.replay(spark)]
+    (gone,) = [world.replay()]
     assert gone is not None and gone.result.skipped_count == 3, "excluded now; one table is set apart"
     assert world.letters().total() == 1
 
@@ -177,60 +177,50 @@ class _Death:
 
 
 @pytest.mark.few(1)
-@pytest.mark.spark
 @pytest.mark.parametrize("at", some_now([4, 1, 2, 5, 3, 6], 3))
-def test_a_replay_that_dies_is_gone_on_with(
-    world: World, spark: SparkSession, at: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_that_dies_is_gone_on_with(world: World, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world.add(("log", {"n": 1}), ("keyed", {"id": 1, "n": 1}), ("log", {"n": 2}), ("log", b"{"))
     with monkeypatch.context() as patch:
         _Death(at, patch)
         with pytest.raises(OSError, match="the driver dies"):
-            world.replay(spark)
+            world.replay()
     world.add(("log", {"n": 3}))
     for _ in range(3):
-        world.replay(spark)
+        world.replay()
     assert world.rows("log") == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 9}]
     assert world.rows("keyed") == [{"id": 1, "n": 1}, {"id": 9, "n": 9}]
     assert world.letters() == {("the value is not a JSON object", b"{"): 1}
 
 
-@pytest.mark.spark
-def test_rules_that_have_changed_do_not_finish_a_replay(
-    world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_that_have_changed_do_not_finish_a_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.add(("log", {"n": 1}), ("keyed", {"id": 1, "n": 1}))
     with monkeypatch.context() as patch:
         _Death(3, patch)  # behind its first table
         with pytest.raises(OSError, match="the driver dies"):
-            world.replay(spark)
+            world.replay()
     world.say("h:1", "elsewhere:2")
     assert plan_replay_of_many(world.config, everything=False) is not None, "it says nothing of where letters go"
     world.say("tmp.*", "log")
     with pytest.raises(InvalidRequestError, match="sync of the file says something else now. Put the file back"):
-        world.replay(spark)
-    report = world.replay(spark, everything=True)
+        world.replay()
+    report = world.replay(everything=True)
     assert report is not None and (report.read_count, report.result.applied) == (2, 1)
-    assert world.replay(spark) is None and not world.letters()
+    assert world.replay() is None and not world.letters()
     world.say()
-    assert world.replay(spark) is None
+    assert world.replay() is None
 
 
-@pytest.mark.spark
-def test_the_same_replay_twice_says_so(world: World, spark: SparkSession) -> None:
+def test_the_same_replay_twice_says_so(world: World) -> None:
     world.add(("log", {"n": 1}))
     plan = plan_replay_of_many(world.config, everything=False)
     assert plan is not None
-    assert not run_replay_of_many(spark, world.config, plan).is_replay
-    assert run_replay_of_many(spark, world.config, plan).is_replay
+    assert not run_replay_of_many(local_jobs(), world.config, plan).is_replay
+    assert run_replay_of_many(local_jobs(), world.config, plan).is_replay
     assert world.rows("log") == [{"n": 1}, {"n": 9}]
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("place", ["_begin", "_finish"])
-def test_two_replays_at_the_same_time(
-    world: World, spark: SparkSession, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_replays_at_the_same_time(world: World, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One runs from end to end while the other is about to commit, or has."""
     world.add(("log", {"n": 1}), ("keyed", {"id": 1, "n": 1}), ("log", b"{"))
     call, others = getattr(LetterReplay, place), []
@@ -238,20 +228,17 @@ def test_two_replays_at_the_same_time(
     def late(self: LetterReplay) -> None:
         if not others:
             others.append(None)
-            world.replay(spark)
+            world.replay()
         call(self)
 
     monkeypatch.setattr(LetterReplay, place, late)
-    world.replay(spark)
+    world.replay()
     assert world.rows("log") == [{"n": 1}, {"n": 9}]
     assert world.rows("keyed") == [{"id": 1, "n": 1}, {"id": 9, "n": 9}]
     assert world.letters() == {("the value is not a JSON object", b"{"): 1}
 
 
-@pytest.mark.spark
-def test_two_replays_of_letters_that_are_not_the_same(
-    world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_replays_of_letters_that_are_not_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one, with a letter more, runs from end to end while the first is about to begin."""
     world.add(("log", {"n": 1}))
     begin, others = LetterReplay._begin, []
@@ -260,20 +247,17 @@ def test_two_replays_of_letters_that_are_not_the_same(
         if not others:
             others.append(None)
             world.add(("log", {"n": 2}))
-            world.replay(spark)
+            world.replay()
         begin(self)
 
     monkeypatch.setattr(LetterReplay, "_begin", late)
     with pytest.raises(InvalidRequestError, match="another replay of the dead letters of 'shop' began"):
-        world.replay(spark)
+        world.replay()
     assert world.rows("log") == [{"n": 1}, {"n": 2}, {"n": 9}] and not world.letters()
 
 
 @pytest.mark.slow
-@pytest.mark.spark
-def test_the_pipeline_writes_while_letters_are_replayed(
-    world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pipeline_writes_while_letters_are_replayed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the job of the replay and its commits, rows of the same buckets come."""
     world.add(("log", {"n": 1}), ("keyed", {"id": 1, "n": 1}))
     begin = LetterReplay._begin
@@ -286,30 +270,28 @@ def test_the_pipeline_writes_while_letters_are_replayed(
         begin(self)
 
     monkeypatch.setattr(LetterReplay, "_begin", late)
-    world.replay(spark)
+    world.replay()
     assert world.rows("log") == [{"n": 1}, {"n": 5}, {"n": 9}]
     assert world.rows("keyed") == [{"id": 1, "n": 1}, {"id": 2, "n": 5}, {"id": 9, "n": 9}], (
         "as all replays: it is later"
     )
 
 
-@pytest.mark.spark
-def test_a_letter_is_older_where_the_table_knows_the_order(world: World, spark: SparkSession) -> None:
+def test_a_letter_is_older_where_the_table_knows_the_order(world: World) -> None:
     world.say("options: {bucket: 2}", "options: {bucket: 2, sequence.field: n}")
     world.add(("keyed_new", {"id": 1, "n": 7}))
-    world.replay(spark)
+    world.replay()
     world.add(("keyed_new", {"id": 1, "n": 3}), ("keyed_new", {"id": 2, "n": 3}))
-    report = world.replay(spark)
+    report = world.replay()
     assert report is not None and report.result.applied == 2
     assert world.rows("keyed_new") == [{"id": 1, "n": 7}, {"id": 2, "n": 3}]
 
 
-@pytest.mark.spark
-def test_a_table_that_cannot_be_written_ends_the_replay(world: World, spark: SparkSession) -> None:
+def test_a_table_that_cannot_be_written_ends_the_replay(world: World) -> None:
     world.add(("log", {"n": 1}), ("keyed", {"id": 1, "n": 1}))
     world.catalog.drop_table("lake.keyed")
     with pytest.raises(PipelineFailedError, match=r"table lake.keyed: .*lake.keyed"):
-        world.replay(spark)
+        world.replay()
     assert world.letters().total() == 2 and world.rows("log") == [{"n": 9}]
     assert world.ledger["lake.keyed"].state == "active", "the pipeline sets it apart"
 

@@ -52,6 +52,7 @@ def test_wrong_calls_change_nothing(freshet: Freshet, tmp_path: Path, arguments:
     assert table.engine.latest_schema_id() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("producer", ["none", "lookup"])

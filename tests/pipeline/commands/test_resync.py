@@ -51,6 +51,6 @@ def test_what_goes_with_the_table_is_said_before_it_is_dropped(
     assert wrong.code == 2 and "--skip-record 'shop/0': write topic, partition and offset" in wrong.err
     given: list[SyncPipelineConfig] = []
     done = Resumed("lake.a", 3, 5, 4, 1)
-    monkeypatch.setattr(resuming, "resume", lambda config, table, anew: [given.append(config), done][1])
+    monkeypatch.setattr(resuming, "resume", lambda config, table, jobs, anew: [given.append(config), done][1])
     freshet.good("resync", file, "--table", "lake.a", "--yes", "--skip-record", "shop/0/7")
     assert given[0].skipped_records == {RecordPlace("shop", 0, 7)}

@@ -10,6 +10,7 @@ import pytest
 import freshet as front_door
 from freshet import Catalog, Table
 from freshet.pipeline.commands import tables
+from freshet.pipeline.commands.command_list import REMOVED
 from tests.pipeline.commands.kit import Freshet
 from tests.storage.options.test_secrets import SECRETS, WITHIN, table_with
 
@@ -35,8 +36,9 @@ def table(tmp_path: Path) -> Table:
 
 def test_no_command_shows_a_secret_of_a_table(freshet: Freshet, tmp_path: Path) -> None:
     table_with(tmp_path, SECRETS | WITHIN)
-    for command in ("tables", "describe", "snapshots", "files", "alter"):
-        arguments = [command, tmp_path] + ["db.t"] * (command != "tables") + ["--comment", "x"] * (command == "alter")
+    freshet.good("sql", tmp_path, "COMMENT ON TABLE db.t IS 'x'")
+    for command in ("tables", "describe", "snapshots", "files"):
+        arguments = [command, tmp_path] + ["db.t"] * (command != "tables")
         for how in ((), ("--json",)):
             answer = freshet.good(*arguments, *how)
             assert "hunter2" not in answer.out + answer.err
@@ -113,7 +115,10 @@ def test_files_shows_the_indexes_of_each_file(freshet: Freshet, tmp_path: Path, 
         "user (bitmap, bloom-filter), at (bloom-filter)",
     ]
     facts = freshet.good("files", *place, "--json").facts
-    assert sorted(each["indexes"] for each in facts) == ["", "user (bitmap, bloom-filter), at (bloom-filter)"]
+    assert sorted((each["indexes"] for each in facts), key=len) == [
+        {},
+        {"user": ["bitmap", "bloom-filter"], "at": ["bloom-filter"]},
+    ]
     beside = [path.name for path in Path(table.location).rglob("*.index")]
     assert len(beside) == (threshold == "0 b")
     for name in beside:
@@ -211,7 +216,13 @@ def test_an_error_that_nobody_expected(
     assert called.err.endswith(f"freshet: InternalError: {message}\n")
     assert called.err.count("Traceback") == len(debug)
     assert called.err.count("\n") == 1 or debug
-    assert called.facts == {"error": message, "kind": "InternalError", "retryable": False, "exit_code": 1}
+    assert called.facts == {
+        "error": message,
+        "kind": "InternalError",
+        "retryable": False,
+        "exit_code": 1,
+        "problems": [],
+    }
 
 
 def test_the_version(freshet: Freshet) -> None:
@@ -220,14 +231,13 @@ def test_the_version(freshet: Freshet) -> None:
 
 def test_alter(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     place = (tmp_path / "w", "shop.orders")
-    called = freshet.good(
-        "alter", *place, "--rename", "note=remark", "--add", "total DECIMAL(10, 2)", "--column-comment", "total=in EUR",
-        "--set", "snapshot.num-retained.max=20", "--comment", "all orders",
-    )  # fmt: skip
-    assert called.out == "shop.orders has schema 1 now\n"
-    assert "total is NULL in the rows of pipelines" in called.err
-    assert "unless it says on_unknown_field: add or has sync." in called.err
-    assert 'Add total: "DECIMAL(10, 2)" to table.columns of the file' in called.err
+    text = """
+        ALTER TABLE shop.orders RENAME COLUMN note TO remark; ALTER TABLE shop.orders ADD COLUMN total DECIMAL(10, 2);
+        ALTER TABLE shop.orders ALTER COLUMN total COMMENT 'in EUR'; COMMENT ON TABLE shop.orders IS 'all orders';
+        ALTER TABLE shop.orders SET TBLPROPERTIES ('snapshot.num-retained.max' = '20')
+    """
+    called = freshet.good("sql", tmp_path / "w", text)
+    assert called.out.splitlines()[-1] == "table shop.orders has schema 5 now"
     facts = freshet.good("describe", *place, "--json").facts
     assert [(column["name"], column["comment"]) for column in facts["columns"]] == [
         ("id", None),
@@ -236,40 +246,38 @@ def test_alter(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     ]
     assert facts["columns"][2]["type"] == "DECIMAL(10, 2)"
     assert (facts["comment"], facts["options"]["snapshot.num-retained.max"]) == ("all orders", "20")
-    freshet.good("alter", *place, "--type", "total DECIMAL(12, 2)", "--drop", "remark", "--unset", "write-only")
-    facts = freshet.good("describe", *place, "--json").facts
-    assert [column["type"] for column in facts["columns"]] == ["BIGINT NOT NULL", "DECIMAL(12, 2)"]
-    assert "write-only" not in facts["options"]
-
-
-def test_alter_as_json(freshet: Freshet, table: Table, tmp_path: Path) -> None:
-    called = freshet.good("alter", tmp_path / "w", "shop.orders", "--add", "total INT", "--json")
-    assert called.facts == {"table": "shop.orders", "schema_id": 1}
 
 
 def test_a_lossy_change_of_type_has_to_be_asked_for(freshet: Freshet, table: Table, tmp_path: Path) -> None:
-    place = (tmp_path / "w", "shop.orders")
-    refused = freshet("alter", *place, "--type", "note INT")
+    change = (tmp_path / "w", "ALTER TABLE shop.orders ALTER COLUMN note TYPE INT")
+    refused = freshet("sql", *change)
     assert refused.code == 2, refused.err
-    freshet.good("alter", *place, "--type", "note INT", "--allow-lossy")
+    freshet.good("sql", *change, "--allow-lossy")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "part"),
+    ("call", "command"),
     [
-        ([], "name at least one change"),
-        (["--rename", "note"], "write OLD=NEW"),
-        (["--add", "note"], "write the column and its type"),
-        (["--add", "note NOTHING"], "NOTHING"),
-        (["--drop", "nope"], "nope"),
-        (["--set", "bucket"], "write KEY=VALUE"),
-        (["--drop", "note", "--drop", "id"], "id"),
+        (["drop-table", "--if-exists"], "freshet sql 'my lake' \"DROP TABLE shop.orders\""),
+        (
+            ["compact-manifests", "--dry-run"],
+            "freshet sql 'my lake' \"CALL sys.compact_manifest(table => 'shop.orders')\"",
+        ),
+        (
+            ["branch", "drop", "b"],
+            " or ".join(
+                f"freshet sql 'my lake' \"CALL sys.{action}_branch(…)\"" for action in ("create", "rename", "delete")
+            ),
+        ),
     ],
 )
-def test_wrong_alters_change_nothing(
-    freshet: Freshet, table: Table, tmp_path: Path, arguments: list[str], part: str
-) -> None:
-    called = freshet("alter", tmp_path / "w", "shop.orders", *arguments)
-    assert called.code == 2, called.err
-    assert part in called.err
-    assert Catalog(tmp_path / "w").table("shop.orders").schema.id == 0
+def test_a_command_that_is_gone_names_the_sql(freshet: Freshet, call: list[str], command: str) -> None:
+    called = freshet(call[0], "my lake", "shop.orders", *call[1:])
+    assert called.code == 2
+    assert f"freshet {call[0]} is gone, SQL does the same: {command}\n" in called.err
+
+
+def test_commands_that_are_gone_without_a_table(freshet: Freshet) -> None:
+    assert 'freshet sql WAREHOUSE "DELETE FROM TABLE WHERE …"' in freshet("delete").err
+    for name in REMOVED:
+        assert " is gone, SQL does the same: freshet sql lake " in freshet(name, "lake").err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,8 @@ def test_tags_are_made_listed_and_deleted(freshet: Freshet, table: Table, tmp_pa
     monday, _, today = freshet.good("tags", *place, "--json").facts
     assert (monday["tag"], monday["snapshot"], monday["records"]) == ("monday", 2, 1)
     assert monday["created"] is monday["retained_until"] is None
-    assert monday["committed"] == f"{table.tags.get('monday').commit_time:%Y-%m-%d %H:%M:%S}"
+    assert datetime.fromisoformat(monday["committed"]) == table.tags.get("monday").commit_time.replace(tzinfo=UTC)
+    assert f"{table.tags.get('monday').commit_time:%Y-%m-%d %H:%M:%S}" in freshet.good("tags", *place).out
     assert today["created"] < today["retained_until"]
 
     table.expire_snapshots(retain_max=1)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.batch.table_setup import check_table, open_or_create
 from freshet.pipeline.config.catalogs import (
     catalog_options_of,
     prefixed,
@@ -16,6 +15,7 @@ from freshet.pipeline.config.catalogs import (
 )
 from freshet.pipeline.config.model import PipelineConfig, TableSourceConfig
 from freshet.pipeline.config.pipeline_file import parse_pipeline
+from freshet.pipeline.query.driver.table_setup import check_table, open_or_create
 from freshet.storage.catalog import Catalog
 from freshet.storage.catalogs.given import CATALOG_OPTIONS_VARIABLE
 from freshet.storage.io.catalogs_file import CATALOGS_FILE_VARIABLE
@@ -120,9 +120,8 @@ def test_a_remedy_names_the_options(tmp_path: Path) -> None:
     text = TEXT.replace("TO", str(tmp_path / "w")).replace("id: BIGINT", "id: BIGINT, n: INT").replace("FROM", "/from")
     config, _ = parse_pipeline(text + options, "p.yaml", {})
     assert config is not None
-    assert check_table(config)[0].endswith(
-        f"freshet alter {tmp_path}/w a.c --catalog-option commit.coordination=single-writer --add 'n INT'"
-    )
+    command = f"freshet sql {tmp_path}/w --catalog-option commit.coordination=single-writer"
+    assert check_table(config)[0].endswith(f'{command} "ALTER TABLE a.c ADD COLUMN n INT"')
 
 
 def test_a_database_keeps_the_tables_of_a_file(tmp_path: Path) -> None:

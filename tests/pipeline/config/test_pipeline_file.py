@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from warnings import catch_warnings, simplefilter
 
 import pytest
 
-from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters, revealed
+from freshet.pipeline.config.model import MaxDeadLetters, revealed
 from freshet.pipeline.config.pipeline_file import load_pipeline, load_pipelines, parse_pipeline, warnings
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.model.data_type import TypeRoot
@@ -300,7 +299,7 @@ def test_every_problem_is_reported_not_just_the_first() -> None:
 
 def test_a_source_is_kafka_or_files_and_not_both() -> None:
     both = GOOD.replace("    format: debezium-json", "    files: {path: /in}\n    format: debezium-json")
-    assert any("exactly one of kafka, files and table" in problem for problem in problems(both))
+    assert any("exactly one of kafka, files, table and postgres" in problem for problem in problems(both))
 
 
 @pytest.mark.parametrize(
@@ -404,24 +403,6 @@ def test_all_sources_are_read_in_one_way(other: str, why: str) -> None:
 
 def warnings_of(text: str, tmp_path: Path) -> list[str]:
     return list(warnings(read(text, tmp_path)))
-
-
-def test_a_key_under_its_old_name_is_taken_and_warned_of_once(tmp_path: Path) -> None:
-    old = "compaction: {beside: true, batch_budget: 0}\n"
-    with catch_warnings():
-        simplefilter("error")
-        config, current = read(GOOD + old, tmp_path), read(GOOD + old.replace("beside", "background"), tmp_path)
-    assert config.compaction == current.compaction == CompactionConfig(background=True, batch_budget="0")
-    (text,) = set(warnings(config)) - set(warnings(current))
-    assert text.startswith("compaction.beside is now called compaction.background")
-    assert list(warnings(config)).count(text) == 1
-    assert problems(GOOD + old.replace("true", "maybe")) == ["p.yaml:17: compaction.beside: wants true or false"]
-    assert problems(GOOD + old.replace("beside", "besides")) == ["p.yaml:17: compaction.besides: unknown key"]
-    (both,) = problems(GOOD + old.replace("{", "{background: true, "))
-    assert both.startswith("p.yaml:17: compaction: give either background or its old name beside")
-    with pytest.warns(FutureWarning, match="is now called compaction.background") as warned:
-        made = CompactionConfig(beside=True)
-    assert (made, [each.filename for each in warned]) == (CompactionConfig(background=True), [__file__])
 
 
 def test_the_example_of_a_single_source_is_valid_without_an_environment() -> None:

@@ -1,4 +1,4 @@
-"""conf/reference.yaml, with conf/reference-table.yaml and conf/reference-sync.yaml, names every key that the models
+"""conf/reference.yaml, with conf/reference-table.yaml, -postgres.yaml and -sync.yaml, names every key that the models
 know, and says true defaults."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from freshet.pipeline.config.model import (
     FilesConfig,
     MaxDeadLetters,
     PipelineConfig,
+    PostgresConfig,
     SourceConfig,
     TableConfig,
     TriggerConfig,
@@ -37,6 +38,7 @@ EXAMPLES = {
     "dead_letters",
     "time_precision_mode",
     "table",
+    "expect",
 }
 
 
@@ -50,8 +52,15 @@ def following() -> PipelineConfig:
     return load_pipeline(CONF / "reference-table.yaml", {})
 
 
-def test_they_are_valid_and_free_of_warnings(config: PipelineConfig, following: PipelineConfig) -> None:
-    assert not list(warnings(config)) and not list(warnings(following))
+@pytest.fixture(scope="module")
+def reading() -> PipelineConfig:
+    return load_pipeline(CONF / "reference-postgres.yaml", {})
+
+
+def test_they_are_valid_and_free_of_warnings(
+    config: PipelineConfig, following: PipelineConfig, reading: PipelineConfig
+) -> None:
+    assert not [text for each in (config, following, reading) for text in warnings(each)]
 
 
 def test_every_option_of_a_table_is_there(following: PipelineConfig) -> None:
@@ -62,10 +71,10 @@ def test_every_option_of_a_table_is_there(following: PipelineConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [PipelineConfig, SourceConfig, FilesConfig, TableConfig, TriggerConfig, MaxDeadLetters]
+    "model", [PipelineConfig, SourceConfig, FilesConfig, PostgresConfig, TableConfig, TriggerConfig, MaxDeadLetters]
 )
 def test_every_key_is_there_with_its_default(
-    config: PipelineConfig, following: PipelineConfig, model: type[BaseModel]
+    config: PipelineConfig, following: PipelineConfig, reading: PipelineConfig, model: type[BaseModel]
 ) -> None:
     said: dict[str, object] = {}
     files = [source.files for source in config.sources if source.files]
@@ -76,10 +85,12 @@ def test_every_key_is_there_with_its_default(
         config.max_dead_letters,
         *config.sources,
         *following.sources,
+        *(source.postgres for source in reading.sources),
         *files,
     ):
         if isinstance(value, model):
             said = {name: getattr(value, name) for name in value.model_fields_set} | said
+    said |= {"postgres": None} if model is SourceConfig else {}
     assert set(said) == set(model.model_fields)
     for name, field in model.model_fields.items():
         default = field.get_default(call_default_factory=True)
@@ -89,7 +100,16 @@ def test_every_key_is_there_with_its_default(
 
 # --- a file with sync -------------------------------------------------------------------------------------------------
 
-SYNC_EXAMPLES = {"options", "types", "computed_columns", "metadata_columns", "primary_key", "partition_by", "merge"}
+SYNC_EXAMPLES = {
+    "options",
+    "types",
+    "computed_columns",
+    "metadata_columns",
+    "primary_key",
+    "partition_by",
+    "merge",
+    "expect",
+}
 
 
 @pytest.fixture(scope="module")

@@ -198,7 +198,16 @@ def test_a_group_that_is_empty_and_a_source_without_schemas() -> None:
         (
             "schema_evolution: lenient",
             "schema_evolution: strict",
-            ["11: sync.schema_evolution: Input should be 'lenient', 'evolve', 'freeze' or 'ignore'"],
+            ["11: sync.schema_evolution: Input should be 'lenient', 'freeze' or 'ignore'"],
+        ),
+        (
+            "schema_evolution: lenient",
+            "schema_evolution: evolve",
+            [
+                "11: sync.schema_evolution: evolve is gone: columns that are renamed at the source are new columns, "
+                "and an event says how to join the two. Columns that were renamed so far keep their names. Write "
+                "lenient"
+            ],
         ),
         (
             "schema_evolution: lenient",

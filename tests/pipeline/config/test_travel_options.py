@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from freshet.pipeline.config.stream_options import stream_options
-from freshet.pipeline.config.travel_options import Between, Travel, between_of, check_travel, travel_of
+from freshet.pipeline.config.travel_options import ChangesBetween, Travel, between_of, check_travel, travel_of
 from freshet.pipeline.exceptions import InvalidRequestError
 
 TAGS = {"eom", "3", "t,1"}
@@ -42,16 +42,16 @@ def test_a_time_without_a_zone_is_local() -> None:
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ({"incremental-between": "3,7"}, Between(3, 7, "auto")),
-        ({"incremental-between": " eom , 3 "}, Between("eom", "3", "auto")),
-        ({"incremental-between": "3,3", "incremental-between-scan-mode": "diff"}, Between("3", "3", "diff")),
+        ({"incremental-between": "3,7"}, ChangesBetween(3, 7, "auto")),
+        ({"incremental-between": " eom , 3 "}, ChangesBetween("eom", "3", "auto")),
+        ({"incremental-between": "3,3", "incremental-between-scan-mode": "diff"}, ChangesBetween("3", "3", "diff")),
         (
             {"incremental-between-timestamp": "0,1970-01-01 00:00:02Z"},
-            Between(datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), "auto"),
+            ChangesBetween(datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), "auto"),
         ),
     ],
 )
-def test_changes(options: dict[str, str], wanted: Between) -> None:
+def test_changes(options: dict[str, str], wanted: ChangesBetween) -> None:
     check_travel(options)
     assert between_of(options, lambda: TAGS) == wanted
 

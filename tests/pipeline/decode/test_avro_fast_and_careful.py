@@ -165,7 +165,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("number", range(len(SETTINGS)))
 def test_an_envelope_is_what_its_twin_in_json_is(registry: SchemaRegistry, number: int) -> None:

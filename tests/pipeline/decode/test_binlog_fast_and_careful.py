@@ -153,6 +153,7 @@ def _decoder(source: str, **keys: Any) -> RecordDecoder:
     return decoder_of(pipeline_of(columns, **keys, **SOURCES[source]))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("source", SOURCES)
 @_SETTINGS
 @given(records=_mixtures(_canal()))
@@ -160,6 +161,7 @@ def test_messages_of_canal(source: str, records: list[Any]) -> None:
     _same(_decoder(source, format="canal-json", on_truncate="skip"), records)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("source", SOURCES)
 @_SETTINGS
 @given(records=_mixtures(_maxwell()))

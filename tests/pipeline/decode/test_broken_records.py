@@ -92,7 +92,9 @@ def test_a_stream_without_records_gives_nothing_and_one_of_skipped_records_its_t
     assert list(decoder(iter([]))) == []
     assert list(decoder(iter([raw_batch([])]))) == []
     (tally,) = decoder(iter([raw_batch([None, None])]))
-    assert json.loads(tally.to_pylist()[0]["_raw_value"]) == {"read": 2, "skipped": {"tombstone": 2}, "notes": {}}
+    value = json.loads(tally.to_pylist()[0]["_raw_value"])
+    assert len(value.pop("times")) == 2
+    assert value == {"read": 2, "skipped": {"tombstone": 2}, "notes": {}}
 
 
 def test_a_tally_has_the_sizes_of_the_records_that_were_read() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from freshet.pipeline.decode.connect_types import sql_type_of_field
+from freshet.pipeline.decode.sql_types import sql_type_of_field
 from freshet.storage.model.sql_type import parse_sql_type
 from tests.pipeline.records import change, decoded, pipeline_of, with_schema
 

@@ -169,6 +169,7 @@ _SETTINGS = settings(
 )
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("source", SOURCES)
 @_SETTINGS
 @given(records=_mixtures(_envelopes()))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from freshet.pipeline.decode.mysql_types import sql_type_of_mysql
+from freshet.pipeline.decode.sql_types import sql_type_of_mysql
 from tests.pipeline.odd_records import COLUMNS, HARD_NUMBERS, MESSAGES, odd_pipeline, odd_record
 from tests.pipeline.records import Decoded, decoder_of, run
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from freshet.pipeline.decode.fast.reader import FastRead, FastReader
 from freshet.pipeline.decode.inputs import inputs_of
+from freshet.pipeline.decode.json.reader import FastRead, FastReader
 from tests.pipeline.records import change, decoder_of, flat_with_schema, octets, pipeline_of, run
 
 COLUMNS = {
@@ -62,6 +62,7 @@ def test_few_misfits_and_deletions_take_the_careful_path() -> None:
     assert read.careful.tolist() == [3, 5] and not read.dead
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("form", ["debezium-json", "json"])
 def test_misfits_of_all_kinds_among_others_are_what_the_careful_path_makes_of_them(form: str, producer: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshet.pipeline.decode.mysql_types import sql_type_of_mysql
+from freshet.pipeline.decode.sql_types import sql_type_of_mysql
 from freshet.storage.model.sql_type import parse_sql_type
 
 UNSIGNED_BIGINT = "DECIMAL(20, 0)"

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from freshet.pipeline.batch.left_out import case_variants
 from freshet.pipeline.decode.careful import shown_name
-from freshet.pipeline.decode.described_table import DescribedTable
-from freshet.pipeline.decode.new_fields import records_with
+from freshet.pipeline.decode.described_table import DescribedTable, records_with
 from freshet.pipeline.decode.record_block import block_of
+from freshet.pipeline.query.driver.unread_columns import case_variants
 from tests.pipeline.records import decoded, pipeline_of, raw_batch
 
 

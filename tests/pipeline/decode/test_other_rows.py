@@ -16,7 +16,7 @@ AMOUNT = frozenset({("amount",)})
 
 def plan_of(**more: Any) -> DecodePlan:
     config = pipeline_of(
-        {"id": "BIGINT", "n": "INT"}, select={"id": "id", "n": "CAST(amount AS INT)"},
+        {"id": "BIGINT", "n": "INT"}, select={"id": "id", "n": "CAST(reverse(reverse(amount)) AS INT)"},
         schema={"amount": "STRING"}, **more,
     )  # fmt: skip
     return plan_decoding(config, 0, {"n": AMOUNT})

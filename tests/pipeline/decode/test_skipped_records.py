@@ -9,8 +9,7 @@ import pytest
 from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.decode.careful import CarefulReader
 from freshet.pipeline.decode.change import RawRecord
-from freshet.pipeline.decode.decoder import RecordDecoder
-from freshet.pipeline.decode.skipped_records import SKIPPED
+from freshet.pipeline.decode.decoder import SKIPPED, RecordDecoder
 from freshet.pipeline.exceptions import PipelineFailedError
 from tests.pipeline.records import Record, change, decoder_of, pipeline_of, run
 from tests.pipeline.sync.change_records import ITEMS, KNOWN, ORDERS, USERS, plain

@@ -13,7 +13,7 @@ import pytest
 
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.decode.decoder import RecordDecoder
-from freshet.pipeline.decode.old_keys import old_key_in
+from freshet.pipeline.decode.outcomes import old_key_in
 from tests.kit.schema_registry import SchemaRegistry
 from tests.pipeline.avro_records import AvroTopic, avro_change, avro_pipeline, connect, envelope_of, optional, record_of
 from tests.pipeline.records import TOAST, Record, change, decoder_of, flat_with_schema, pipeline_of, run, with_schema

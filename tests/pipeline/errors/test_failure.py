@@ -10,7 +10,6 @@ import pytest
 from pyspark.errors import PySparkException
 
 from freshet.logstore import exceptions as log_errors
-from freshet.pipeline.batch.task_result import encode_error, sum_results
 from freshet.pipeline.errors.error_kind import ErrorKind, exit_code, kind_of_class, qualified_name, worst
 from freshet.pipeline.errors.failure import exit_code_of, is_retryable, kind_of, kind_of_foreign, ran_out_of_memory
 from freshet.pipeline.exceptions import (
@@ -19,6 +18,7 @@ from freshet.pipeline.exceptions import (
     StoppedByRecordError,
     brief_reason,
 )
+from freshet.pipeline.query.wire.task_result import encode_error, sum_results
 from freshet.storage import exceptions
 
 ALL_ERRORS = [

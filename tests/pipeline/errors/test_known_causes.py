@@ -14,7 +14,7 @@ from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.known_causes import full_checkpoint, kind_of_text, missing_file_system
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, brief_reason
-from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.spark_pipeline import spark_runner
 from freshet.storage.catalog import Catalog
 from tests.kit.small_disk import small_disk
 from tests.pipeline import small_pipeline
@@ -25,7 +25,7 @@ TEXT = small_pipeline.TEXT + "max_dead_letters: {count: LIMIT}\n"
 def run(spark: SparkSession, folder: Path, *, limit: int = 5, checkpoint: Path | str | None = None) -> None:
     text = TEXT.replace("LIMIT", str(limit)).replace("FOLDER/c", str(checkpoint or folder / "c"))
     (folder / "p.yaml").write_text(text.replace("FOLDER", str(folder)))
-    Runner(spark, [load_pipeline(folder / "p.yaml", {})], say=lambda _: None).run()
+    spark_runner(spark, [load_pipeline(folder / "p.yaml", {})], say=lambda _: None).run()
 
 
 def fill(folder: Path, name: str, *ids: int, broken: int = 0) -> Path:

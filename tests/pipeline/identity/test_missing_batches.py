@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from freshet import Catalog
-from freshet.pipeline.batch.batch_report import TableReport
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.missing_batches import refuse_missing_batches
+from freshet.pipeline.query.driver.batch_report import TableReport
+from freshet.pipeline.query.driver.table_commit import TableCommit
+from freshet.pipeline.running.engine_pipeline import PipelineEngine
 from freshet.pipeline.running.runner import Runner
 
 PIPELINE = """\
@@ -60,54 +60,53 @@ def test_batches_between_are_named(last: int | None, batch: int, missing: str) -
     assert "table db.t" in str(error.value) and "Restore the checkpoint of the same time" in str(error.value)
 
 
-@pytest.mark.spark
-def test_a_table_that_was_restored_from_a_backup(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_table_that_was_restored_from_a_backup(engine: PipelineEngine, tmp_path: Path) -> None:
     """Refused with the newest checkpoint, right with the checkpoint of the same time."""
     (tmp_path / "in").mkdir()
     (tmp_path / "p.yaml").write_text(PIPELINE.format(folder=tmp_path))
-    _run(spark, tmp_path, 1)
+    _run(engine, tmp_path, 1)
     for name in ("warehouse", "checkpoint"):
         shutil.copytree(tmp_path / name, tmp_path / "backup" / name)
-    _run(spark, tmp_path, 2)
+    _run(engine, tmp_path, 2)
     _restore(tmp_path, "warehouse")
     with pytest.raises(PipelineFailedError, match="does not hold batch 1 of pipeline 'p'"):
-        _run(spark, tmp_path, 3)
+        _run(engine, tmp_path, 3)
     assert _ids(tmp_path) == [1]
     _restore(tmp_path, "checkpoint")
-    _run(spark, tmp_path, 4)
+    _run(engine, tmp_path, 4)
     assert _ids(tmp_path) == [1, 2, 3, 4]
 
 
-@pytest.mark.spark
-def test_a_table_that_was_rolled_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_that_was_rolled_back(engine: PipelineEngine, tmp_path: Path) -> None:
     """The pipeline stops at its next batch, and goes on where it is told that the batches may be missing."""
     (tmp_path / "in").mkdir()
     (tmp_path / "p.yaml").write_text(PIPELINE.format(folder=tmp_path))
     for number in (1, 2, 3):
-        _run(spark, tmp_path, number)
+        _run(engine, tmp_path, number)
     Catalog(tmp_path / "warehouse").table("db.t").rollback(undo=("p", 1))
     assert _ids(tmp_path) == [1]
     with pytest.raises(PipelineFailedError, match="--accept-loss-of 1..2"):
-        _run(spark, tmp_path, 4)
+        _run(engine, tmp_path, 4)
     config = load_pipeline(tmp_path / "p.yaml")
     for wrong in ((1, 1), (2, 2)):
         with pytest.raises(PipelineFailedError, match="does not hold batches 1 to 2"):
-            Runner(spark, [config.accepting_loss(*wrong)], on_progress=lambda progress: None).run()
-    Runner(spark, [config.accepting_loss(1, 2)], on_progress=lambda progress: None).run()
+            Runner(engine, [config.accepting_loss(*wrong)], on_progress=lambda progress: None).run()
+    Runner(engine, [config.accepting_loss(1, 2)], on_progress=lambda progress: None).run()
     assert _ids(tmp_path) == [1, 4]
-    _run(spark, tmp_path, 5)
+    _run(engine, tmp_path, 5)
     assert _ids(tmp_path) == [1, 4, 5]
 
 
-@pytest.mark.spark
+@pytest.mark.slow
 def test_a_table_that_was_rolled_back_during_a_batch(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: PipelineEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch was committed upon the rollback, and the pipeline went on: those before it were lost in silence."""
     (tmp_path / "in").mkdir()
     (tmp_path / "p.yaml").write_text(PIPELINE.format(folder=tmp_path))
     for number in (1, 2):
-        _run(spark, tmp_path, number)
+        _run(engine, tmp_path, number)
     commit = TableCommit.commit
 
     def after_a_rollback(self: TableCommit, *arguments: Any, **named: Any) -> TableReport:
@@ -117,19 +116,19 @@ def test_a_table_that_was_rolled_back_during_a_batch(
 
     monkeypatch.setattr(TableCommit, "commit", after_a_rollback)
     with pytest.raises(PipelineFailedError, match="rolled back to before commit 1 of user 'p'"):
-        _run(spark, tmp_path, 3)
+        _run(engine, tmp_path, 3)
     assert _ids(tmp_path) == [1]
     with pytest.raises(PipelineFailedError, match=r"--accept-loss-of 1\.\.1"):
-        _run(spark, tmp_path, 4)
+        _run(engine, tmp_path, 4)
     assert _ids(tmp_path) == [1]
 
 
-def _run(spark: SparkSession, folder: Path, number: int) -> None:
+def _run(engine: PipelineEngine, folder: Path, number: int) -> None:
     """The pipeline, to the end of what is there, with one file more."""
     path = folder / "in" / f"{number}.json"
     path.write_text(f'{{"id": {number}}}\n')
     os.utime(path, (number, number))
-    Runner(spark, [load_pipeline(folder / "p.yaml")], on_progress=lambda progress: None).run()
+    Runner(engine, [load_pipeline(folder / "p.yaml")], on_progress=lambda progress: None).run()
 
 
 def _restore(folder: Path, name: str) -> None:

@@ -16,8 +16,7 @@ from freshet.pipeline.identity.checkpoint_offsets import checkpoint_offsets
 from freshet.pipeline.identity.checkpoint_owner import OWNER_FILE, checkpoint_problem, claim_checkpoint, query_id_of
 from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
 from freshet.pipeline.identity.checkpoint_topics import TOPICS_FILE, claim_topics
-from freshet.pipeline.identity.open_checkpoint import open_checkpoint
-from freshet.pipeline.spark.hadoop_folder import HadoopFolder
+from freshet.pipeline.spark.hadoop_folder import HadoopFolder, open_checkpoint
 from freshet.storage.catalog import Catalog
 
 pytestmark = pytest.mark.spark

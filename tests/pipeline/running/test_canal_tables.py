@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.running.engine_pipeline import PipelineEngine
 from freshet.pipeline.running.restarts import RestartRule
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.catalog import Catalog
 from tests.pipeline.binlog_records import canal
-
-pytestmark = pytest.mark.spark
 
 PIPELINE = """
 name: canal
@@ -74,7 +72,7 @@ def _history(rows: dict[int, Row], chance: random.Random) -> list[Any]:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", TABLES)
-def test_the_rows_of_messages_go_to_several_tasks(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_the_rows_of_messages_go_to_several_tasks(engine: PipelineEngine, tmp_path: Path, kind: str) -> None:
     chance = random.Random(20261125)
     rows: dict[int, Row] = {}
     (tmp_path / "in").mkdir()
@@ -86,7 +84,7 @@ def test_the_rows_of_messages_go_to_several_tasks(spark: SparkSession, tmp_path:
     text = PIPELINE.replace("TABLE", TABLES[kind]).replace("FOLDER", str(tmp_path))
     path.write_text(text.replace("p: INT", "p: INT NOT NULL") if kind == "moving" else text)
     runner = Runner(
-        spark, load_pipelines([path], {}), say=lambda text: None, on_state=lambda state: None, restarts=RestartRule(1)
+        engine, load_pipelines([path], {}), say=lambda text: None, on_state=lambda state: None, restarts=RestartRule(1)
     )
     runner.run()
     catalog = Catalog(str(tmp_path / "w"))

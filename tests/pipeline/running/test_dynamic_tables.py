@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from freshet import AddColumn, SetOption
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.query.driver.table_commit import TableCommit
+from freshet.pipeline.running.engine_pipeline import PipelineEngine
 from freshet.pipeline.running.progress import PipelineState
 from freshet.pipeline.running.restarts import RestartRule
 from freshet.pipeline.running.runner import Runner
@@ -28,9 +28,7 @@ from freshet.storage.exceptions import OutdatedAssignmentError, RetryableError
 from freshet.storage.place_index.key_rows import KeyShare
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.table import Table
-from tests.pipeline.batch.test_assigner_task import counts
-
-pytestmark = pytest.mark.spark
+from tests.pipeline.query.task.test_assigner_task import counts
 
 PIPELINE = """
 name: NAME
@@ -64,11 +62,11 @@ class Folder:
 
     pipeline = PIPELINE
 
-    def __init__(self, spark: SparkSession, path: Path) -> None:
+    def __init__(self, engine: PipelineEngine, path: Path) -> None:
         self.path = path
         self.states: list[PipelineState] = []
         self.expected: Counter[int] = Counter()
-        self._spark = spark
+        self._engine = engine
 
     def add(self, name: str, number: int, ids: Iterable[int]) -> None:
         listed = list(ids)
@@ -89,7 +87,7 @@ class Folder:
             paths[-1].write_text(self.pipeline.replace("NAME", name).replace("FOLDER", str(self.path)))
         rule = RestartRule(40, first_wait_s=0.01, wait_max_s=0.1)
         configs = load_pipelines(paths, {})
-        Runner(self._spark, configs, say=lambda text: None, on_state=self.states.append, restarts=rule).run()
+        Runner(self._engine, configs, say=lambda text: None, on_state=self.states.append, restarts=rule).run()
 
     @property
     def table(self) -> Table:
@@ -125,11 +123,12 @@ class MovingFolder(Folder):
 
 
 @pytest.fixture(params=[Folder, MovingFolder])
-def folder(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Folder:
-    made: Folder = request.param(spark, tmp_path)
+def folder(request: pytest.FixtureRequest, engine: PipelineEngine, tmp_path: Path) -> Folder:
+    made: Folder = request.param(engine, tmp_path)
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 def test_two_pipelines_at_the_same_time(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have assigned their first batch before either commits it; the one that is refused runs it again."""

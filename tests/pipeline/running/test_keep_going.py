@@ -60,6 +60,7 @@ BAD = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", those_now(BAD, lambda number, kind: number > 2))
 def test_one_file_is_refused(spark: SparkSession, freshet: Freshet, tmp_path: Path, good: Path, kind: str) -> None:
     del spark

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from freshet.pipeline.batch.dead_letters import open_dead_letters
-from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.errors.failure import exit_code_of
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.query.driver.dead_letters import open_dead_letters
+from freshet.pipeline.query.driver.query_run import QueryRun
+from freshet.pipeline.running.engine_pipeline import PipelineEngine
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import LostCommitError
@@ -20,19 +20,17 @@ from freshet.storage.table import Table
 from tests.kit.bucket_store import CHOSEN, copy_over
 from tests.pipeline.small_pipeline import TEXT
 
-pytestmark = pytest.mark.spark
-
 ENDS_BY_ITSELF, IS_STOPPED = "trigger: {available_now: true}\n", "trigger: {processing_time: 100 ms}\n"
 
 
-def runner(spark: SparkSession, folder: Path, trigger: str, *, reads_bad_records: bool = False) -> Runner:
+def runner(engine: PipelineEngine, folder: Path, trigger: str, *, reads_bad_records: bool = False) -> Runner:
     (folder / "in").mkdir()
     bad = "not JSON\n" * reads_bad_records
     (folder / "in" / "a.json").write_text("".join(json.dumps({"id": each}) + "\n" for each in range(3)) + bad)
     text = TEXT.replace(ENDS_BY_ITSELF, trigger).replace("FOLDER", str(folder))
     (folder / "p.yaml").write_text(f"{text}catalog: {{commit.coordination: exclusive-put}}\n")
     made = Runner(
-        spark, [load_pipeline(folder / "p.yaml", {})], say=lambda _: None, on_progress=lambda _: made.request_stop()
+        engine, [load_pipeline(folder / "p.yaml", {})], say=lambda _: None, on_progress=lambda _: made.request_stop()
     )
     return made
 
@@ -64,10 +62,10 @@ def made_table(folder: Path) -> Table:
 
 @pytest.mark.parametrize("trigger", [ENDS_BY_ITSELF, IS_STOPPED])
 def test_a_batch_that_was_replaced_before_the_run_ended_is_named(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trigger: str
+    engine: PipelineEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trigger: str
 ) -> None:
     table = made_table(tmp_path)
-    running = runner(spark, tmp_path, trigger)
+    running = runner(engine, tmp_path, trigger)
     replaced_when_it_ends(monkeypatch, table)
     with pytest.raises(PipelineFailedError, match="was made and is lost") as caught:
         running.run()
@@ -81,10 +79,10 @@ def test_a_batch_that_was_replaced_before_the_run_ended_is_named(
 
 
 def test_dead_letters_that_were_replaced_are_named(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: PipelineEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_table(tmp_path)
-    running = runner(spark, tmp_path, ENDS_BY_ITSELF, reads_bad_records=True)
+    running = runner(engine, tmp_path, ENDS_BY_ITSELF, reads_bad_records=True)
     config = load_pipeline(tmp_path / "p.yaml", {})
     letters = open_dead_letters(Catalog(tmp_path / "w", options=CHOSEN), config.dead_letter_table)
     with letters.writer("before") as writer:

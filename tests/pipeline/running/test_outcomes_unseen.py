@@ -11,10 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-from pyspark.sql import SparkSession
-
 from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.running.engine_pipeline import PipelineEngine
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.catalog import Catalog
 from tests.pipeline.records import ORDER_SCHEMA, Record, change, decoded, pipeline_of, with_schema
@@ -84,8 +82,7 @@ checkpoint: "{folder}/checkpoints/{name}"
 """
 
 
-@pytest.mark.spark
-def test_records_that_come_again_and_deletions_that_never_came(spark: SparkSession, tmp_path: Path) -> None:
+def test_records_that_come_again_and_deletions_that_never_came(engine: PipelineEngine, tmp_path: Path) -> None:
     """A connector that lost its offsets sends its last changes again, without keys, then all rows that are left."""
     tables = {"keyed": ("[id]", "{bucket: 2, sequence.field: lsn}"), "appended": ("[]", "{}")}
     for name, (key, options) in tables.items():
@@ -102,7 +99,7 @@ def test_records_that_come_again_and_deletions_that_never_came(spark: SparkSessi
         path = tmp_path / "input" / f"{number}.json"
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
         os.utime(path, (1000 + number, 1000 + number))
-    Runner(spark, load_pipelines([tmp_path / f"{name}.yaml" for name in tables], {})).run()
+    Runner(engine, load_pipelines([tmp_path / f"{name}.yaml" for name in tables], {})).run()
     catalog = Catalog(str(tmp_path / "warehouse"))
     keyed = {(row["id"], row["status"]) for row in catalog.table("shop.keyed").scan().to_arrow().to_pylist()}
     assert keyed == {(1, "paid"), (2, "new")}

@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet import register
-from freshet.pipeline.batch.table_setup import check_table
-from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.query.driver.table_setup import check_table
 from freshet.pipeline.running.progress import PipelineState
 from freshet.pipeline.running.restarts import RestartRule
-from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.spark_pipeline import spark_runner
+from freshet.pipeline.spark.table_sink import table_sink
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import NotFoundError
 
@@ -35,6 +35,7 @@ checkpoint: "FOLDER/c"
 """
 
 
+@pytest.mark.slow
 def test_a_pipeline_into_a_branch_and_streams_of_it(spark: SparkSession, tmp_path: Path) -> None:
     catalog = Catalog(tmp_path / "w")
     table = catalog.create_table(
@@ -50,7 +51,7 @@ def test_a_pipeline_into_a_branch_and_streams_of_it(spark: SparkSession, tmp_pat
     table.branches.create("b")
     assert check_table(configs[0]) == []
     failures: list[PipelineState] = []
-    Runner(spark, configs, say=lambda _: None, restarts=RestartRule(0), on_state=failures.append).run()
+    spark_runner(spark, configs, say=lambda _: None, restarts=RestartRule(0), on_state=failures.append).run()
     assert not failures
     branch = catalog.table("s.t$branch_b")
     assert sorted(branch.scan().to_arrow()["id"].to_pylist()) == [1, 2]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from freshet.pipeline.batch.batch_report import BatchReport
-from freshet.pipeline.batch.task_result import TaskResult, encode_result, sum_results
+from freshet.pipeline.query.driver.batch_report import BatchReport
+from freshet.pipeline.query.wire.task_result import TaskResult, encode_results, sum_results
 from freshet.pipeline.running.progress import Progress, ProgressHub, lag_of
 
 REPORT = BatchReport(
@@ -30,10 +30,10 @@ def _spark_progress(batch_id: int, *, end: object, latest: object) -> dict[str, 
 def test_a_batch_is_reported_when_both_sides_have_spoken() -> None:
     seen: list[Progress] = []
     hub = ProgressHub(seen.append)
-    hub.add_spark_progress(_spark_progress(6, end=None, latest=None))
+    hub.add_engine_progress(_spark_progress(6, end=None, latest=None))
     hub.add_report(REPORT)
     assert seen == []
-    hub.add_spark_progress(_spark_progress(7, end={"t": {"0": 5, "1": 5}}, latest={"t": {"0": 9, "1": 6}}))
+    hub.add_engine_progress(_spark_progress(7, end={"t": {"0": 5, "1": 5}}, latest={"t": {"0": 9, "1": 6}}))
     assert [(each.report, each.records_per_s, each.lag, each.batch_ms) for each in seen] == [(REPORT, 2000.0, 5, 500.0)]
 
 
@@ -49,21 +49,26 @@ def test_lag_counts_new_kafka_partitions_from_their_begin_and_leaves_other_sourc
 
 
 def test_an_idle_query_is_reported_by_its_name() -> None:
-    idle: list[str] = []
-    hub = ProgressHub(lambda progress: None, idle.append)
+    idle: list[tuple[str, int | None]] = []
+    hub = ProgressHub(lambda progress: None, lambda name, lag: idle.append((name, lag)))
     hub.add_idle("unknown")
     hub.add_query("id-1", "orders")
     hub.add_idle("id-1")
-    assert idle == ["orders"]
+    hub.add_idle("id-1", 7)
+    hub.add_report(BatchReport("orders", 3))
+    known = {"endOffset": {"t": {"0": 5}}, "latestOffset": {"t": {"0": 9}}}
+    hub.add_engine_progress({"name": "orders", "batchId": 3, "sources": [known]})
+    hub.add_idle("id-1")
+    assert idle == [("orders", None), ("orders", 7), ("orders", 0)]
 
 
 def test_what_tasks_tell_of_merging_is_added_up() -> None:
-    results = [encode_result(TaskResult(keys_merged=number, keys_in_python=1)) for number in (10, 20)]
+    results = [encode_results([TaskResult(keys_merged=number, keys_in_python=1)]) for number in (10, 20)]
     total = sum_results([batch.column(0)[0].as_py() for batch in results])
     assert (total.keys_merged, total.keys_in_python) == (30, 2)
 
 
 def test_what_tasks_tell_of_lookups_is_added_up() -> None:
-    results = [encode_result(TaskResult(lookups=counts)) for counts in ({"keys": 2}, {"keys": 3, "by_store": 1}, {})]
+    results = [encode_results([TaskResult(lookups=counts)]) for counts in ({"keys": 2}, {"keys": 3, "by_store": 1}, {})]
     total = sum_results([batch.column(0)[0].as_py() for batch in results])
     assert total.lookups == {"keys": 5, "by_store": 1}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.batch import arrow_batches
-from freshet.pipeline.batch.one_table import OneTableJob
 from freshet.pipeline.config.pipeline_file import load_pipeline
-from freshet.pipeline.running.runner import Runner
-from freshet.pipeline.sources import outcome_frame
+from freshet.pipeline.query.task.batch_work import RecordWork
+from freshet.pipeline.query.task.write_task import WriteTask
+from freshet.pipeline.running.spark_pipeline import spark_runner
+from freshet.pipeline.spark import arrow_batches, packed_frames
 from freshet.storage.catalog import Catalog
+from tests.pipeline.noted_work import NotedWork
 from tests.pipeline.small_pipeline import TEXT
 
 pytestmark = pytest.mark.spark
@@ -27,22 +27,9 @@ BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ROWS = 40_000
 
-Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-
-def noting(function: Function, seen: Path) -> Function:
-    """The function, which writes down the sizes of the batches it is given; it runs in a worker."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        def noted() -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                with seen.open("a") as file:
-                    file.write(f"{batch.num_rows}\n")
-                yield batch
-
-        yield from function(noted())
-
-    return run
+def _noted(work: Any, seen: Path, *given: Any) -> NotedWork:
+    return NotedWork(work(*given), seen)
 
 
 def write_lines(path: Path, count: int, size: int, seconds: int) -> None:
@@ -61,9 +48,8 @@ def test_a_batch_is_cut_by_the_records_of_the_batches_before(
         write_lines(tmp_path / "in" / f"{name}.json", 500, size, seconds)
     text = TEXT.replace('/in"}', '/in", maxFilesPerTrigger: 1}').replace("FOLDER", str(tmp_path))
     (tmp_path / "p.yaml").write_text(text)
-    decoder = outcome_frame.RecordDecoder
-    monkeypatch.setattr(outcome_frame, "RecordDecoder", lambda plan: noting(decoder(plan), tmp_path / "seen"))
-    Runner(spark, [load_pipeline(tmp_path / "p.yaml", {})], say=lambda _: None).run()
+    monkeypatch.setattr(packed_frames, "RecordWork", partial(_noted, RecordWork, tmp_path / "seen"))
+    spark_runner(spark, [load_pipeline(tmp_path / "p.yaml", {})], say=lambda _: None).run()
     sizes = [int(line) for line in (tmp_path / "seen").read_text().split()]
     small, grown, known = (
         [size for size, end in zip(sizes, accumulate(sizes), strict=True) if batch * 500 < end <= (batch + 1) * 500]
@@ -81,22 +67,14 @@ def test_neither_decoder_nor_task_gets_small_batches(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text("".join(json.dumps({"id": number}) + "\n" for number in range(ROWS)))
     (tmp_path / "p.yaml").write_text(TEXT.replace("FOLDER", str(tmp_path)))
-    decoder, task = outcome_frame.RecordDecoder, OneTableJob._task
-
-    def watched_decoder(plan: Any) -> Function:
-        return noting(decoder(plan), tmp_path / "decoder")
-
-    def watched_task(*arguments: Any) -> Any:
-        return noting(task(*arguments), tmp_path / "task")
-
-    monkeypatch.setattr(outcome_frame, "RecordDecoder", watched_decoder)
-    monkeypatch.setattr(OneTableJob, "_task", watched_task)
-    monkeypatch.setattr(OneTableJob, "single_stage", lambda *_: None)
+    for name, work in (("RecordWork", RecordWork), ("WriteTask", WriteTask)):
+        noted = partial(_noted, work, tmp_path / name)
+        monkeypatch.setattr(packed_frames, name, noted)
     before = {key: spark.conf.get(key, None) for key in (BYTES, RECORDS)}
     spark.conf.set(BYTES, "1000")
     spark.conf.unset(RECORDS)
     try:
-        Runner(spark, [load_pipeline(tmp_path / "p.yaml", {})], say=lambda _: None).run()
+        spark_runner(spark, [load_pipeline(tmp_path / "p.yaml", {})], say=lambda _: None).run()
         assert spark.conf.get(BYTES) == "1000", "the session's own again"
     finally:
         for key, value in before.items():
@@ -105,8 +83,11 @@ def test_neither_decoder_nor_task_gets_small_batches(
             else:
                 spark.conf.set(key, value)
     assert Catalog(tmp_path / "w").table("s.t").scan().count() == ROWS
-    for who in ("decoder", "task"):
+    for who in ("RecordWork", "WriteTask"):
         sizes = [int(line) for line in (tmp_path / who).read_text().split()]
+        if who == "WriteTask":  # packed values: a few in each batch, of thousands of rows
+            assert sum(sizes) < 12, sizes
+            continue
         assert sum(sizes) >= ROWS
         assert max(sizes) > 9_000, f"{who}: 1000 bytes would be batches of some rows: {sizes[:10]}"
         assert len(sizes) < 12, sizes

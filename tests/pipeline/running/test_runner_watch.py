@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,9 +43,6 @@ class FailsBehindTheLook:
         self.waits_until_s = 0.0
         return Restart(1, 0.0)
 
-    def follow_columns(self, failure: PipelineFailedError) -> bool:
-        return False
-
     def restart(self) -> None:
         self.waits_until_s, self.is_active = None, True
         self.starts += 1
@@ -64,9 +62,8 @@ def test_a_query_that_fails_behind_the_look_is_started_again(monkeypatch: pytest
         name = "a"
 
     monkeypatch.setattr(runner, "RunningPipeline", make)
-    monkeypatch.setattr(runner, "POLL_S", 0.0)
-    spark: Any = None
+    engine: Any = SimpleNamespace(poll_s=0.0, errors=())
     configs: Any = [Config()]
-    Runner(spark, configs, restarts=RestartRule(3))._watch()
+    Runner(engine, configs, restarts=RestartRule(3))._watch()
     assert made[0].starts == 2
     assert made[0].failure is None

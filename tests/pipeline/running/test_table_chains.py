@@ -21,7 +21,7 @@ from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.spark_pipeline import spark_runner
 from freshet.pipeline.sources.select_check import select_problems
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import RetryableError
@@ -63,7 +63,7 @@ def pipeline(folder: Path, source: str, target: str, isolation: str, trigger: st
 
 def run(spark: SparkSession, *paths: Path) -> None:
     for path in paths:
-        Runner(spark, [load_pipeline(path)], on_progress=lambda progress: None).run()
+        spark_runner(spark, [load_pipeline(path)], on_progress=lambda progress: None).run()
 
 
 def folded(table: Table) -> dict[int, str]:
@@ -97,6 +97,7 @@ def test_tables_follow_each_other(spark: SparkSession, table: Table, tmp_path: P
     assert not Catalog(str(tmp_path)).has_table("db.copy_dead_letters")
 
 
+@pytest.mark.slow
 def test_rows_are_chosen_and_columns_computed(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     path = pipeline(tmp_path, "t", "copy", "committed")
     text = path.read_text().replace("isolation: committed", "filter: k > 1, isolation: committed")
@@ -229,30 +230,3 @@ def snapshot_count(folder: Path) -> int:
     catalog = Catalog(str(folder))
     latest = catalog.table("db.copy").latest_snapshot() if catalog.has_table("db.copy") else None
     return 0 if latest is None else latest.id
-
-
-def submitted(*arguments: object) -> subprocess.CompletedProcess[str]:
-    submit = Path(sys.executable).with_name("spark-submit")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
-    command = [str(submit), "--master", "local[2]", str(ROOT / "src/freshet/jobs/hybrid_read.py"), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(2400)
-def test_the_job_reads_into_another_table_and_to_the_console(table: Table, tmp_path: Path) -> None:
-    write(table, "+I 1 a | +I 2 b")
-    Catalog(str(tmp_path)).create_table("db.copy", schema=SCHEMA, primary_keys=["k"], options={"bucket": "1"})
-    write(table, "+I 1 c")
-    asked = ("--to", "table", "--into", "db.copy", "--checkpoint", tmp_path / "c", "--available-now")
-    for isolation in ("committed", "speculative"):
-        ran = submitted(tmp_path, "db.t", *asked, "--isolation", isolation)
-        assert ran.returncode == 0, ran.stderr[-3000:]
-        assert held(Catalog(str(tmp_path)).table("db.copy")) == held(table)
-        write(table, "-D 2 b")
-    shown = submitted(tmp_path, "db.t", "--available-now", "--columns", "v", "--filter", "k = 1")
-    assert shown.returncode == 0, shown.stderr[-3000:]
-    assert "|c|+I|" in shown.stdout.replace(" ", "")
-    refused = submitted(tmp_path, "db.t", "--to", "table", "--into", "db.t", "--checkpoint", tmp_path / "d")
-    assert refused.returncode == 2
-    assert "it would follow itself" in refused.stdout + refused.stderr  # spark-submit prints both to the same

@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.running.engine_pipeline import PipelineEngine
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.catalog import Catalog
 from tests.pipeline.records import TOAST, change
-
-pytestmark = pytest.mark.spark
 
 TWO_STREAMS = """\
 name: wide
@@ -70,9 +68,9 @@ def _write(path: Path, *records: Any) -> None:
     os.utime(path, (1000 + len(list(path.parent.iterdir())), 1000))
 
 
-def _run(spark: SparkSession, config: PipelineConfig) -> list[Progress]:
+def _run(engine: PipelineEngine, config: PipelineConfig) -> list[Progress]:
     progress: list[Progress] = []
-    Runner(spark, [config], on_progress=progress.append).run()
+    Runner(engine, [config], on_progress=progress.append).run()
     return progress
 
 
@@ -81,7 +79,7 @@ def _rows(config: PipelineConfig) -> dict[int, tuple[Any, ...]]:
     return {row.pop("id"): tuple(row.values()) for row in table}
 
 
-def test_two_streams_of_one_wide_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_streams_of_one_wide_table(engine: PipelineEngine, tmp_path: Path) -> None:
     config = _pipeline(tmp_path, TWO_STREAMS)
     long = "kept out of line " * 200
     _write(
@@ -97,7 +95,7 @@ def test_two_streams_of_one_wide_table(spark: SparkSession, tmp_path: Path) -> N
         {"id": 1, "amount": 5, "__source_lsn": 7},
         {"id": 4, "amount": 6, "__source_lsn": 7},
     )
-    (first,) = _run(spark, config)
+    (first,) = _run(engine, config)
     assert _rows(config) == {
         1: ("paid", long, 20, 5, 7), 2: ("new", long, 2, None, None), 3: ("new", long, 3, None, None),
         4: (None, None, None, 6, 7),
@@ -115,7 +113,7 @@ def test_two_streams_of_one_wide_table(spark: SparkSession, tmp_path: Path) -> N
         change("u", {"id": 3}, {"id": 5, "status": "moved", "doc": "short"}, lsn=32),
     )
     _write(tmp_path / "payments" / "2.json", {"id": 2, "amount": 8, "__source_lsn": 9}, {"id": 4, "__deleted": "true"})
-    (second,) = _run(spark, config)
+    (second,) = _run(engine, config)
     assert _rows(config) == {
         1: (None, None, 30, 5, 7), 2: ("sent", long, 31, 8, 9), 3: (None, None, 32, None, None),
         4: (None, None, None, 6, 7), 5: ("moved", "short", 32, None, None),
@@ -129,6 +127,7 @@ def test_two_streams_of_one_wide_table(spark: SparkSession, tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -138,14 +137,14 @@ def test_two_streams_of_one_wide_table(spark: SparkSession, tmp_path: Path) -> N
     ],
 )
 def test_a_deletion_that_the_table_cannot_take_stops_the_run_in_words(
-    spark: SparkSession, tmp_path: Path, options: str, expected: tuple[str, ...]
+    engine: PipelineEngine, tmp_path: Path, options: str, expected: tuple[str, ...]
 ) -> None:
     config = _pipeline(tmp_path, ONE_STREAM, options=options)
     _write(tmp_path / "orders" / "1.json", change("c", None, {"id": 1, "n": 5}), change("c", None, {"id": 2, "n": 5}))
-    _run(spark, config)
+    _run(engine, config)
     _write(tmp_path / "orders" / "2.json", change("c", None, {"id": 3, "n": 1}), change("d", {"id": 1, "n": 5}))
     with pytest.raises(PipelineFailedError) as caught:
-        _run(spark, config)
+        _run(engine, config)
     text = str(caught.value)
     assert text.startswith("pipeline 'refusing': ")
     for part in (*expected, "shop.db/refusing"):
@@ -176,7 +175,7 @@ checkpoint: {root}/checkpoint
 """
 
 
-def test_sums_follow_updates_moves_and_deletions(spark: SparkSession, tmp_path: Path) -> None:
+def test_sums_follow_updates_moves_and_deletions(engine: PipelineEngine, tmp_path: Path) -> None:
     config = _pipeline(tmp_path, SUMS)
 
     def order(number: int, customer: str, total: int) -> dict[str, Any]:
@@ -184,7 +183,7 @@ def test_sums_follow_updates_moves_and_deletions(spark: SparkSession, tmp_path: 
 
     first = [order(1, "ada", 10), order(2, "ada", 5), order(3, "bob", 7)]
     _write(tmp_path / "orders" / "1.json", *(change("c", None, each) for each in first))
-    _run(spark, config)
+    _run(engine, config)
     _write(
         tmp_path / "orders" / "2.json",
         change("u", order(1, "ada", 10), order(1, "ada", 12)),
@@ -192,7 +191,7 @@ def test_sums_follow_updates_moves_and_deletions(spark: SparkSession, tmp_path: 
         change("d", order(3, "bob", 7)),
         change("u", None, order(1, "ada", 99)),
     )
-    (progress,) = _run(spark, config)
+    (progress,) = _run(engine, config)
     table = Catalog(config.table.warehouse).table("shop.sums").scan().to_arrow().to_pylist()
     assert {row["customer"]: (row["total"], row["orders"]) for row in table} == {"ada": (12, 1), "bob": (6, 1)}
     assert (progress.report.result.applied, progress.report.result.dead_count) == (3, 1)

@@ -157,6 +157,7 @@ def test_the_option_prunes_splits(load: Any, table: Table) -> None:
     assert len(table.scan(filter="id = 42").plan()) == 1
 
 
+@pytest.mark.slow
 def test_a_filter_stays_with_the_use_that_has_it(spark: SparkSession, load: Any) -> None:
     """A relation that was read with `where` must be whole in its next use, and in other branches of one query."""
     frame = load()
@@ -213,6 +214,7 @@ def test_a_frame_and_a_view_stay_with_the_snapshot_of_their_first_use(spark: Spa
         spark.sql("SELECT v FROM steady").collect()
 
 
+@pytest.mark.slow
 def test_a_table_dropped_under_a_frame(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     _small_table(tmp_path)
@@ -317,3 +319,43 @@ def test_an_option_that_the_store_does_not_take_is_refused(load: Any) -> None:
 def test_wrong_options(load: Any, options: dict[str, str], message: str) -> None:
     with pytest.raises((PySparkException, AnalysisException), match=message):
         load(**options).count()
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> dict[str, str]:
+    """The options of a small table."""
+    made = Catalog(tmp_path).create_table(
+        "db.t", schema={"id": "BIGINT", "n": "INT"}, primary_keys=["id"], options={"bucket": "1"}
+    )
+    made.upsert([{"id": 1}, {"id": 2}])
+    return {"warehouse": str(tmp_path), "table": "db.t"}
+
+
+def test_new_sessions_of_a_session_know_the_format(spark: SparkSession, named: dict[str, str]) -> None:
+    """They have formats of their own; one could not even be told of it once a read had failed."""
+    register(spark)
+    made = spark.newSession()
+    for session in (made, made.newSession()):
+        assert session.read.format("freshet").options(**named).load().count() == 2
+    register(made)
+    assert SparkSession.getActiveSession() == spark
+
+
+@pytest.mark.parametrize("what", ["read", "write"])
+def test_refusals_are_a_sentence(spark: SparkSession, named: dict[str, str], what: str) -> None:
+    register(spark)
+    wrong = {"colums": "id", **named}
+    calls = {
+        "read": spark.read.format("freshet").options(**wrong).load,
+        "write": spark.range(1).write.format("freshet").options(**wrong).mode("append").save,
+    }
+    with pytest.raises(AnalysisException, match="InvalidRequestError: unknown option 'colums'") as refused:
+        calls[what]()
+    assert "Traceback" not in str(refused.value)
+
+
+def test_a_frame_is_taken_by_a_table(spark: SparkSession, named: dict[str, str]) -> None:
+    """Without pandas, which the Arrow stream of Spark's frames asks for."""
+    table = Catalog(named["warehouse"]).table(named["table"])
+    table.merge(spark.range(1, 2), ["id"]).when("matched then delete").execute()
+    assert table.scan(["id"]).to_arrow().to_pylist() == [{"id": 2}]

@@ -106,7 +106,7 @@ def test_a_key_in_two_tasks(tmp_path: Path) -> None:
 
 
 def test_a_key_in_two_tasks_that_a_column_orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.edits.task_rows.PASS_ROWS", 2)
+    monkeypatch.setattr("freshet.storage.edits.batch_edit.PASS_ROWS", 2)
     table = _make(tmp_path, {"bucket": "1", "sequence.field": "s"})
     rows = [(key, "a", key, 0) for key in range(10)]
     _save(table, [*rows, (50, "a", 2, 9)], [(key, "a", 99, -1) for key in range(10)], [(50, "a", 1, 8)])

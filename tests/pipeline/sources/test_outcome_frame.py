@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import TAG, TAG_DEAD, TAG_TALLY, Tally
-from freshet.pipeline.sources.outcome_frame import decoded_frame, outcome_frame
-from freshet.pipeline.sources.raw_frame import kafka_records
+from freshet.pipeline.sources.outcome_frame import decoded_frame
+from freshet.pipeline.sources.raw_frame import kafka_records, read_stream
 from tests.pipeline.records import Record, change, decoder_of, pipeline_of, shown
 from tests.pipeline.spark_records import kafka_frame
 
@@ -59,7 +59,7 @@ def test_lines_of_files_have_places_that_order_them(spark: SparkSession, tmp_pat
     config = pipeline_of({"id": "BIGINT"}, files={"path": str(tmp_path)}, kafka=None)
     lines = [json.dumps(change("c", None, {"id": key})) for key in range(50)]
     (tmp_path / "a.json").write_text("".join(line + "\n" for line in [*lines, "{"]))
-    frame = outcome_frame(spark, config, 0)
+    frame = decoded_frame(read_stream(spark, config.sources[0]), config, 0)
     found: list[pa.Table] = []
     query = frame.writeStream.foreachBatch(lambda batch, _: found.append(batch.toArrow())).trigger(availableNow=True)
     query.option("checkpointLocation", str(tmp_path / "_c")).start().awaitTermination()

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.pipeline_file import parse_pipeline
 from freshet.pipeline.decode.outcomes import ORDER_COLUMNS, TAG_DATA, TAG_TALLY, Tally
-from freshet.pipeline.sources.outcome_frame import outcome_frame
+from freshet.pipeline.sources.outcome_frame import decoded_frame
+from freshet.pipeline.sources.raw_frame import read_stream
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +41,7 @@ def test_lines_of_files_are_read_in_the_order_of_time_path_and_row(spark: SparkS
     config, problems = parse_pipeline(FILE_PIPELINE.format(path=folder), "p.yaml", {})
     assert config is not None, problems
     found = []
-    frame = outcome_frame(spark, config, 0)
+    frame = decoded_frame(read_stream(spark, config.sources[0]), config, 0)
     query = (
         frame.writeStream.foreachBatch(lambda batch, _: found.extend(batch.collect()))
         .trigger(availableNow=True)

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.decode.old_keys import old_key_in
+from freshet.pipeline.decode.outcomes import old_key_in
 from freshet.pipeline.decode.row_rules import SEQUENCE_NULL
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.sources.record_frame import failures_of_select
+from freshet.pipeline.sources.outcome_frame import expression_failures
+from freshet.pipeline.sources.record_frame import no_records
 from freshet.storage.codec.bucket_function import bucket_ids
 from tests.pipeline.binlog_records import canal
 from tests.pipeline.records import TOAST, Record, change, pipeline_of, shown
@@ -190,15 +191,17 @@ def test_what_may_fail_is_known_before_the_start(
     config = json_pipeline(
         {"id": "STRING", "a": "STRING"}, {"id": "id", "a": expression}, schema={"n": "INT", "total": "DECIMAL(14,4)"}
     )
-    assert failures_of_select(spark, config, 0) == ({"a": failures} if failures else {})
+    assert expression_failures(no_records(spark), config, 0) == ({"a": failures} if failures else {})
 
 
-def test_both_rows_of_an_update_share_what_becomes_of_the_record(spark: SparkSession) -> None:
+@pytest.mark.parametrize("field", ["{}", "reverse(reverse({}))"], ids=["in the decoder", "by Spark"])
+def test_both_rows_of_an_update_share_what_becomes_of_the_record(spark: SparkSession, field: str) -> None:
     """Where the table's producer is input, an update is the row before it and the row after it."""
     columns = {"id": "BIGINT", "n": "INT", "share": "DOUBLE"}
+    amount, share = f"CAST({field.format('amount')} AS INT)", f"10 / CAST({field.format('d')} AS INT)"
     config = pipeline_of(
         columns,
-        select={"id": "id", "n": "CAST(amount AS INT)", "share": "10 / CAST(d AS INT)"},
+        select={"id": "id", "n": amount, "share": share},
         options={"changelog-producer": "input"},
     )
     good, bad, zero = (
@@ -215,8 +218,11 @@ def test_both_rows_of_an_update_share_what_becomes_of_the_record(spark: SparkSes
         change("c", None, good),
     ]
     rows = outcome_rows(spark, config, records)
-    cast = "dead n: a cast in 'CAST(amount AS INT)' gave NULL for a value that was not NULL"
-    division = "dead share: '10 / CAST(d AS INT)' cannot be computed: a division by zero"
+    cast = f"dead n: a cast in {amount!r} gave NULL for a value that was not NULL"
+    causes = "a value that is no INT or a division by zero"
+    if field != "{}":
+        causes = "a division by zero or an error in reverse"
+    division = f"dead share: {share!r} cannot be computed: {causes}"
     assert [shown(each) for each in rows] == [
         "-U(1, 5, 5.0); +U(1, 7, 5.0)",
         cast,
@@ -367,7 +373,8 @@ def test_what_expressions_make_of_sequence_groups(spark: SparkSession) -> None:
 
 
 def test_expressions_over_messages_of_several_rows(spark: SparkSession) -> None:
-    """What cannot fail is computed for each row; what might make one of them a dead letter is refused by name."""
+    """What cannot fail is computed for each row; what might make one of them a dead letter is refused by name, where
+    Spark computes it."""
     columns = {"id": "BIGINT", "name": "STRING", "n": "INT", "es": "STRING"}
     select = {"id": "id", "name": "upper(name)", "n": "try_cast(amount AS INT)", "es": "concat('at ', _source.es)"}
     given: dict[str, Any] = {"format": "canal-json", "schema": {"amount": "STRING"}}
@@ -379,9 +386,9 @@ def test_expressions_over_messages_of_several_rows(spark: SparkSession) -> None:
         f"+I(1, A, 5, {at}); +I(2, B, None, {at})",
         f"-D(3, None, None, {at}); +I(1, A, 5, {at}); +U(2, B, None, {at})",
     ]
-    for column, text in (("n", "CAST(amount AS INT)"), ("n", "amount / 2"), ("id", "id + 1")):
+    for column, text in (("n", "CAST(reverse(amount) AS INT)"), ("n", "hash(amount) / 0"), ("id", "hash(id)")):
         doubtful = pipeline_of(columns, select={**select, column: text}, **given)
         with pytest.raises(ConfigurationError, match=f"select.{column}: .* may fail, or fills a column that needs"):
-            failures_of_select(spark, doubtful, 0)
+            expression_failures(no_records(spark), doubtful, 0)
         maxwell = pipeline_of(columns, select={**select, column: text}, format="maxwell-json")
-        assert failures_of_select(spark, maxwell, 0) is not None
+        assert expression_failures(no_records(spark), maxwell, 0) is not None

@@ -194,7 +194,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from freshet import Catalog, register, write
-from freshet.pipeline.batch.one_table import OneTableJob
+from freshet.pipeline.spark.column_way import ColumnWay
 
 spark = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false").getOrCreate()
 register(spark)
@@ -209,23 +209,22 @@ def name_of(key):
         die_once()
     return "b"
 
-planned = OneTableJob._task
+planned = ColumnWay._task
 
-def dying(*arguments):
-    task = planned(*arguments)
+class Dying:
+    def __init__(self, task):
+        self.task = task
 
-    def run(batches):
-        done = list(task(batches))
+    def run(self, batches, place):
+        done = list(self.task.run(batches, place))
         die_once()
         yield from done
 
-    return run
-
-OneTableJob._task = dying
+ColumnWay._task = lambda *arguments: Dying(planned(*arguments))
 table = Catalog(sys.argv[1]).table("db.t")
 frame = spark.range(0, 1000, 1, 3).selectExpr("id", "'a' AS name")
 print("written", write(frame, table, commit_user="nightly", identifier=1))
-OneTableJob._task = planned
+ColumnWay._task = planned
 saved = spark.range(1000, 2000, 1, 3).select("id", udf(name_of, "string")("id").alias("name"))
 saved.write.format("freshet").mode("append").option("warehouse", sys.argv[1]).option("table", "db.t").save()
 """

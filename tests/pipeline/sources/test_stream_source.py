@@ -10,10 +10,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.config.stream_options import stream_options
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sources.batch_source import register
+from freshet.pipeline.spark.table_sink import table_sink
 from freshet.storage.catalog import Catalog
 from freshet.storage.schema.change import AddColumn
 from freshet.storage.table import Table
@@ -78,6 +78,7 @@ def _folded(changes: list[Change]) -> dict[int, str]:
     return rows
 
 
+@pytest.mark.always("crossing: table source")
 @pytest.mark.slow
 def test_every_change_once_over_restarts_and_limits(spark: SparkSession, orders: Table, tmp_path: Path) -> None:
     limits = {"maxFilesPerTrigger": "1"}

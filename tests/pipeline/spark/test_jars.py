@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark import jars
+from tests.kit.at_once import at_once
 
 CONTENT = b"a jar"
 # Writes CONTENT for every dependency of the ivy file, slowly, and counts its calls.
@@ -55,11 +56,7 @@ def test_fetches_once_and_in_the_order_of_the_list(machine: Path) -> None:
 
 
 def test_two_at_once_fetch_once(machine: Path) -> None:
-    threads = [threading.Thread(target=jars.ensure_jars, args=("two",)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([partial(jars.ensure_jars, "two")] * 4)
     assert (machine / "calls").read_text() == "x"
 
 

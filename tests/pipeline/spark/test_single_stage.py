@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
 
-from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
 from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.pipeline.spark.batch_settings import batch_settings
+from freshet.pipeline.spark.packed_frames import RESULT_STRUCT
 from freshet.pipeline.spark.single_stage import SingleStage
 
 pytestmark = pytest.mark.spark
@@ -48,7 +48,7 @@ def frame(spark: SparkSession, *, shuffled: bool = True, computed: bool = False)
     decoded = KeptColumns([F.col("id")]).map_in_arrow(spark.range(0, 100, 1, 4), decoder, _DECODED)
     rows = decoded.withColumn("v", F.col("v") + 1) if computed else decoded
     distributed = rows.repartitionById(2, (F.col("v") / 2 % 2).cast("int")) if shuffled else rows
-    return KeptColumns([F.col("v"), F.col("worker")]).map_in_arrow(distributed, task, RESULT_SPARK_SCHEMA)
+    return KeptColumns([F.col("v"), F.col("worker")]).map_in_arrow(distributed, task, RESULT_STRUCT)
 
 
 def results(plan: Any) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def plan_of(frame: DataFrame) -> Any:
 @pytest.mark.parametrize("shuffled", [True, False])
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_one_task_has_all_rows(spark: SparkSession, shuffled: bool, is_whole: bool) -> None:
-    stage = SingleStage(spark.sparkContext, task, decoder if is_whole else None, RESULT_SPARK_SCHEMA)
+    stage = SingleStage(spark.sparkContext, task, decoder if is_whole else None, RESULT_STRUCT)
     with batch_settings(spark):
         plan = plan_of(frame(spark, shuffled=shuffled))
         assert len(results(plan)) == (2 if shuffled else 4)
@@ -78,14 +78,14 @@ def test_one_task_has_all_rows(spark: SparkSession, shuffled: bool, is_whole: bo
 
 
 def test_columns_that_are_computed_in_between(spark: SparkSession) -> None:
-    stage = SingleStage(spark.sparkContext, task, None, RESULT_SPARK_SCHEMA)
+    stage = SingleStage(spark.sparkContext, task, None, RESULT_STRUCT)
     with batch_settings(spark):
         (found,) = results(stage.of(plan_of(frame(spark, computed=True))))
     assert found["values"] == list(range(1, 200, 2))
 
 
 def test_other_plans_are_left_alone(spark: SparkSession) -> None:
-    stage = SingleStage(spark.sparkContext, task, decoder, RESULT_SPARK_SCHEMA)
+    stage = SingleStage(spark.sparkContext, task, decoder, RESULT_STRUCT)
     with batch_settings(spark):
         assert stage.of(plan_of(spark.range(3))) is None
         assert stage.of(plan_of(frame(spark, computed=True))) is None, "the decoder is not next to the task"

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from freshet.pipeline.batch.packed_rows import PackRule, unpacked
 from freshet.pipeline.config.model import TableConfig
 from freshet.pipeline.config.pipeline_file import parse_pipeline
 from freshet.pipeline.config.sync import SyncPipelineConfig
@@ -18,6 +17,7 @@ from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, Tally
 from freshet.pipeline.decode.record_block import KafkaBlock
 from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.query.wire.packed_rows import PackRule, unpacked
 from freshet.pipeline.sync.many_decoder import ManyDecoder
 from freshet.pipeline.sync.many_plan import NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.routes import Route, route_of

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog
-from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, RENAMES_COLUMN
+from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY
 from freshet.pipeline.decode.source_table import SourceTable
-from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, ledger_rows, read_ledger, write_rows
+from freshet.pipeline.sync.ledger import ACTIVE, APART, WHOLE, LedgerRow, ledger_rows, read_ledger, write_rows
+from freshet.storage.schema.change import AddColumn
 from freshet.storage.table import Table
 
 
@@ -51,5 +52,14 @@ def test_facts_are_commits_of_their_own(table: Table) -> None:
 
 def test_all_columns_are_there() -> None:
     assert ledger_rows([]).column_names == list(LEDGER_COLUMNS)
-    assert ledger_rows([], with_renames=True).column_names == [*LEDGER_COLUMNS, RENAMES_COLUMN]
-    assert set(LedgerRow.__dataclass_fields__) == {*LEDGER_COLUMNS, RENAMES_COLUMN}
+    assert set(LedgerRow.__dataclass_fields__) == set(LEDGER_COLUMNS)
+
+
+def test_a_ledger_of_an_earlier_version_that_knows_of_renamed_columns(table: Table) -> None:
+    """It has a column more, which is passed over: a table that has followed keeps its names."""
+    table = table.alter(AddColumn("renames", "STRING"))
+    row = {**dict.fromkeys(LEDGER_COLUMNS), "table_name": "lake.a", "batch": 3, "state": ACTIVE, "sources": "[]"}
+    table.append([{**row, "renames": '{"steps":[[[["n","m",1]],["id","m"]]],"read":{}}'}])
+    assert read_ledger(table) == {"lake.a": LedgerRow("lake.a", batch=3)}
+    write_rows(table, "shop", [LedgerRow("lake.a", batch=4)])
+    assert read_ledger(table) == {"lake.a": LedgerRow("lake.a", batch=4)}

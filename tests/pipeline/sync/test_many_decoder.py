@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from freshet.pipeline.decode.new_fields import SAMPLE
+from freshet.pipeline.decode.described_table import SAMPLE
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.repeating_errors import error_of
 from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.pipeline.sync.many_plan import HELD, NOTHING, ManyPlan
-from freshet.pipeline.sync.renames import RenamedField, Renames, Step
-from freshet.pipeline.sync.table_decoding import plan_table
-from tests.pipeline.records import Record, change, shown
+from tests.pipeline.records import Record, change
 from tests.pipeline.sync.change_records import (
     COLUMNS,
     ITEMS,
@@ -28,7 +26,7 @@ from tests.pipeline.sync.change_records import (
     plain,
     typed,
 )
-from tests.pipeline.sync.kit import many_plan, route_to, run, schema_of, source_table, sync_config
+from tests.pipeline.sync.kit import many_plan, run, schema_of, sync_config
 
 
 @pytest.fixture(scope="module")
@@ -60,24 +58,6 @@ def test_only_one_table(config: Any) -> None:
     found = run(many_plan(config, KNOWN), [plain(ORDERS, {"id": 1, "n": 2}), plain(ORDERS, {"id": 1, "n": 2}, "d")])
     assert found.texts(1) == ["+I(1, 2)", "-D(1, 2)"]
     assert_counted(found, 2)
-
-
-@pytest.mark.parametrize("has_plain", [False, True])
-def test_records_from_before_a_rename_of_the_key_come_first(config: Any, has_plain: bool) -> None:
-    """Their message keys differ, so they lie in other Kafka partitions than those of the same rows from after it."""
-    schema = schema_of({"number": "BIGINT", "n": "INT"}, ("number",))
-    renames = Renames((Step((RenamedField("id", "number", None),), ("number", "n")),))
-    decoding = plan_table(config, route_to(config, ORDERS), schema, 1, frozenset(), renames)
-    plan = replace(many_plan(config, {ORDERS: schema}), tables={source_table(ORDERS): decoding})
-    records = [typed(ORDERS, {"number": 1, "n": 2}, "number", "n"), typed(ORDERS, {"id": 1, "n": 1}, "id", "n")]
-    if has_plain:
-        records.append(plain(ORDERS, {"number": 1, "n": 3}))  # without a schema: the newest
-    found = run(plan, records)
-    assert_counted(found, len(records))
-    rows = sorted(found.rows[1], key=lambda row: tuple(row[name] or 0 for name in ("_rank", "_offset")))
-    assert [(row["_rank"], shown([row])) for row in rows] == [
-        (0, "+I(1, 1)"), (1, "+I(1, 2)"), (1, "+I(1, 3)"),
-    ][: len(records)]  # fmt: skip
 
 
 def test_no_records_at_all(config: Any) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog
-from freshet.logstore.kafka.range_reader import OffsetRange
+from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.query.driver.direct_reads import grouped
 from freshet.pipeline.sync.ledger import ACTIVE, APART, RESUMED, WHOLE, LedgerRow, write_rows
-from freshet.pipeline.sync.many_job import grouped
 from freshet.pipeline.sync.resume import held_back, ranges_between
 from tests.pipeline.sync.kit import sync_config
 

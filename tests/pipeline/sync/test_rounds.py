@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet import Catalog
-from freshet.pipeline.batch.dead_letters import open_dead_letters
-from freshet.pipeline.batch.many_tables import ROUNDS_MAX
-from freshet.pipeline.batch.packed_rows import unpacked
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY
 from freshet.pipeline.decode.outcome_batches import outcome_schema
 from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY, Tally
+from freshet.pipeline.query.driver.dead_letters import open_dead_letters
+from freshet.pipeline.query.driver.fitting_round import ROUNDS_MAX
+from freshet.pipeline.query.wire.packed_rows import unpacked
 from freshet.pipeline.sync.many_decoder import ManyDecoder
 from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.sync_tables import SyncTables

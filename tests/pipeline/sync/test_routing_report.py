@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from freshet import Catalog
-from freshet.logstore.kafka.sampled_record import SampledRecord
+from freshet.logstore.kafka.record_sizes import SampledRecord
 from freshet.pipeline.checks import kafka_reach
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.sync import routing_report

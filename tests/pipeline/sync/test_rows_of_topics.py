@@ -321,6 +321,7 @@ def _of(record: Record) -> str | None:
     return str(ORDERS) if "__source_table" in row else record.topic
 
 
+@pytest.mark.dear("each table is decoded twice")
 @given(st.lists(_ANY, max_size=30))
 def test_each_table_gets_what_its_own_decoder_gives(records: list[Record]) -> None:
     """The oracle is the decoder of one table, over the records that are its by hand."""

@@ -7,28 +7,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from freshet import Catalog
-from freshet.pipeline.batch.background_rounds import ONE_CORE
-from freshet.pipeline.batch.dead_letters import open_dead_letters
+from freshet import Catalog, sql
 from freshet.pipeline.config.model import CompactionConfig
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcomes import SeenSchema
-from freshet.pipeline.decode.schema_changes import FoundRenames
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.query.driver.background_rounds import ONE_CORE
+from freshet.pipeline.query.driver.dead_letters import open_dead_letters
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, read_ledger, write_rows
 from freshet.pipeline.sync.many_plan import NOTHING, Held
-from freshet.pipeline.sync.renamed_columns import RenamedColumns
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage import exceptions as storage
 from freshet.storage.exceptions import CorruptDataError, RetryableError
-from freshet.storage.table import AddColumn, SetOption, Table
+from freshet.storage.schema.change import AddColumn, SetOption
+from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitCheck, CommitTrace
 from tests.pipeline.sync.kit import source_table, sync_config
 
@@ -108,13 +107,13 @@ def test_a_table_is_created_once(world: World) -> None:
         tables.follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
     assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT"}
     assert [each.table.name for each in tables.round(0, STARTS)] == [LEDGER, "lake.a", "lake.b"]
-    assert tables.take_events() == (
+    assert tables.take_events({}) == (
         "table lake.a is created for shop.public.a", "table lake.b is created for shop.public.b",
     )  # fmt: skip
-    assert tables.take_events() == ()
+    assert tables.take_events({}) == ()
     plan = tables.plan()
     assert {str(name) for name in plan.tables} == {"shop.public.a", "shop.public.b"}
-    assert len(plan.rules) == 3 and set(tables.task({0: None, 1: None, 2: None}).tables) == {0, 1, 2}  # type: ignore[dict-item]
+    assert len(plan.rules) == 3 and set(tables.now().value.tables) == {0, 1, 2}
 
 
 def test_a_table_has_the_folders_of_this_machine_that_its_rule_names(world: World) -> None:
@@ -177,12 +176,12 @@ def test_what_tasks_saw_of_one_table_is_joined(world: World) -> None:
 def test_columns_come_and_types_become_wider(world: World) -> None:
     tables = world.run()
     tables.follow([seen("shop.public.a")], 0, STARTS)
-    tables.take_events()
+    tables.take_events({})
     wide = {"id": "BIGINT", "n": "BIGINT", "note": "STRING"}
     for _ in range(2):
         tables.follow([seen("shop.public.a", wide)], 0, STARTS)
     assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "BIGINT", "note": "STRING"}
-    (event,) = tables.take_events()
+    (event,) = tables.take_events({})
     tables.round(0, STARTS)
     assert event == "table lake.a follows shop.public.a: new note STRING; wider n BIGINT"
     (decoding,) = tables.plan().tables.values()
@@ -213,7 +212,7 @@ def test_a_table_that_is_altered_between_a_look_and_its_change(world: World, mon
     monkeypatch.setattr(Table, "alter", late)
     tables.follow([seen("shop.public.a", {**COLUMNS, "x": "INT", "y": "INT"})], 0, STARTS)
     assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT", "x": "INT", "y": "INT"}
-    assert world.state() == {} and tables.take_events()[-1] == "table lake.a follows shop.public.a: new y INT"
+    assert world.state() == {} and tables.take_events({})[-1] == "table lake.a follows shop.public.a: new y INT"
 
 
 def test_a_column_that_somebody_else_has_added_meanwhile(world: World) -> None:
@@ -231,7 +230,7 @@ def test_a_field_that_cannot_be_a_column_is_said_once(world: World) -> None:
     odd = {**COLUMNS, "_KEY_x": "INT"}
     tables.follow([seen("shop.public.a", odd)], 0, STARTS)
     tables.follow([seen("shop.public.a", odd)], 0, STARTS)
-    assert sum("'_KEY_x' of shop.public.a cannot be a column" in text for text in tables.take_events()) == 1
+    assert sum("'_KEY_x' of shop.public.a cannot be a column" in text for text in tables.take_events({})) == 1
     tables.round(0, STARTS)
     (decoding,) = tables.plan().tables.values()
     assert isinstance(decoding, TableDecoding) and decoding.known["_KEY_x"] == ""
@@ -308,71 +307,50 @@ def test_deletions_alone_in_a_first_look_hold_nothing_back(world: World) -> None
 # --- renamed columns --------------------------------------------------------------------------------------------------
 
 
-def renamed(name: str, offset: int, names: Mapping[str, str], *columns: str) -> SeenSchema:
-    found = FoundRenames("shop", 0, offset, tuple(names.items()), columns)
-    return SeenSchema(source_table(name), [], [found.to_document()])
+def without(name: str, lacks: Sequence[str], columns: Mapping[str, str]) -> SeenSchema:
+    """What is new in records that have no field of some columns of the table."""
+    return SeenSchema(source_table(name), DescribedTable(columns, ("id",), True, "t", tuple(lacks)).to_document())
 
 
-def test_a_rename_comes_before_what_else_is_new_of_its_table(world: World) -> None:
-    tables = world.run(schema_evolution="evolve")
-    tables.follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
-    both = [renamed("shop.public.a", 1, {"n": "m"}, "id", "m"), seen("shop.public.a", {"m": "INT"}),
-            seen("shop.public.b", {"x": "INT"})]  # fmt: skip
-    tables.follow(both, 0, STARTS)
-    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "m": "INT"}
-    assert world.columns("lake.b") == {"id": "BIGINT NOT NULL", "n": "INT", "x": "INT"}
-    tables.round(0, STARTS)
-    decoding = tables.plan().tables[source_table("shop.public.a")]
-    assert isinstance(decoding, TableDecoding)
-    assert [each.known for each in decoding.older] == [{"id": "BIGINT", "m": "", "n": "INT"}]
-    assert tables.plan().renames["lake.a"].knows(FoundRenames("shop", 0, 1, (), ()))
-
-
-def test_a_rename_that_is_known_is_followed_by_another_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = world.run(schema_evolution="evolve")
-    tables.follow([seen("shop.public.a")], 0, STARTS)
-    written(world, tables, 0, "lake.a")
-    world.begin(tables, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(RenamedColumns, "apply", lambda *_: (_ for _ in ()).throw(OSError("the driver dies")))
-        with pytest.raises(OSError, match="dies"):
-            tables.follow([renamed("shop.public.a", 1, {"n": "m"}, "id", "m")], 1, STARTS)
-    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT"}
-    assert world.state()["lake.a"].batch == 0, "what the ledger says besides stays"
-    again = world.run(number=1, schema_evolution="evolve")
-    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "m": "INT"}
-    assert again.take_events() == ("table lake.a follows its source: column n is m now",)
-
-
-def test_a_rename_of_a_table_that_is_not_there_yet(world: World) -> None:
-    rules = {"from": "shop.public.(.*)", "to": "lake.$1", "primary_key": ["id"]}
-    world.run(rules, schema_evolution="evolve").follow(
-        [renamed("shop.public.a", 1, {"id": "key"}, "key", "n")], 0, STARTS
+def test_a_renamed_column_is_a_new_one_and_an_event_says_how_to_join_both(world: World) -> None:
+    tables = world.run()
+    tables.follow([seen("shop.public.a", {**COLUMNS, "t": "STRING", "gone": "DATE"})], 0, STARTS)
+    tables.take_events({})
+    world.catalog.table("lake.a").append([{"id": 1, "n": 1, "t": "x"}, {"id": 2, "n": 2, "t": "x"}])
+    new = {"odd name": "STRING", "other": "BOOLEAN", "m": "BIGINT"}
+    for _ in range(2):
+        tables.follow([without("shop.public.a", ["n", "t", "gone"], new)], 0, STARTS)
+    _, said = tables.take_events({})
+    assert said.startswith(
+        "shop.public.a may have renamed n (now m) and t (now odd name), which its records lack: of table lake.a both "
+        "columns stay. To join them, stop the pipeline and run, by freshet sql: UPDATE lake.a SET n = m WHERE m IS NOT "
+        "NULL; ALTER TABLE lake.a DROP COLUMN m; ALTER TABLE lake.a RENAME COLUMN n TO m; UPDATE "
     )
-    tables = world.run(rules, schema_evolution="evolve")
-    assert not world.state()["lake.a"].source_tables and len(tables.round(0, STARTS)) == 1
-    tables.follow([seen("shop.public.a", {"key": "BIGINT", "n": "INT"}, ["key"])], 0, STARTS)
-    assert world.columns("lake.a") == {"key": "BIGINT NOT NULL", "n": "INT"}
+    world.catalog.table("lake.a").append([{"id": 2, "m": 20, "odd name": "y"}, {"id": 3, "m": 30}])
+    for statement in said.partition("freshet sql: ")[2].split("; "):
+        sql(statement, world.catalog)
+    assert world.catalog.table("lake.a").scan(["id", "m", "odd name"]).to_arrow().to_pylist() == [
+        {"id": 1, "m": 1, "odd name": "x"}, {"id": 2, "m": 20, "odd name": "y"}, {"id": 3, "m": 30, "odd name": None},
+    ]  # fmt: skip
+    world.begin(tables, 1)
+    assert isinstance(tables.plan().tables[source_table("shop.public.a")], TableDecoding)
 
 
-def test_a_rename_that_the_table_refuses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = world.run(schema_evolution="evolve")
+def test_a_renamed_column_of_the_key_has_nothing_to_join(world: World) -> None:
+    tables = world.run()
     tables.follow([seen("shop.public.a")], 0, STARTS)
-    tables.take_events()
-    alter = Table.alter
+    tables.take_events({})
+    tables.follow([without("shop.public.a", ["id"], {"no": "BIGINT"})], 0, STARTS)
+    for statement in tables.take_events({})[1].partition("freshet sql: ")[2].split("; "):
+        sql(statement, world.catalog)
+    assert world.columns("lake.a") == {"no": "BIGINT NOT NULL", "n": "INT"}
 
-    def refusing(self: Table, *changes: Any) -> Any:
-        if self.name == "lake.a":
-            raise storage.InvalidRequestError("it cannot be")
-        return alter(self, *changes)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Table, "alter", refusing)
-        tables.follow([renamed("shop.public.a", 1, {"n": "m"}, "id", "m")], 0, STARTS)
-    assert tables.take_events() == ("table lake.a does not follow renamed columns of its source: it cannot be",)
-    tables.round(0, STARTS)
-    tables.follow([seen("shop.public.a", {"m": "INT"})], 0, STARTS)
-    assert world.columns("lake.a") == {"id": "BIGINT NOT NULL", "n": "INT", "m": "INT"}, "as with lenient"
+def test_freeze_says_how_a_column_is_renamed(world: World) -> None:
+    tables = world.run(schema_evolution="freeze")
+    tables.follow([seen("shop.public.a")], 0, STARTS)
+    with pytest.raises(PipelineFailedError, match="If n is m now: ALTER TABLE lake.a RENAME COLUMN n TO m$"):
+        tables.follow([without("shop.public.a", ["n"], {"m": "INT"})], 0, STARTS)
 
 
 # --- set apart --------------------------------------------------------------------------------------------------------
@@ -394,7 +372,7 @@ def test_a_table_is_set_apart_for_good_causes_alone(world: World) -> None:
     assert row.cause == "a file is damaged" and row.source_tables == (source_table("shop.public.a"),)
     assert [each.table.name for each in tables.round(3, STARTS)] == [LEDGER, "lake.b"]
     assert isinstance(tables.plan().tables[source_table("shop.public.a")], Held)
-    assert any("freshet resume FILE --table lake.a" in text for text in tables.take_events())
+    assert any("freshet resume FILE --table lake.a" in text for text in tables.take_events({}))
 
 
 def test_a_replay_and_later_runs_obey(world: World) -> None:
@@ -465,7 +443,7 @@ def test_a_loss_that_is_accepted_is_what_the_ledger_says_from_then_on(world: Wor
         world.begin(again, 6)
         assert (world.state()["lake.a"].batch, world.state()["lake.b"].batch) == (held, 5)
         assert world.state()["lake.a"].state == state
-    assert again.take_events() == ("table lake.a goes on without its rows of batches 4 to 5, as it was told",)
+    assert again.take_events({}) == ("table lake.a goes on without its rows of batches 4 to 5, as it was told",)
 
 
 def test_a_table_of_which_the_rules_say_something_else_now(world: World) -> None:
@@ -481,14 +459,8 @@ def test_a_table_of_which_the_rules_say_something_else_now(world: World) -> None
 # --- compaction in the background -------------------------------------------------------------------------------------
 
 
-class PlayedSpark:
-    """A session with so many cores, whose jobs are never asked for."""
-
-    defaultParallelism = 1  # noqa: N815 - Spark's name
-
-    @property
-    def sparkContext(self) -> PlayedSpark:  # noqa: N802 - Spark's name
-        return self
+ALONE: Any = SimpleNamespace(parallelism=1)
+"""An engine of one core, whose workers are never asked for."""
 
 
 def compacting(world: World, **options: Any) -> SyncTables:
@@ -502,15 +474,14 @@ def compacting(world: World, **options: Any) -> SyncTables:
 def test_the_tables_of_a_query_are_compacted_by_one_thread(world: World) -> None:
     tables = compacting(world)
     tables.follow([seen("shop.public.a"), seen("shop.public.b")], 0, STARTS)
-    spark = cast(SparkSession, PlayedSpark())
     with ExitStack() as turns:
         for each in tables.round(0, STARTS)[1:]:
             turns.enter_context(each.turn())
-    report = tables.after_batch(spark, {})
+    report = tables.after_batch(ALONE, {})
     assert report is not None and report.failure == f"table lake.a: {ONE_CORE} (1 other table fails too)"
     world.catalog.drop_table("lake.a")  # is set apart in the next round
     assert [each.table.name for each in tables.round(1, STARTS)] == [LEDGER, "lake.b"]
-    report = tables.after_batch(spark, {})
+    report = tables.after_batch(ALONE, {})
     assert report is not None and report.failure == ONE_CORE
     tables.close()
 
@@ -521,7 +492,7 @@ def test_what_is_brought_up_or_replayed_is_compacted_by_its_commits(world: World
         tables.follow([seen("shop.public.a")], 0, STARTS)
         with tables.round(0, STARTS)[1].turn() as limit:
             assert limit is None
-        assert tables.after_batch(cast(SparkSession, PlayedSpark()), {}) is None
+        assert tables.after_batch(ALONE, {}) is None
         tables.close()
 
 

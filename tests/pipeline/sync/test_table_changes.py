@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from freshet.pipeline.decode.described_table import DescribedTable, is_column_name
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.table_changes import NEW_COLUMNS_MAX, changes_of, new_table
-from freshet.storage.table import AddColumn, ChangeType
+from freshet.storage.schema.change import AddColumn, ChangeType
 from tests.pipeline.sync.kit import route_to, schema_of, sync_config
 
 COLUMNS = {"id": "BIGINT", "name": "STRING", "created": "TIMESTAMP(3)"}
@@ -164,3 +165,21 @@ def test_of_names_that_differ_in_case_alone_the_first_is_the_column() -> None:
     assert list(new_table(route(), fields).columns) == ["id", "x"]
     changes, left_out = changes_of(schema_of({"id": "BIGINT", "X": "INT"}), route(), fields)
     assert changes == () and left_out == ("x", "ID")
+
+
+@pytest.mark.parametrize(
+    ("keys", "rule", "is_refused"),
+    [
+        (("id", "name"), {}, True),
+        (("id", "name"), {"primary_key": ["id"]}, False),
+        (("id",), {}, False),
+        (("name",), {}, False),
+        ((), {}, False),
+    ],
+)
+def test_a_source_with_more_key_columns_than_its_table(
+    keys: Sequence[str], rule: Mapping[str, Any], is_refused: bool
+) -> None:
+    """Its rows would take each other's place."""
+    with pytest.raises(InvalidRequestError, match="would be one") if is_refused else nullcontext():
+        changes_of(schema_of(COLUMNS), route(**rule), described(keys=keys))

@@ -36,6 +36,7 @@ _CHOICES = st.sampled_from([*_ODD, plain(ORDERS, {"id": 3, "n": 1}), plain(USERS
                             plain(USERS, {"id": 3}, "d"), Record(None, KEY)])  # fmt: skip
 
 
+@pytest.mark.dear("each table is decoded twice")
 @given(st.lists(_CHOICES, max_size=40))
 def test_each_table_gets_what_its_own_decoder_gives(records: list[Record]) -> None:
     """The oracle is the decoder of one table, over its records alone."""
@@ -75,6 +76,7 @@ _STRAYS = (
 )  # fmt: skip
 
 
+@pytest.mark.dear("each table is decoded twice")
 @given(st.lists(st.one_of(_CHOICES, st.sampled_from(_STRAYS)), max_size=60))
 def test_records_are_taken_by_the_table_that_they_name(records: list[Record]) -> None:
     """What the topics have had before is no more than a guess."""

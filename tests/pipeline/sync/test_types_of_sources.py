@@ -155,7 +155,8 @@ def test_a_table_that_has_a_narrow_time_goes_on_and_is_named() -> None:
         assert (found.texts(1), found.seen) == (["+I(1, 1)"], {})
         described = run(many_plan(config, {}), [_record("mysql", {"id": 1, "v": 1}, field)]).seen[ORDERS]
         text = _narrow_text(config, schema, route_to(config, ORDERS), described)
-        assert "v TIME(3): finer or longer times" in text and "freshet alter /w lake.orders --type 'v STRING'" in text
+        assert "v TIME(3): finer or longer times" in text
+        assert 'freshet sql /w "ALTER TABLE lake.orders ALTER COLUMN v TYPE STRING", or name' in text
 
 
 def test_a_zoned_time_without_nanoseconds_of_sql_server_is_named_too() -> None:
@@ -165,7 +166,7 @@ def test_a_zoned_time_without_nanoseconds_of_sql_server_is_named_too() -> None:
     for digits, is_named in ((6, True), (9, False)):
         schema = schema_of({"id": "BIGINT", "v": f"TIMESTAMP({digits}) {LTZ}"})
         text = _narrow_text(config, schema, route_to(config, ORDERS), described)
-        assert ("--type 'v TIMESTAMP(9) WITH LOCAL TIME ZONE' --allow-lossy" in text) is is_named
+        assert ('ALTER COLUMN v TYPE TIMESTAMP_LTZ(9)" --allow-lossy' in text) is is_named
 
 
 def test_a_decimal_of_ticdc_without_digits_is_refused_with_the_setting() -> None:

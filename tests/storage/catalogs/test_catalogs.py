@@ -41,18 +41,14 @@ class Kind:
     """The files of its tables."""
     keeps_properties: bool = False
     renames: bool = True
-    renames_open_tables: bool = False
-    """Who has a table open goes on when it is renamed."""
 
 
 KINDS = (
     Kind("filesystem", {}),
     Kind("filesystem-memory", {"metastore": "filesystem"}, in_memory=True, renames=False),
-    Kind("memory", {"metastore": "memory"}, in_memory=True, keeps_properties=True, renames_open_tables=True),
     Kind("jdbc", {"metastore": "jdbc"}, keeps_properties=True),
     Kind("jdbc, locked", {"metastore": "jdbc", "lock.enabled": "true"}, keeps_properties=True),
     Kind("jdbc-memory", {"metastore": "jdbc"}, in_memory=True, keeps_properties=True, renames=False),
-    Kind("memory-local", {"metastore": "memory"}, keeps_properties=True, renames_open_tables=True),
 )
 
 
@@ -288,10 +284,9 @@ def test_what_an_interrupted_drop_has_left_does_not_show_in_a_new_table(
     }
     catalog.drop_table("shop.orders")
     files.create_exclusive(remains[left], b"1")
-    if kind.options.get("metastore") != "memory":  # there a new table has a new folder
-        with pytest.raises(InvalidRequestError, match="of an earlier table.*drop_table"):
-            create(catalog)
-        catalog.drop_table("shop.orders")
+    with pytest.raises(InvalidRequestError, match="of an earlier table.*drop_table"):
+        create(catalog)
+    catalog.drop_table("shop.orders")
     assert held(create(catalog)) == []
 
 
@@ -368,13 +363,9 @@ def test_a_commit_that_is_overtaken_between_its_last_look_and_its_claim(
         return claim(snapshot)
 
     monkeypatch.setattr(table.store.claims, "claim_snapshot", overtaken)
-    if what == "rename" and kind.renames_open_tables:
+    with pytest.raises(NotFoundError, match="while it was open"):
         put(table, 9)
-        assert held(catalog.table("shop.old")) == [*range(commits), 9]
-    else:
-        with pytest.raises(NotFoundError, match="while it was open"):
-            put(table, 9)
-    if what == "rename" and not kind.renames_open_tables:
+    if what == "rename":
         assert held(catalog.table("shop.old")) == [*range(commits)]
     assert held(create(catalog)) == [], "nothing of the old table is left under its name"
 
@@ -385,7 +376,7 @@ def test_a_change_of_the_schema_that_is_overtaken_makes_no_table(
 ) -> None:
     table = create(catalog)
     claim = table.store.claims.claim_schema
-    is_lost = what == "drop" or (kind.renames and not kind.renames_open_tables)
+    is_lost = what == "drop" or kind.renames
 
     def overtaken(schema: TableSchema) -> bool:
         monkeypatch.undo()
@@ -452,11 +443,8 @@ def test_whoever_has_a_table_open_when_it_is_renamed(catalog: Catalog, kind: Kin
             assert held(table) == [1, 2], "is not concerned"
             return
         catalog.rename_table("shop.orders", "shop.old")
-        if kind.renames_open_tables:
+        with pytest.raises(NotFoundError, match="while it was open"):
             writer.commit()
-        else:
-            with pytest.raises(NotFoundError, match="while it was open"):
-                writer.commit()
-            writer.abort()
-    assert held(catalog.table("shop.old")) == ([1, 2] if kind.renames_open_tables else [1])
+        writer.abort()
+    assert held(catalog.table("shop.old")) == [1]
     assert held(create(catalog)) == [], "nothing of the old table is left under its name"

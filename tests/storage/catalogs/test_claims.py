@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.snapshot import Snapshot
+from tests.kit.at_once import at_once
 from tests.kit.hand_made import assert_contiguous, bare_snapshot, live_names, make_table, message, new_file
 from tests.kit.jdbc_catalogs import sqlite_lock
 from tests.kit.lost_answers import LostAnswers
@@ -80,18 +80,6 @@ def append(store: TableStore, name: str, number: int) -> Snapshot:
     return made
 
 
-def at_once(calls: list[Callable[[], T]]) -> list[T]:
-    """The results of calls that all begin at the same time."""
-    barrier = threading.Barrier(len(calls))
-
-    def run(call: Callable[[], T]) -> T:
-        barrier.wait()
-        return call()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(run, calls))
-
-
 def test_a_won_snapshot_is_visible_and_the_id_is_gone(place: Place) -> None:
     store = place.table()
     ours, theirs = snapshot(store, 1), snapshot(store, 1, "another")
@@ -130,6 +118,7 @@ def test_of_twenty_that_race_for_a_schema_one_wins(place: Place) -> None:
     assert not store.claims.claim_schema(wanted[0]), "the id is given once"
 
 
+@pytest.mark.few(2)
 def test_twenty_committers_at_once_all_commit_once(place: Place) -> None:
     store = place.table()
     at_once([lambda number=number: append(place.again(), f"u{number}-", 0) for number in range(RACERS)])

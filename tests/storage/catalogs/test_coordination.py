@@ -17,7 +17,8 @@ from freshet.storage.io.env import open_env
 from freshet.storage.io.env_settings import EnvSettings
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.paths import TablePaths
-from freshet.storage.table import AddColumn, Table
+from freshet.storage.schema.change import AddColumn
+from freshet.storage.table import Table
 from freshet.storage.table_session import TableSession
 from tests.kit.bucket_store import CHOSEN, WAREHOUSE, bucket_store
 from tests.kit.jdbc_catalogs import sqlite_uri

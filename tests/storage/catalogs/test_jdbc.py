@@ -18,11 +18,10 @@ from freshet import (
     RetryableError,
     SetOption,
     Table,
-    UnsupportedFeatureError,
 )
 from freshet.storage.catalogs.jdbc_database import Pool, Session
+from freshet.storage.catalogs.jdbc_options import parse_uri
 from freshet.storage.catalogs.jdbc_sql import INSERT_TABLE
-from freshet.storage.catalogs.jdbc_uri import parse_uri
 from freshet.storage.exceptions import StorageError
 from freshet.storage.io.local_folders import LocalFolders
 from tests.kit.jdbc_catalogs import LOCKED, opened, rows, sqlite_uri
@@ -226,8 +225,6 @@ def test_files_that_are_no_table_are_not_registered(catalog: Catalog, warehouse:
     for each in (catalog, Catalog(warehouse)):
         with pytest.raises(NotFoundError, match=rf"cannot be registered.*{warehouse}/shop.db/orders"):
             each.register_table("shop.orders")
-    with pytest.raises(UnsupportedFeatureError, match="in memory"):
-        Catalog("memory:/w", options={"metastore": "memory"}).register_table("shop.orders")
 
 
 def test_a_property_of_the_catalog_is_not_altered(catalog: Catalog) -> None:
@@ -245,6 +242,7 @@ def _rows_there(pickled: bytes) -> tuple[str, int]:
     return type(table.store.claims).__name__, table.scan().to_arrow().num_rows
 
 
+@pytest.mark.dear("a new process")
 def test_a_table_that_travels_is_read_without_the_database(catalog: Catalog, tmp_path: Path) -> None:
     """Tasks of a cluster would open more connections than a database has."""
     table = create(catalog)
@@ -269,6 +267,7 @@ def test_no_error_shows_a_password(monkeypatch: pytest.MonkeyPatch, warehouse: P
         catalog._env.settings.check_travels()  # type: ignore[union-attr]
 
 
+@pytest.mark.dear("a new process")
 def test_a_database_that_was_deleted_under_a_program(uri: str, warehouse: Path) -> None:
     locked = Catalog(uri, warehouse=warehouse, options=LOCKED)
     table = locked.create_table("shop.orders", schema={"id": "BIGINT"})

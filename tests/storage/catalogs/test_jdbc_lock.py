@@ -335,6 +335,7 @@ def _append(pickled: bytes, numbers: list[int]) -> None:
             writer.commit()
 
 
+@pytest.mark.dear("twenty commits of two processes and two threads")
 def test_processes_and_threads_commit_through_the_lock(table: Table, path: Path) -> None:
     pickled = pickle.dumps(table)
     with ThreadPoolExecutor(4) as pool:
@@ -356,6 +357,7 @@ def _refused(pickled: bytes) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_a_table_that_travels_takes_the_same_lock(path: Path, tmp_path: Path) -> None:
     options = {"lock.enabled": "true", "lock-acquire-timeout": "1 s"}
     kept = {"bucket": 1, "write-only": "true", "commit.max-retries": 0}

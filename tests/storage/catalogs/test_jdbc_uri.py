@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog, InvalidRequestError, UnsupportedFeatureError
-from freshet.storage.catalogs.jdbc_options import parse_options
-from freshet.storage.catalogs.jdbc_uri import parse_uri
+from freshet.storage.catalogs.jdbc_options import parse_options, parse_uri
 
 DEFAULTS = {"connect_timeout": "10", "tcp_user_timeout": "60000", "application_name": "freshet"}
 HERE = {"host": "localhost", "port": "5432", **DEFAULTS}

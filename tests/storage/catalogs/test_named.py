@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from freshet.storage.catalog import Catalog, absolute_place, known_catalogs, warehouse_location
-from freshet.storage.catalogs.given import given_catalog
-from freshet.storage.catalogs.named import is_word
+from freshet.storage.catalogs.given import given_catalog, is_word
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.catalogs_file import CATALOG_PREFIX, CATALOGS_FILE_VARIABLE
 from freshet.storage.table import Table
@@ -117,6 +116,7 @@ def test_a_name_goes_before_options_for_all_catalogs(
     assert given_catalog("lake", None, {}, os.environ)[1] == {"kit.folder": "of-file", "kit.password": "env:ALL"}
 
 
+@pytest.mark.dear("a new process")
 def test_variables_alone_make_a_catalog(store: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for key, text in {
         "WAREHOUSE": "kit://b/lake",
@@ -132,6 +132,7 @@ def test_variables_alone_make_a_catalog(store: dict[str, str], monkeypatch: pyte
     ]
 
 
+@pytest.mark.dear("a new process")
 def test_a_secret_of_the_file_travels_as_a_reference(store: dict[str, str], file: WriteFile) -> None:
     path = file({"lake": {**LAKE, **store, "kit.password": PASSWORD}})
     table = Catalog("lake").create_table("shop.orders", **SHAPE)

@@ -92,7 +92,7 @@ def _can_be(shape: Shape, producer: str, _changes: str = "") -> bool:
     ("shape", "producer", "changes"),
     some_now(
         (case for case in product(EMITTING, PRODUCERS_STEPWISE, ["all", "row-deduplicate"]) if _can_be(*case)),
-        stride=3,
+        stride=5,
     ),
     ids=_id,
 )
@@ -105,7 +105,7 @@ VECTORS = {"deletion-vectors.enabled": "true"}
 WITH_VECTORS = tuple(shape for shape in EMITTING if not shape.name.startswith("first-row"))
 
 
-@pytest.mark.parametrize("shape", some_now(WITH_VECTORS), ids=_id)
+@pytest.mark.parametrize("shape", some_now(WITH_VECTORS, 3), ids=_id)
 def test_what_changed_is_emitted_with_deletion_vectors(shape: Shape, tmp_path: Path) -> None:
     play(_with(shape, {**LOOKUP, **VECTORS, **ONCE}), Random(7), tmp_path, keys=6, steps=7, rows=14)
 
@@ -159,7 +159,7 @@ FOLDED_WITH_VECTORS = tuple(shape for shape in FOLDED if not shape.name.startswi
 
 
 @pytest.mark.parametrize(
-    ("shape", "producer"), some_now(case for case in product(FOLDED, PRODUCERS) if _can_be(*case)), ids=_id
+    ("shape", "producer"), some_now((case for case in product(FOLDED, PRODUCERS) if _can_be(*case)), 4), ids=_id
 )
 def test_folded_the_changelog_is_the_table(shape: Shape, producer: str, tmp_path: Path) -> None:
     for seed in range(2 if producer == "lookup" else 1):
@@ -168,7 +168,7 @@ def test_folded_the_changelog_is_the_table(shape: Shape, producer: str, tmp_path
         fold(_with(shape, options), source, tmp_path / str(seed), keys=40, steps=7, rows=60)
 
 
-@pytest.mark.parametrize(("shape", "bits"), some_now(product(FOLDED_WITH_VECTORS, ["32", "64"]), stride=3), ids=_id)
+@pytest.mark.parametrize(("shape", "bits"), some_now(product(FOLDED_WITH_VECTORS, ["32", "64"]), stride=5), ids=_id)
 def test_folded_the_changelog_is_the_table_with_deletion_vectors(shape: Shape, bits: str, tmp_path: Path) -> None:
     """Rows of several levels are marked in place of being merged by readers."""
     options = {**LOOKUP, **VECTORS, **AUTOMATIC, "deletion-vectors.bitmap64": str(bits == "64").lower()}

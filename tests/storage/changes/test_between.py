@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from freshet.storage.changes.difference import difference
 from freshet.storage.changes.planner import ChangePlanner
+from freshet.storage.changes.reader import difference
 from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer

@@ -12,7 +12,7 @@ from freshet.storage.changes.change_source import (
     delta_source,
 )
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.metadata.emitted_rows import emitted_levels
+from freshet.storage.metadata.schema_alteration import emitted_levels
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions

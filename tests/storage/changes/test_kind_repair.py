@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.storage.changes.kind_repair import repaired_kinds, unchanged_pairs
+from freshet.storage.changes.log_history import repaired_kinds, unchanged_pairs
 from freshet.storage.model.row_kind import KIND_TEXTS
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.storage.changes.leaving_keys import rows_of_leaving_keys
+from freshet.storage.changes.reader import rows_of_leaving_keys
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import VALUE_KIND_COLUMN
-from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.snapshot_walk import StreamLimit
 from freshet.storage.table import Table
 from tests.storage.write.test_moving_rows import Row, create, found, write
 
@@ -52,6 +52,7 @@ def applied(batches: Iterable[pa.RecordBatch], before: Rows | None = None) -> Ro
     return rows
 
 
+@pytest.mark.dear("the changes of six commits, read twice")
 def test_a_copy_of_the_changes_has_each_row(table: Table) -> None:
     assert applied(table.changelog().to_batches()) == found(table)
     rows = table.stream(scan_mode="from-snapshot", from_snapshot=1, max_wait_s=0)
@@ -63,12 +64,14 @@ def test_a_filter_leaves_out_rows_and_keeps_the_order(table: Table) -> None:
     assert kept == {key: row for key, row in found(table).items() if key < 20}
 
 
+@pytest.mark.dear("the changes of six commits")
 def test_rows_as_they_were_written_leave_first_too(tmp_path: Path) -> None:
     table = moved(tmp_path)
     rows = table.stream(scan_mode="from-snapshot", from_snapshot=1, max_wait_s=0, upserts=True)
     assert applied(rows) == found(table)
 
 
+@pytest.mark.dear("the changes of six commits")
 def test_a_difference_of_two_snapshots_begins_with_the_rows_that_left(tmp_path: Path) -> None:
     table = moved(tmp_path)
     latest = table.latest_snapshot()
@@ -78,6 +81,7 @@ def test_a_difference_of_two_snapshots_begins_with_the_rows_that_left(tmp_path: 
     assert applied(table.changes_between(3, latest.id, mode="diff").to_batches(), middle) == found(table)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("files", [None, 1, 3])
 def test_readers_of_an_engine_get_them_in_groups_whose_order_counts(files: int | None, table: Table) -> None:
     stream = table.engine.split_stream(StreamRequest(scan_mode="from-snapshot", from_snapshot=1))

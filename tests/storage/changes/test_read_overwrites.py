@@ -13,7 +13,7 @@ import pytest
 from freshet import Catalog, Table
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import OvertakenError
-from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.snapshot_walk import StreamLimit
 
 Rows = dict[int, int]
 

@@ -13,9 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream_position import StreamPosition
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError
 from freshet.storage.io.env import local_env
-from freshet.storage.table_engine import SplitStream, StreamLimit, StreamPosition, StreamRequest
+from freshet.storage.table_engine import StreamLimit
 from tests.kit.hypothesis_profile import examples
 from tests.storage.changes.change_tables import LoggedTable, read_changes, row
 
@@ -55,6 +58,7 @@ def everything(logged: LoggedTable, **asked: Any) -> list[tuple[Any, ...]]:
     return read_changes(pa.Table.from_batches(batches, logged.table.stream(max_wait_s=0, with_snapshot_id=True).schema))
 
 
+@pytest.mark.dear("a table for each example")
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     limits=st.lists(st.builds(StreamLimit, files=st.integers(1, 4), rows=st.none() | st.integers(1, 12)), min_size=1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -414,8 +415,33 @@ def test_expiry_says_which_consumers_hold_it_back() -> None:
         store.consumers.reset(name, wanted)
     held = keep_one(store)
     assert held.snapshot_ids == (1, 2, 3)
-    assert held.held_by == (("lost", 4), ("late", 6))
-    assert "held back by consumer 'lost' at snapshot 4, consumer 'late' at snapshot 6" in repr(held)
+    assert [(each.consumer, each.next_snapshot_id) for each in held.held_by] == [("lost", 4), ("late", 6)]
+    lost, late = held.held_by
+    assert re.search(
+        r"held back by consumer 'lost' at snapshot 4 since .* UTC \(\d+ snapshots, .*B\), cons", repr(held)
+    )
+    moved = {each.name: each.moved_ms for each in store.consumers.all()}
+    assert (lost.moved_ms, late.moved_ms) == (moved["lost"], moved["late"])
     store.consumers.delete("lost")
     store.consumers.delete("late")
     assert keep_one(store).held_by == ()
+
+
+@pytest.mark.parametrize("wanted", range(1, 8))
+def test_expiry_says_what_a_consumer_costs(wanted: int) -> None:
+    """As many files and snapshots as go when it is gone, and those who are behind with it."""
+    store = make_table(SimDisk().boot(), options=KEEP_ALL)
+    compacted(store, 4)
+    tag(store, "kept", 5)
+    store.consumers.reset("lost", wanted)
+    store.consumers.reset("late", 7)
+    holders = {each.consumer: each for each in keep_one(store).held_by}
+    ids, files = {each.id for each in store.snapshots.all()}, set(data_files_on_disk(store))
+    store.consumers.delete("late")
+    store.consumers.delete("lost")
+    keep_one(store)
+    gone = files - set(data_files_on_disk(store))
+    assert holders["lost"].snapshot_count == len(ids - {each.id for each in store.snapshots.all()})
+    assert holders["lost"].data_bytes == sum(new_file(store, name).file_size_bytes for name in gone)
+    assert holders["late"].snapshot_count == 1
+    assert holders["late"].data_bytes <= holders["lost"].data_bytes

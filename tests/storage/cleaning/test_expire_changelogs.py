@@ -13,8 +13,8 @@ from freshet.storage.changes.change_source import ChangeSource
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.cleaning.expire import ExpireResult, expire_later
 from freshet.storage.cleaning.expire_changelogs import changelogs_end
+from freshet.storage.cleaning.expiry_plan import Retention
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
-from freshet.storage.cleaning.retention import Retention
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import StorageError
 from freshet.storage.io.env import CrashPoint
@@ -228,6 +228,7 @@ def five_rounds(producer: str) -> SimDisk:
     return disk
 
 
+@pytest.mark.few(48)
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_crash_anywhere_leaves_readable_changes(fault: Fault, producer: str) -> None:

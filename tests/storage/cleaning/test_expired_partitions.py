@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from freshet.storage.cleaning.expired_partitions import Partition, PartitionRule, batches, newest_files, partition_rule
+from freshet.storage.cleaning.partition_expiry import Partition, PartitionRule, batches, newest_files, partition_rule
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options.core import CoreOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshet.storage.cleaning.retention import Retention, expire_end
+from freshet.storage.cleaning.expiry_plan import Retention, expire_end
 from freshet.storage.exceptions import InvalidRequestError
 
 HOUR_MS = 3_600_000

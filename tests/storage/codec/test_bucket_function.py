@@ -109,6 +109,6 @@ def test_more_rows_than_one_chunk() -> None:
     columns = [column(texts, "STRING"), column(list(range(40_000)), "INT")]
     whole = bucket_ids(columns, types, 11, "hive").tolist()
     pieces = [
-        bucket_ids([part.slice(i, 7) for part in columns], types, 11, "hive").tolist() for i in range(0, 40_000, 7)
+        bucket_ids([part.slice(i, 97) for part in columns], types, 11, "hive").tolist() for i in range(0, 40_000, 97)
     ]
     assert whole == [bucket for piece in pieces for bucket in piece]

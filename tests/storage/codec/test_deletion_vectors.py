@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from freshet.storage.codec.deletion_vectors import read_vector, write_vectors
 from freshet.storage.exceptions import CorruptDataError
+from freshet.storage.metadata.deletion_vector_store import read_vector, write_vectors
 from freshet.storage.model.manifest import DeletionVectorRange
 
 # Whole files that Apache Paimon 2.0.0 wrote.

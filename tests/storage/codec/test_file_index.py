@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freshet.storage.codec.bloom_filter import BloomFilter, BloomFilterBuilder
+from freshet.storage.codec.bloom_filter import BloomFilter, BloomFilterBuilder, mixed, value_hashes, xxh64
 from freshet.storage.codec.file_index import decode_file_index, encode_file_index
-from freshet.storage.codec.index_hashes import mixed, value_hashes, xxh64
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import ScalarType, parse_data_type

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.storage.codec.index_manifest_avro import read_index_manifest, write_index_manifest
 from freshet.storage.codec.manifest_avro import (
     FILE_FIELDS,
     MANIFEST_FIELDS,
     MANIFEST_LIST_FIELDS,
+    read_index_manifest,
     read_manifest,
     read_manifest_list,
+    write_index_manifest,
     write_manifest,
     write_manifest_list,
 )

@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.codec.schema_json import decode_schema, encode_schema
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, UnsupportedFeatureError
-from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
+from freshet.storage.model.commit_message import (
+    COMMIT_MESSAGE_VERSION,
+    CommitMessage,
+    decode_commit_messages,
+    encode_commit_messages,
+)
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.table_log import LogIncrement

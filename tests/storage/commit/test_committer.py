@@ -10,6 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome
+from freshet.storage.codec.commit_facts import FACTS_PROPERTY
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, parse_last_commits
@@ -504,7 +505,7 @@ def test_properties_of_the_caller_are_not_inherited() -> None:
     Committer(store, "u").commit(0, [], properties=MappingProxyType({"log": "1"}))
     [snapshot] = Committer(store, "u").commit(1, []).snapshots
     assert snapshot.properties is not None
-    assert set(snapshot.properties) == {COMMITS_PROPERTY}
+    assert set(snapshot.properties) == {COMMITS_PROPERTY, FACTS_PROPERTY}
 
 
 def test_compaction_that_cannot_be_made_does_not_fail_the_commit() -> None:

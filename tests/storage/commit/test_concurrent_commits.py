@@ -62,6 +62,7 @@ def test_committers_in_threads(tmp_path: Path, retain: int | None) -> None:
         check(open_table_store(local_env(), location), users, expired=True)
 
 
+@pytest.mark.slow
 def test_committers_in_processes_with_two_compactors(tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     make_table(local_env(), location, options=OPTIONS)

@@ -129,6 +129,7 @@ def written_by_another(folder: Path) -> Callable[[int], None]:
     return lambda number: write(other, "other", 100 + number)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("options", [{}, {"write-buffer-spillable": "false"}, {"changelog-producer": "lookup"}])
 def test_a_writer_goes_on_and_no_row_is_lost(

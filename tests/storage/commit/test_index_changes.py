@@ -9,13 +9,12 @@ import pytest
 
 from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.cleaning.orphan_files import remove_orphan_files
-from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
+from freshet.storage.commit.change_fit import find_index_conflicts, next_index
 from freshet.storage.commit.changes import append_change, compact_change
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.index_changes import find_index_conflicts, next_index
 from freshet.storage.exceptions import ConflictError
 from freshet.storage.metadata.table_store import TableStore, open_table_store
-from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.commit_message import CommitMessage, decode_commit_messages, encode_commit_messages
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 from freshet.storage.model.manifest import (
     DELETION_VECTORS_INDEX,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from freshet.storage.commit.commit_files import LatestHint
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.latest_hint import LatestHint
 from tests.kit.hand_made import make_table, message, new_file
 from tests.kit.sim_env import SimDisk
 

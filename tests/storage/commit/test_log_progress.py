@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from freshet.storage.commit.changes import LogChange, next_log
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.log_progress import LogChange, next_log
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, UnknownOutcomeError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.model.table_log import (
     LOG_PROPERTY,
     NO_BATCH,
@@ -24,6 +24,7 @@ from freshet.storage.model.table_log import (
     log_to_text,
 )
 from tests.kit.hand_made import make_table, message, new_file
+from tests.kit.log_model import progress_of
 from tests.kit.sim_env import SimDisk
 
 LOG = LogIdentity("orders", "id-1", "u", {0: 4, 1: 0})
@@ -97,12 +98,6 @@ def test_the_text_is_read_back_and_other_text_is_refused() -> None:
     for text in ("{", "{}", log_to_text(BEFORE).replace('"version":1', '"version":2')):
         with pytest.raises(UnknownOutcomeError, match="snapshot 9.*unreadable"):
             log_of({LOG_PROPERTY: text}, 9)
-
-
-def progress_of(snapshot: Snapshot) -> LogProgress:
-    progress = log_of(snapshot.properties, snapshot.id)
-    assert progress is not None
-    return progress
 
 
 def test_what_a_compaction_logged_goes_with_its_snapshot_and_is_dropped_with_it() -> None:

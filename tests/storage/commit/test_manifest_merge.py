@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freshet.storage.commit.manifest_merge import MergeRule, cancel_pairs, is_full_merge_due, plan_minor_merge
+from freshet.storage.commit.manifest_merge import ManifestMergeRule, cancel_pairs, is_full_merge_due, plan_minor_merge
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 
-RULE = MergeRule(target_size_bytes=100, full_threshold_bytes=200, min_count=3)
+RULE = ManifestMergeRule(target_size_bytes=100, full_threshold_bytes=200, min_count=3)
 
 
 def manifests(*sizes: int, deletes: int = 0) -> list[ManifestFileMeta]:
@@ -55,7 +55,7 @@ def test_full_merge_counts_only_what_it_would_change() -> None:
 
 def test_steady_stream_rewrites_a_bounded_share() -> None:
     """One small manifest per commit, target never reached: the bytes rewritten per commit stay logarithmic."""
-    rule = MergeRule(target_size_bytes=10**9, full_threshold_bytes=2 * 10**9, min_count=30)
+    rule = ManifestMergeRule(target_size_bytes=10**9, full_threshold_bytes=2 * 10**9, min_count=30)
     sizes: list[int] = []
     rewritten = 0
     commits = 3000

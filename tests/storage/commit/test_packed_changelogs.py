@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table
-from freshet.storage.codec.commit_message_json import encode_commit_messages
 from freshet.storage.exceptions import CorruptDataError
+from freshet.storage.model.commit_message import encode_commit_messages
 from freshet.storage.paths import PackedRange, TablePaths, file_format_of, packed_name, packed_range
 
 PACKED = {"precommit-compact": "true", "bucket": "4"}

@@ -139,6 +139,7 @@ def test_answers_lost_at_each_request_of_a_commit(s3: S3Place, proxy: StoreProxy
     assert appended(table) == [*range(count)]
 
 
+@pytest.mark.dear("waits until an id has expired")
 def test_a_stalled_writer_that_wakes_after_its_id_has_expired(s3: S3Place, proxy: StoreProxy) -> None:
     """Its create finds the name free, and is no part of the history."""
     slow, quick = create(through(s3, proxy), **EXPIRING), opened(s3).table("shop.orders")

@@ -86,6 +86,7 @@ def last_commit(
     return snapshots, requests
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", KINDS)
 def test_requests_of_a_commit(s3: S3Place, proxy: StoreProxy, name: str) -> None:
     kind = KINDS[name]

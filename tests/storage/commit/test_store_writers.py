@@ -8,9 +8,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import orjson
+import pytest
 
 from freshet import Catalog
-from freshet.storage.commit.neighbours import ADOPTED_PROPERTY
+from freshet.storage.commit.foreign_writers import ADOPTED_PROPERTY
 from tests.kit.s3_server import S3Place
 
 COMMITS, THREADS, PROCESSES = 4, 3, 2
@@ -26,6 +27,7 @@ with Catalog(sys.argv[1]).table("shop.sums").writer(user) as writer:
 """
 
 
+@pytest.mark.slow
 def test_sums_are_right_after_threads_and_processes_have_written_at_once(s3: S3Place) -> None:
     warehouse = f"{s3.root}/w"
     catalog = Catalog(warehouse, options=s3.options)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshet.storage.compact.folding import joined_runs, kept_apart
-from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.compact.picker import CompactionUnit, joined_runs, kept_apart
 from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta
 from freshet.storage.model.row_kind import RowKind

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 import freshet.storage.compact.section_merge as section_merge_module
 import freshet.storage.files.parquet.writer as parquet_writer
-import freshet.storage.lookup.semi_join as semi_join
 from freshet.storage.compact.picker import CompactionUnit, GentlePatience, PickRules, pick_force_up_level_0
-from freshet.storage.compact.rewriter import CompactionResult, Rewriter
+from freshet.storage.compact.rewriter import CompactedFiles, Rewriter
 from freshet.storage.exceptions import StorageError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
+from freshet.storage.lookup import cached_lookup
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merge_function import MergeFunction
@@ -54,7 +54,7 @@ class Bucket:
         files = store.live.at(store.snapshots.latest()).files_of(EMPTY_ROW, 0)
         return build_levels(files, store.options.num_levels, KeyComparator(store.key_types).sort_key)
 
-    def compact(self, output_level: int) -> CompactionResult:
+    def compact(self, output_level: int) -> CompactedFiles:
         """Takes every file at or below the level."""
         store, levels = self.table.store, self.levels
         numbers = itertools.count()
@@ -73,7 +73,7 @@ class Bucket:
     def rows(self, files: Any) -> list[dict[str, Any]]:
         store = self.table.store
         columns = store.schema.column_names
-        read = (read_data_file(store, EMPTY_ROW, 0, file, columns, system_columns=True) for file in files)
+        read = (DataFileRead(store, EMPTY_ROW, 0, file, columns, system_columns=True).batches() for file in files)
         return [row for batches in read for batch in batches for row in batch.to_pylist()]
 
 
@@ -103,8 +103,8 @@ def place(at: Bucket, level: int, **values: str) -> None:
 def tiny_batches() -> Iterator[None]:
     """Rounds of a few rows, batches of two, and all runs but one put aside on scratch disk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(semi_join, "KEY_BATCH_ROWS", 2)
-        patch.setattr(semi_join, "ROW_BATCH_ROWS", 2)
+        patch.setattr(cached_lookup, "KEY_BATCH_ROWS", 2)
+        patch.setattr(cached_lookup, "ROW_BATCH_ROWS", 2)
         patch.setattr(section_merge_module, "FILL_ROWS_MIN", 3)
         patch.setattr(section_merge_module, "FILL_ROWS_MAX", 3)
         patch.setattr(section_merge_module, "OPEN_COLUMNS_MAX", 1)
@@ -257,6 +257,7 @@ def check_shape(
     assert found == sorted((repr(values[key]), text) for key, text in expected.items())
 
 
+@pytest.mark.dear("rows beyond a row group and a round")
 def test_rounds_and_row_groups_of_many_rows(tmp_path: Path) -> None:
     """More keys than a round takes, more rows than a row group has, in two levels."""
     wide = pa.field("w", pa.string())
@@ -273,15 +274,16 @@ def test_rounds_and_row_groups_of_many_rows(tmp_path: Path) -> None:
 
 def test_row_groups_between_the_keys_found_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 64 * 1024)
-    monkeypatch.setattr(semi_join, "KEY_BATCH_ROWS", 500)
+    monkeypatch.setattr(cached_lookup, "KEY_BATCH_ROWS", 500)
     read: list[int] = []
 
-    def counted(*arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        for batch in read_data_file(*arguments, **options):
-            read.append(batch.num_rows if options["system_columns"] else 0)
-            yield batch
+    class Counted(DataFileRead):
+        def batches(self) -> Iterator[pa.RecordBatch]:
+            for batch in super().batches():
+                read.append(batch.num_rows if self.system_columns else 0)
+                yield batch
 
-    monkeypatch.setattr(semi_join, "read_data_file", counted)
+    monkeypatch.setattr(cached_lookup, "DataFileRead", Counted)
     at = bucket(tmp_path, KEY, VALUE, pa.field("w", pa.string()), joins=True, force_lookup="true")
     at.table.place(table_of(range(0, 60_000, 2), "top"), level=5)
     keys = [*range(100), *range(30_001, 30_101, 2), *range(59_000, 59_100)]

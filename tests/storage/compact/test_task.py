@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.compact.picker import CompactionUnit
-from freshet.storage.compact.task import CompactionPlan, plan_task
+from freshet.storage.compact.section_merge import CompactionPlan, plan_task
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.sorted_runs import files_of, interval_partition
 from freshet.storage.model.data_file import DataFileMeta

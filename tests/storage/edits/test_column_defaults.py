@@ -77,6 +77,7 @@ TABLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(("kind", "verb"), some_now([(kind, verb) for kind in TABLES for verb in CHANGES | KEYED], 3))
 def test_what_a_change_does_not_name_stays(tmp_path: Path, kind: str, verb: str) -> None:
     if kind == "append" and verb in KEYED:

@@ -28,6 +28,7 @@ ALL = {**KINDS, "marking": MARKING, "marking, with buckets": MARKING_BUCKETS, "m
 QUICK = ("keyed", "lookup", "append", "marking, with buckets", "moving")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", [kind if kind in QUICK else pytest.param(kind, marks=SLOW) for kind in ALL])
 def test_rows_are_replaced(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, ALL[kind])

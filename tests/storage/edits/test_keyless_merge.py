@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet import Catalog, expr
-from freshet.storage.edits import bucket_edit
+from freshet.storage.edits import rows_by_position
 from freshet.storage.edits.merge import Merge
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.metadata.live_files import delta_entries
@@ -38,6 +38,7 @@ RIVALLED = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KEYLESS)
 def test_all_clauses(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, KEYLESS[kind])
@@ -173,6 +174,7 @@ def test_histories(tmp_path_factory: pytest.TempPathFactory, kind: str) -> None:
     check()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", RIVALLED)
 @pytest.mark.parametrize(
     "act",
@@ -215,7 +217,7 @@ def upsert(table: Table) -> Merge:
 
 
 def test_a_rival_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.edits.append_edit.ATTEMPTS_MAX", 2)
+    monkeypatch.setattr("freshet.storage.edits.row_edits.ATTEMPTS_MAX", 2)
     table = make(tmp_path, KINDS["append"])
     write(table, days(range(4), 1, "d1"))
     slow = Table.open(table.location)
@@ -300,8 +302,10 @@ def test_files_outside_of_the_source_are_not_read(tmp_path: Path, monkeypatch: p
     for start in (0, 100, 200):
         write(table, days(range(start, start + 10), 1, "d1"))
     read: list[tuple[Any, ...]] = []
-    original = bucket_edit.read_data_file
-    monkeypatch.setattr(bucket_edit, "read_data_file", lambda *args, **kw: read.append(args) or original(*args, **kw))
+    original = rows_by_position.DataFileRead
+    monkeypatch.setattr(
+        rows_by_position, "DataFileRead", lambda *args, **kw: read.append(args) or original(*args, **kw)
+    )
     table.merge(arrow([(103, "d1", 5), (None, "d1", 5)]), "id").when_matched_update_all().execute()
     assert len({args[3].file_name for args in read}) == 1
     assert (103, "d1", 5) in rows_of(table)

@@ -21,6 +21,7 @@ from tests.storage.edits.test_row_edits import folded, rival
 KEYED = {**{kind: made for kind, made in KINDS.items() if made[1]}, "moving": MOVING}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", KEYED)
 def test_matched_and_not_matched(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, KEYED[kind])
@@ -69,6 +70,7 @@ def test_columns_that_are_no_key(tmp_path: Path) -> None:
     assert rows_of(table)[-1] == (30, "new", None), "NULL matches nothing"
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_merges(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -126,6 +128,7 @@ def merged(held: dict[int, Row], source: dict[int, Row], clauses: list[Change]) 
     return result
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", KEYED)
 def test_rows_that_others_change_meanwhile(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, KEYED[kind])
@@ -165,7 +168,7 @@ def test_a_key_that_is_computed_is_looked_at_again(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_twice_in_a_large_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.edits.merge_plan.PART_ROWS", 1)
+    monkeypatch.setattr("freshet.storage.edits.rows_by_key.LOOKED_UP_ROWS", 1)
     table = make(tmp_path, KINDS["keyed, no partitions"])
     write(table, [(1, "d1", 1)])
     merge = table.merge(arrow([(1, "d1", 10), (1, "d1", 20)]), "id")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table, sql
-from freshet.pipeline.commands.compact import partitions_given
+from freshet.pipeline.commands.partitions import partitions_given
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from tests.kit.quick import some_now
 

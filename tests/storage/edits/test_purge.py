@@ -85,6 +85,7 @@ def test_what_is_refused_has_taken_nothing(tmp_path: Path) -> None:
     assert table.branches.list() == ["a", "b"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("effect", [False, True])
 def test_a_crash_anywhere_is_followed_by_another_call(effect: bool) -> None:
     whole = SimDisk(1)

@@ -13,7 +13,8 @@ import pytest
 from freshet import Catalog
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.model.snapshot import ROLLED_BACK_PROPERTY, CommitKind
-from freshet.storage.table import AddColumn, Table
+from freshet.storage.schema.change import AddColumn
+from freshet.storage.table import Table
 from tests.kit.paimon_judge import PaimonJudge
 from tests.storage.edits.tables import KINDS, MOVING, days, make, rows_of, write
 
@@ -39,6 +40,7 @@ def history(table: Table) -> dict[int, list[tuple[int, str, int | None]]]:
     return {each.id: rows_of(table, snapshot_id=each.id) for each in table.snapshots()}
 
 
+@pytest.mark.dear("every snapshot of a history")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ALL)
 def test_the_rows_of_each_snapshot_come_back(tmp_path: Path, kind: str) -> None:
@@ -62,6 +64,7 @@ def test_the_rows_of_each_snapshot_come_back(tmp_path: Path, kind: str) -> None:
     assert {(77, "d1", 9), (5, "d1", 9)} <= set(rows_of(table))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("kind", ALL)
 def test_nothing_is_left_but_what_snapshots_name(tmp_path: Path, kind: str) -> None:
     """Copies have names of their own: neither expiry nor orphan cleaning takes what the rollback brought back."""

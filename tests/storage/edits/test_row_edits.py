@@ -82,7 +82,7 @@ class Oracle:
         self.rows = [row for row in changed if row is not None]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("seed", range(2))
 def test_random_edits(tmp_path: Path, kind: str, seed: int) -> None:
@@ -164,7 +164,7 @@ def rival(slow: Table, act: Callable[[], object], times: int = 1) -> list[str]:
     return calls
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KEYED)
 def test_rows_that_others_change_meanwhile_are_looked_at_again(tmp_path: Path, kind: str) -> None:
     """Key 1 does not match any more, key 2 has a new value that matches, key 50 is new, key 3 is of another bucket."""
@@ -186,6 +186,7 @@ def test_rows_that_others_change_meanwhile_are_looked_at_again(tmp_path: Path, k
     assert table.check(all_snapshots=True).damage == []
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("kind", ALL)
 def test_two_deletes_and_a_compaction_at_the_same_time(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, ALL[kind])
@@ -499,6 +500,7 @@ def test_paimon_reads_what_is_left(tmp_path: Path, paimon: PaimonJudge, kind: st
     assert sorted(judge.read_rows()) == rows_of(table)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["keyed", "lookup", "vectors", "append with buckets"])
 def test_rows_are_written_once_more_where_the_table_is_rescaled_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

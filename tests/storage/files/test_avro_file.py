@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from freshet.storage.codec.varints import signed
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
-from freshet.storage.files.avro.container import zigzag
-from freshet.storage.files.avro.encoder import varints
+from freshet.storage.files.avro import decoder
 from freshet.storage.files.avro.reader import AvroReader
-from freshet.storage.files.avro.schema import avro_schema
-from freshet.storage.files.avro.writer import AvroWriter
+from freshet.storage.files.avro.writer import AvroWriter, avro_schema, varints
 from freshet.storage.files.file_format import FileSettings
 from freshet.storage.io.env import local_env
 from freshet.storage.model.arrow_types import arrow_schema
@@ -28,6 +28,14 @@ from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapT
 
 ENV = local_env()
 NS = "org.apache.paimon.avro.generated.record"
+
+
+@pytest.fixture(autouse=True, scope="module", params=[0, 1_000_000], ids=["arrow-avro", "fastavro"])
+def by_arrow(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Every test reads by each of the two libraries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder, "ROWS_MIN", request.param)
+        yield request.param == 0
 
 
 def field(field_id: int, name: str, kind: DataType | str) -> DataField:
@@ -99,7 +107,7 @@ def test_the_schema_is_that_of_paimon() -> None:
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_numbers(values: list[int]) -> None:
-    assert varints(np.array(values, np.int64)).to_pylist() == [zigzag(value) for value in values]
+    assert varints(np.array(values, np.int64)).to_pylist() == [signed(value) for value in values]
 
 
 @given(st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1)))
@@ -140,6 +148,44 @@ def test_blocks_are_small_and_hold_whole_records(tmp_path: Path) -> None:
     assert sum(block.num_records for block in blocks) == 20_000
     assert max(block.num_records for block in blocks) < 10_000
     assert read(path, fields[:1]).column(0).to_pylist() == texts
+
+
+def test_every_type_by_arrow_avro_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_arrow: bool) -> None:
+    point = RowType((field(20, "x", "INT NOT NULL"), field(21, "y", ArrayType(of("STRING")))))
+    fields = [
+        field(0, "k", "BIGINT NOT NULL"), field(1, "i", "TINYINT"), field(2, "s", "VARCHAR(9)"), field(3, "b", "BYTES"),
+        field(4, "f", "FLOAT"), field(5, "d", "DECIMAL(20, 3)"), field(6, "o", "BOOLEAN"), field(7, "day", "DATE"),
+        field(8, "t", "TIME(3)"), field(9, "ts", "TIMESTAMP(3)"), field(10, "us", "TIMESTAMP(6)"),
+        field(11, "ltz", "TIMESTAMP(6) WITH LOCAL TIME ZONE"), field(12, "m", MapType(of("STRING"), of("DOUBLE"))),
+        field(13, "n", MapType(of("INT"), point)), field(14, "r", point), field(15, "l", ArrayType(of("DATE"))),
+    ]  # fmt: skip
+    rows: list[list[Any]] = [
+        [1, -5, "é", b"\xff", 1.5, Decimal("-12.125"), True, 3, 4, 5, -6, 7, [("a", None), ("", 0.5)],
+         [(1, None), (-2, {"x": 1, "y": ["", None]})], {"x": 0, "y": None}, [1, None]],
+        [2, *[None] * 15],
+        [3, 0, "", b"", -0.0, Decimal(0), False, 0, 0, 0, 0, 0, [], [], {"x": -1, "y": []}, []],
+    ]  # fmt: skip
+    path = written(tmp_path / "a.avro", fields, *zip(*rows * 700, strict=True))
+    if by_arrow:
+        monkeypatch.setattr(fastavro, "reader", None)
+    assert (
+        read(path, fields).to_pylist()
+        == pa.table(
+            [
+                pa.array(column, one.type)
+                for column, one in zip(zip(*rows * 700, strict=True), arrow_schema(fields), strict=True)
+            ],
+            schema=arrow_schema(fields),
+        ).to_pylist()
+    )
+
+
+def test_octets_behind_the_records_of_a_block_do_not_stop_the_reader(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.avro", [field(0, "k", "INT NOT NULL")], range(40), compression="null")
+    content = path.read_bytes()
+    size = content.rindex(signed(40) + signed(40)) + 1
+    path.write_bytes(content[:size] + signed(45) + content[size + 1 : -16] + b"\x00" * 5 + content[-16:])
+    assert read(path, [field(0, "k", "INT NOT NULL")]).column(0).to_pylist() == list(range(40))
 
 
 def test_files_of_other_writers(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_errors_of_damaged_files_name_the_file_wherever_a_bit_flips(
         ("parquet", "pyarrow.parquet.ParquetFile.read_row_groups"),
         ("parquet", "pyarrow.parquet.ParquetFile.iter_batches"),
         ("orc", "pyarrow.orc.ORCFile.read_stripe"),
-        ("avro", "freshet.storage.files.avro.decoder.Decoder.columns"),
+        ("avro", "freshet.storage.files.avro.reader.Decoder.columns"),
     ],
 )
 def test_memory_that_runs_out_says_nothing_of_the_file(
@@ -150,7 +150,7 @@ def test_memory_that_runs_out_elsewhere_in_a_read(
         "changelog": lambda: table.changelog().to_arrow(),
         "count": lambda: table.scan(filter="x > 0").count(),
     }
-    monkeypatch.setattr("freshet.storage.files.data_file_reader._ReadPlan.is_plain", False)
+    monkeypatch.setattr("freshet.storage.files.data_file_reader.DataFileRead._is_plain", False)
     with pytest.raises(OutOfMemoryError, match="not enough memory"):
         read[verb]()
 

@@ -17,7 +17,7 @@ import pytest
 from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.codec.binary_row import decode_row, encode_row
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
 from freshet.storage.filters.column import col
 from freshet.storage.filters.predicate import Predicate
@@ -83,7 +83,7 @@ def read(
     **how: Any,
 ) -> pa.Table:
     """All rows of a file; none is a table of none."""
-    batches = list(read_data_file(store, partition, 0, file, columns, row_filter, **how))
+    batches = list(DataFileRead(store, partition, 0, file, columns, row_filter, **how).batches())
     return pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in columns})
 
 
@@ -242,12 +242,12 @@ def test_system_columns_come_first_and_kinds_are_kept(tmp_path: Path) -> None:
     assert list(zip(*[column.to_pylist() for column in rows.columns], strict=True)) == [
         (seq, kind, s, k) for seq, kind, k, s, *_ in ROWS
     ]
-    batches = list(read_data_file(store, EMPTY_ROW, 0, file, ("s", "k"), batch_rows=3, system_columns=True))
+    batches = list(DataFileRead(store, EMPTY_ROW, 0, file, ("s", "k"), batch_rows=3, system_columns=True).batches())
     assert [batch.num_rows for batch in batches] == [3, 1]
     assert pa.Table.from_batches(batches).equals(rows)
-    threaded = read_data_file(
+    threaded = DataFileRead(
         store, EMPTY_ROW, 0, file, ("s", "k"), batch_rows=3, use_threads=True, system_columns=True
-    )
+    ).batches()
     assert pa.Table.from_batches(list(threaded)).equals(rows)
 
 
@@ -317,7 +317,7 @@ def test_row_groups_that_cannot_match_are_not_read(tmp_path: Path) -> None:
         assert keys.column_names == ["k"]
         assert keys["k"].equals(pruned["k"])
     assert read(store, file, ("k",), col("k") < 0).num_rows == 0
-    assert list(read_data_file(store, EMPTY_ROW, 0, file, ("k",), col("s").is_null())) == []
+    assert list(DataFileRead(store, EMPTY_ROW, 0, file, ("k",), col("s").is_null()).batches()) == []
 
 
 def test_filters_on_changed_columns_prune_only_where_values_are_kept(tmp_path: Path) -> None:
@@ -346,10 +346,10 @@ def test_missing_truncated_and_foreign_files(tmp_path: Path) -> None:
         read(store, replace(file, file_name="data-x-0.csv"), ("k",), system_columns=True)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptDataError, match="manifest entry says"):
-        list(read_data_file(store, EMPTY_ROW, 0, file, ("k",), system_columns=True))
+        list(DataFileRead(store, EMPTY_ROW, 0, file, ("k",), system_columns=True).batches())
     path.unlink()
     with pytest.raises(CorruptDataError, match="expired or cleaned"):
-        list(read_data_file(store, EMPTY_ROW, 0, file, ("k",), system_columns=True))
+        list(DataFileRead(store, EMPTY_ROW, 0, file, ("k",), system_columns=True).batches())
 
 
 def test_files_elsewhere(tmp_path: Path) -> None:
@@ -394,7 +394,10 @@ def test_nested_columns_have_no_statistics_and_all_columns_may_be_partition_colu
     writer.write(pa.table({"p": pa.nulls(3, pa.int32())}))
     (file,) = writer.close()
     assert read(store, file, ("p",), partition=partition)["p"].to_pylist() == [None] * 3
-    assert [batch.num_rows for batch in read_data_file(store, partition, 0, file, ("p",), batch_rows=2)] == [2, 1]
+    assert [batch.num_rows for batch in DataFileRead(store, partition, 0, file, ("p",), batch_rows=2).batches()] == [
+        2,
+        1,
+    ]
 
 
 def test_nested_value_columns(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from freshet.storage.model.data_type import (
     parse_data_type,
     with_nullable,
 )
-from freshet.storage.options.file_formats import CODECS
+from freshet.storage.options.choices import CODECS
 from tests.kit.request_log import RequestLog, StoreEnv
 
 COUNT = 40_000

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from freshet import Catalog
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.file_format import FileSettings
 from freshet.storage.files.parquet import thrift
 from freshet.storage.files.parquet import writer as parquet_writer
-from freshet.storage.files.parquet.footer import footer_bytes
-from freshet.storage.files.parquet.reader import ParquetReader
+from freshet.storage.files.parquet.reader import ParquetReader, footer_bytes
 from freshet.storage.files.parquet.writer import ParquetWriter
 from freshet.storage.io.env import local_env
 from freshet.storage.model.arrow_types import arrow_schema
@@ -94,9 +94,8 @@ def rows(count: int) -> pa.Table:
 
 
 def written(path: Path, table: pa.Table, executor: Executor | None, **options: Any) -> Path:
-    writer = ParquetWriter(
-        ENV, str(path), FIELDS, row_group_bytes=GROUP_BYTES, delta_columns=["k"], executor=executor, **options
-    )
+    settings = FileSettings(chunk_bytes=GROUP_BYTES, delta_columns=("k",), **options)
+    writer = ParquetWriter(ENV, str(path), FIELDS, settings, executor)
     for start in range(0, table.num_rows, 700):
         writer.write(table.slice(start, 700))
     summary = writer.close()
@@ -146,7 +145,7 @@ def test_the_size_is_asked_of_chunks_in_their_order(tmp_path: Path) -> None:
     """Else the files of a table would end elsewhere each time: the size decides where."""
 
     def sizes(executor: Executor, name: str) -> list[int]:
-        writer = ParquetWriter(ENV, str(tmp_path / name), FIELDS, row_group_bytes=GROUP_BYTES, executor=executor)
+        writer = ParquetWriter(ENV, str(tmp_path / name), FIELDS, FileSettings(chunk_bytes=GROUP_BYTES), executor)
         found = []
         for start in range(0, table.num_rows, 700):
             writer.write(table.slice(start, 700))
@@ -162,7 +161,7 @@ def test_the_size_is_asked_of_chunks_in_their_order(tmp_path: Path) -> None:
 
 
 def test_what_a_thread_refuses_is_the_callers_fault_and_leaves_nothing(tmp_path: Path, executor: Executor) -> None:
-    writer = ParquetWriter(ENV, str(tmp_path / "a.parquet"), FIELDS, row_group_bytes=GROUP_BYTES, executor=executor)
+    writer = ParquetWriter(ENV, str(tmp_path / "a.parquet"), FIELDS, FileSettings(chunk_bytes=GROUP_BYTES), executor)
     table = rows(2_000)
     writer.write(table)
     writer.write(table.set_column(0, arrow_schema(FIELDS).field("k"), pa.nulls(table.num_rows, pa.int64())))

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
+from freshet.storage.files.file_format import FileSettings
 from freshet.storage.files.parquet import writer as parquet_writer
 from freshet.storage.files.parquet.reader import ParquetReader
 from freshet.storage.files.parquet.writer import ParquetWriter
@@ -31,7 +32,7 @@ def field(field_id: int, name: str, data_type: DataType | str) -> DataField:
 
 
 def write(path: Path, fields: Sequence[DataField], rows: pa.Table, **options: Any) -> Path:
-    writer = ParquetWriter(ENV, str(path), fields, **options)
+    writer = ParquetWriter(ENV, str(path), fields, FileSettings(**options))
     writer.write(rows)
     summary = writer.close()
     assert (summary.size_bytes, summary.row_count) == (path.stat().st_size, rows.num_rows)
@@ -149,7 +150,7 @@ def test_codecs(tmp_path: Path, codec: str) -> None:
 
 def test_an_unknown_codec_is_refused_before_a_file_exists(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeatureError, match=r"file\.compression"):
-        ParquetWriter(ENV, str(tmp_path / "a.parquet"), ALL, compression="lzo")
+        ParquetWriter(ENV, str(tmp_path / "a.parquet"), ALL, FileSettings(compression="lzo"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, RetryableError
+from freshet.storage.files.file_format import FileSettings
 from freshet.storage.files.opening import KEPT_BYTES_MAX, TAIL_BYTES, openings_ahead
 from freshet.storage.files.parquet import ranged_file
-from freshet.storage.files.parquet.footer import footer_bytes
-from freshet.storage.files.parquet.reader import ParquetReader
+from freshet.storage.files.parquet.reader import ParquetReader, footer_bytes
 from freshet.storage.files.parquet.writer import ParquetWriter
 from freshet.storage.io import store_reads
 from freshet.storage.io.env import Env
@@ -66,7 +66,7 @@ def rows_of(fields: Sequence[DataField]) -> pa.Table:
 
 def written(log: MemoryFileIO, fields: Sequence[DataField], rows: pa.Table, row_group_bytes: int = 128 * 1024) -> int:
     """Size of the file."""
-    writer = ParquetWriter(Env(log), PATH, fields, row_group_bytes=row_group_bytes)
+    writer = ParquetWriter(Env(log), PATH, fields, FileSettings(chunk_bytes=row_group_bytes))
     writer.write(rows)
     return writer.close().size_bytes
 
@@ -75,6 +75,7 @@ def reader_of(log: RequestLog, size: int) -> ParquetReader:
     return ParquetReader(StoreEnv(log), PATH, size_bytes=size)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("memory", ["held", "windows", "in turn"])
 @pytest.mark.parametrize("fields", [FIELDS, NANOS], ids=["all types", "nanoseconds"])
 def test_what_is_read_in_pieces_is_what_was_written(

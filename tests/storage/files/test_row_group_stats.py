@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
-from freshet.storage.files.parquet.footer import row_group_stats
+from freshet.storage.files.parquet.reader import row_group_stats
 from freshet.storage.model.data_type import DataField, parse_data_type
 
 

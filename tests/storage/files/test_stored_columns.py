@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
-from freshet.storage.files.stored_columns import HeldRows
+from freshet.storage.files.stored_columns import SMALL_BYTES, HeldRows, SmallFiles
 from freshet.storage.model.data_file import EMPTY_ROW, FileSource
 from tests.storage.scan.scan_tables import PlacedTable
 
@@ -46,7 +47,7 @@ def test_rows_are_those_of_the_file(tmp_path: Path) -> None:
         held.add(rows)
     (file,) = writer.close()
     taken = held.take(file.file_name)
-    read = read_data_file(store, EMPTY_ROW, 0, file, store.schema.column_names, system_columns=True)
+    read = DataFileRead(store, EMPTY_ROW, 0, file, store.schema.column_names, system_columns=True).batches()
     assert taken is not None
     assert taken.combine_chunks() == pa.Table.from_batches(read)
     assert held.take(file.file_name) is None
@@ -60,3 +61,18 @@ def test_too_many_rows_are_not_held(tmp_path: Path) -> None:
     held.add(rows)
     held.add(rows.slice(0, 1))
     assert held.take("f") is None
+
+
+def test_small_files_are_there_once_and_for_their_schema(tmp_path: Path) -> None:
+    store = PlacedTable(tmp_path, SCHEMA, keys=["k"]).store
+    later, small = replace(store.schema, id=store.schema.id + 1), SmallFiles()
+    files = {}
+    for name, count in (("one", 3), ("other", 3), ("large", SMALL_BYTES // 8)):
+        writer = KeyValueFileWriter(store, EMPTY_ROW, 0, 0, FileSource.APPEND)
+        writer.write(_rows(0, count))
+        (files[name],) = writer.close()
+        small.keep(files[name], _rows(0, count))
+    asked = list(files.values())
+    assert small.of(asked[:1], later) == {}
+    assert list(small.of(asked, store.schema)) == [files["other"].file_name]
+    assert small.of(asked, store.schema) == {}

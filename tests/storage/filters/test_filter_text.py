@@ -45,6 +45,7 @@ def statistics(table: pa.Table) -> dict[str, ColumnStats]:
     return found
 
 
+@pytest.mark.dear("texts that Hypothesis makes")
 @settings(max_examples=examples(120), deadline=None)
 @given(condition=conditions(), some_rows=rows())
 def test_text_means_what_sql_means(condition: Condition, some_rows: list[dict[str, Any]]) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet.storage.codec.bitmap_index import BitmapIndex, BitmapIndexWriter, can_have_bitmap
-from freshet.storage.codec.bloom_filter import BloomFilter, BloomFilterBuilder
+from freshet.storage.codec.bloom_filter import BloomFilter, BloomFilterBuilder, value_hashes
 from freshet.storage.codec.file_index import BITMAP, BLOOM_FILTER, RANGE_BITMAP
-from freshet.storage.codec.index_hashes import value_hashes
 from freshet.storage.codec.index_keys import KeyForm
 from freshet.storage.codec.range_bitmap import RangeBitmap, RangeBitmapWriter, can_have_range_bitmap
 from freshet.storage.filters.column import col
@@ -20,6 +20,7 @@ from freshet.storage.filters.indexed_rows import ColumnIndex, ColumnIndexes, Ind
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import parse_data_type
+from tests.kit.hypothesis_profile import examples
 
 KINDS = {"i": "INT", "s": "STRING", "d": "DOUBLE", "t": "TIMESTAMP(9)", "plain": "INT"}
 LITERALS: dict[str, st.SearchStrategy[Any]] = {
@@ -108,7 +109,8 @@ def index_of(kind: str, name: str, values: pa.Array[Any]) -> ColumnIndex:
     return RangeBitmap(form, ranges.write())
 
 
-@settings(max_examples=400)
+@pytest.mark.dear("a hundred tables with three indexes each")
+@settings(max_examples=examples(400))
 @given(tables(), trees(), st.sets(st.sampled_from(sorted(TAKES)), min_size=1))
 def test_no_row_that_matches_is_left_out(table: pa.Table, tree: Predicate, chosen: set[str]) -> None:
     bound = tree.bind(SCHEMA)

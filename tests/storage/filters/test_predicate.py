@@ -225,6 +225,7 @@ def truth(predicate: Predicate, row: dict[str, Any]) -> bool | None:
     raise AssertionError(predicate)
 
 
+@pytest.mark.dear("trees that Hypothesis makes")
 @settings(max_examples=examples(250), deadline=None)
 @given(predicate=PREDICATES, rows=ROWS, cut=st.booleans())
 def test_arrow_agrees_and_statistics_are_safe(predicate: Predicate, rows: list[dict[str, Any]], cut: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.io.object_file_io import ObjectFileIO
 from freshet.storage.io.ranges import ByteRange, read_ranges
+from tests.kit.at_once import at_once
 from tests.kit.lost_answers import LostAnswers
 from tests.kit.s3_server import S3Place
 from tests.kit.sim_env import SimDisk
@@ -73,20 +73,7 @@ def folders(store: Store) -> Folders:
 
 def raced(call: Callable[[int], T], count: int = RACERS) -> list[T]:
     """The results of calls that begin at the same moment."""
-    start = threading.Barrier(count)
-    results: list[T] = []
-
-    def run(number: int) -> None:
-        start.wait()
-        results.append(call(number))
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == count, "a call raised"
-    return results
+    return at_once([partial(call, number) for number in range(count)])
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
@@ -217,6 +204,7 @@ def test_overwriting_makes_and_replaces(store: Store) -> None:
     assert store.names("a") == ["LATEST"]
 
 
+@pytest.mark.few(2)
 def test_who_reads_while_others_overwrite_sees_one_content(store: Store) -> None:
     contents = [bytes([number]) * 20_000 for number in range(RACERS)]
     path = store.put("LATEST", contents[0])
@@ -244,6 +232,7 @@ def test_a_name_is_won_once(store: Store) -> None:
     assert store.io.create_exclusive(target, b"two") is Created.WON
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("round_number", range(5))
 def test_of_many_who_create_one_name_one_wins(store: Store, round_number: int) -> None:
     target = store.path(f"snapshot-{round_number}")
@@ -316,6 +305,7 @@ def test_a_listing_goes_on_beyond_a_page(store: Store) -> None:
     assert list(numbered_files(store.io, store.root, "snapshot-")) == list(range(3 * PAGE_ENTRIES))
 
 
+@pytest.mark.few(2)
 def test_a_listing_has_what_stays_while_others_come_and_go(store: Store) -> None:
     staying = [store.put(f"staying-{number}") for number in range(3 * PAGE_ENTRIES)]
 

@@ -11,9 +11,17 @@ import pytest
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io import file_cache
-from freshet.storage.io.cache_settings import CacheKind, CacheSettings, cache_settings
 from freshet.storage.io.env import EnvSettings, open_env
-from freshet.storage.io.file_cache import LOOKS, NOTE_MS, RETRY_MS, UNUSED_MS, FileCache
+from freshet.storage.io.file_cache import (
+    LOOKS,
+    NOTE_MS,
+    RETRY_MS,
+    UNUSED_MS,
+    CacheKind,
+    CacheSettings,
+    FileCache,
+    cache_settings,
+)
 from freshet.storage.io.local_cache import LocalCache
 from tests.kit.cache_roots import files_of_cache
 from tests.kit.request_log import RequestLog, StoreEnv

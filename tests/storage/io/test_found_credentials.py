@@ -12,7 +12,7 @@ import pytest
 from freshet import Catalog, Table
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.io.object_file_io import ObjectFileIO
-from freshet.storage.io.object_output import PART_BYTES
+from freshet.storage.io.object_files import PART_BYTES
 from tests.kit.s3_server import S3Place
 from tests.kit.store_proxy import StoreProxy, through
 from tests.kit.token_service import TokenService
@@ -103,6 +103,7 @@ def printed(number: int, **more: str) -> str:
     return json.dumps({"Version": 1, **found})
 
 
+@pytest.mark.dear("boto3 reads its own data of services")
 def test_a_web_identity_of_the_environment(s3: S3Place, proxy: StoreProxy, sts: TokenService, home: Path) -> None:
     """The token is read again for each session; one that the store has forgotten is replaced."""
     table = written_and_read(s3, proxy, "t")
@@ -142,7 +143,7 @@ def test_web_identities_without_https_or_a_token(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     written_and_read(s3, proxy, "t")
     assert {request.access_key for request in proxy.requests} and not sts.issued
-    monkeypatch.setattr("freshet.storage.io.aws_profile.find_spec", lambda name: None)
+    monkeypatch.setattr("freshet.storage.io.object_stores.find_spec", lambda name: None)
     io = ObjectFileIO(store_options_of(s3, proxy))
     with pytest.raises(InvalidRequestError, match=r"does not begin with https:.*install freshet-lake\[s3\]"):
         io.exists(f"{s3.root}/a")
@@ -153,6 +154,7 @@ def test_web_identities_without_https_or_a_token(
         io.create_exclusive(f"{s3.root}/a", b"")
 
 
+@pytest.mark.dear("boto3 reads its own data of services")
 @pytest.mark.parametrize("profile", ["role", "web"])
 def test_a_profile_with_a_role(s3: S3Place, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch, profile: str) -> None:
     monkeypatch.setenv("AWS_PROFILE", profile)
@@ -175,6 +177,7 @@ def test_what_a_profile_lacks_is_named(s3: S3Place, proxy: StoreProxy, monkeypat
         ObjectFileIO({"s3.endpoint": proxy.endpoint}).exists(f"{s3.root}/a")
 
 
+@pytest.mark.dear("boto3 reads its own data of services")
 def test_a_program_whose_keys_are_replaced(
     s3: S3Place, proxy: StoreProxy, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,15 +17,15 @@ import pytest
 from obstore.store import MemoryStore
 
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError, RetryableError
-from freshet.storage.io import conditional_puts, object_file_io, object_stores
+from freshet.storage.io import object_file_io, object_stores
 from freshet.storage.io.file_io import Created, FileIO
 from freshet.storage.io.object_file_io import CREATES_MAX, ObjectFileIO
-from freshet.storage.io.object_output import PART_BYTES
+from freshet.storage.io.object_files import PART_BYTES
 from freshet.storage.io.registry import open_file_io
 from tests.kit.s3_server import ACCESS_KEY, SECRET_KEY, S3Place, free_port, new_bucket
 from tests.kit.store_proxy import AFTER, BEFORE, StoreProxy, is_create, of_key, through
 
-PROBE = conditional_puts.PROBE_PREFIX
+PROBE = object_stores.PROBE_PREFIX
 
 
 @pytest.fixture
@@ -135,6 +135,7 @@ def test_the_condition_is_checked_once_for_a_bucket_and_a_process(s3: S3Place, p
 # faults and rights
 
 
+@pytest.mark.dear("hundreds of requests")
 def test_five_percent_of_errors_pass_unnoticed(s3: S3Place, proxy: StoreProxy, io: ObjectFileIO) -> None:
     proxy.answer(503, "SlowDown", share=0.05)
     proxy.answer(500, share=0.05)
@@ -315,7 +316,7 @@ def test_missing_credentials_are_named(s3: S3Place, proxy: StoreProxy, monkeypat
 
 
 def test_a_profile_without_boto3_names_the_extra(s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.io.aws_profile.find_spec", lambda name: None)
+    monkeypatch.setattr("freshet.storage.io.object_stores.find_spec", lambda name: None)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     monkeypatch.setenv("AWS_PROFILE", "mine")
     with pytest.raises(InvalidRequestError, match="freshet-lake.s3."):

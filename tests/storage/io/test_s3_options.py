@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.io.other_store_options import azure_config, google_config
+from freshet.storage.io.object_stores import azure_config, google_config
 from freshet.storage.io.s3_options import s3_settings
 
 

@@ -13,8 +13,9 @@ import pytest
 
 import freshet
 from freshet import Catalog, Table
-from freshet.storage.io import notebook_bar as bars
+from freshet.storage.io import shown_work as bars
 from freshet.storage.io.shown_work import advance_work, at_work, counted, show_work
+from tests.kit.at_once import at_once
 
 Steps = list[tuple[str, float, float]]
 
@@ -91,12 +92,7 @@ def test_work_within_work_is_one(steps: Steps) -> None:
         advance_work(2, 2)
     assert [name for name, *_ in steps] == ["outer"] * 4
     with at_work("calls"):
-        calls = counted([threading.get_ident] * 5)
-        threads = [threading.Thread(target=call) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(counted([threading.get_ident] * 5))
     assert [done for name, done, _ in steps if name == "calls"] == [0, 1, 2, 3, 4, 5, -1]
     advance_work(1, 2)
     assert counted([len]) == [len]

@@ -10,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import freshet.storage.lookup.cached_lookup as cached_lookup
 import freshet.storage.lookup.lookup_cost as lookup_cost
 from freshet.storage.io.env import Env
-from freshet.storage.lookup.cached_lookup import CachedLookup, bucket_lookup
+from freshet.storage.lookup import cached_lookup
+from freshet.storage.lookup.cached_lookup import CachedLookup, SemiJoin, bucket_lookup
 from freshet.storage.lookup.open_stores import forget_open_stores
-from freshet.storage.lookup.semi_join import SemiJoin
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 from tests.kit.cache_roots import files_of_cache, lookup_stores
 from tests.storage.scan.scan_tables import PlacedTable, Rows

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import freshet.storage.lookup.lookup_cost as lookup_cost
 import freshet.storage.lookup.store_cache as store_cache
-import freshet.storage.lookup.store_room as store_room
 from freshet.storage.exceptions import MissingFileError
 from freshet.storage.files.data_file_paths import data_file_path
-from freshet.storage.io.env import Env, local_env
+from freshet.storage.io.env import Env
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.lookup import open_stores
 from freshet.storage.lookup.cached_lookup import CachedLookup
 from freshet.storage.lookup.kept_rows import rows_of_file
 from freshet.storage.lookup.lookup_cost import FileCosts
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
-from tests.kit.hypothesis_profile import examples
-from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_once
 from tests.storage.lookup.lookup_tables import LookupTable, eager, even_rows, keys
 
 ASKED = keys(0, 3, 4, 18, 30)
@@ -56,56 +46,6 @@ def _check(table: LookupTable, **counts: int) -> None:
     assert found.rows["w"].to_pylist() == [0, 2, 9]
     assert found.by_key()["v"].to_pylist() == VALUES_FOUND
     assert lookup.metrics.counts() == {"keys": 5, "found": 3, **counts}
-
-
-def test_a_store_is_built_once_and_found_again_after_a_restart(tmp_path: Path) -> None:
-    table = LookupTable(tmp_path)
-    assert not table.stores
-    _check(table, by_store=1, stores_built=1)
-    (store,) = table.stores
-    _check(table, by_store=1)
-    table.restart()
-    _check(table, by_store=1)
-    assert table.stores == [store]
-
-
-@pytest.mark.hypothesis
-@pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
-def test_answers_are_those_of_reading(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
-    monkeypatch.setattr(store_cache, "PIECE_BYTES_MIN", piece_bytes)
-    monkeypatch.setattr(store_cache, "PIECE_BYTES_MAX", piece_bytes)
-    # Dates and timestamps are drawn from far outside what a data file can hold.
-    kinds = [kind for kind in VALUES if not pa.types.is_temporal(kind) or pa.types.is_time(kind)]
-
-    @settings(max_examples=examples(25))
-    @given(data=st.data(), of=st.lists(st.sampled_from(kinds), min_size=1, max_size=2), presence=st.booleans())
-    def run(data: st.DataObject, of: list[pa.DataType], presence: bool) -> None:
-        stored = data.draw(key_tables(tuple(of)).filter(lambda table: table.num_rows > 0))
-        some = data.draw(st.lists(st.integers(0, stored.num_rows - 1)))
-        asked = sorted_once(
-            pa.concat_tables([stored.take(pa.array(some, pa.int64())), data.draw(key_tables(tuple(of)))])
-        )
-        key_fields = [pa.field(name, kind, nullable=False) for name, kind in zip(stored.column_names, of, strict=True)]
-        schema = pa.schema([*key_fields, ("v", pa.list_(pa.int64()))])
-        rows = pa.table([*stored.columns, pa.array([[n] for n in range(stored.num_rows)])], schema=schema)
-        with tempfile.TemporaryDirectory() as folder:
-            table = LookupTable(Path(folder), rows, columns=schema)
-            lookup = table.lookup()
-            asked = asked.cast(pa.schema(key_fields))
-            columns = None if presence else ["v", *stored.column_names]
-            found, read = lookup.find(table.file, asked, columns), table.reading().find(table.file, asked, columns)
-            assert lookup.metrics.counts().get("by_store", 0) == 1
-            assert found.is_found.tolist() == read.is_found.tolist()
-            assert found.file_rows is not None
-            if read.file_rows is not None:
-                assert found.file_rows.tolist() == read.file_rows.tolist()
-            if columns is not None:
-                assert found.positions.tolist() == read.positions.tolist()
-                assert found.rows.schema.equals(read.rows.schema)
-                assert found.rows["v"].to_pylist() == read.rows["v"].to_pylist()
-                assert exact(found.rows.select(stored.column_names)) == exact(read.rows.select(stored.column_names))
-
-    run()
 
 
 def test_each_lookup_names_the_row_in_the_file(tmp_path: Path) -> None:
@@ -196,23 +136,6 @@ def test_a_rocksdb_store_in_a_folder_that_cannot_be_written_is_not_broken(
         _check(table, by_reading=1)
     table.restart()
     _check(table, by_store=1)
-
-
-@contextmanager
-def _file_size_limit(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_disk_that_is_full_halfway(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = LookupTable(tmp_path)
-    with _file_size_limit(1000):
-        _assert_reads_with_one_warning(table, caplog)
-    assert not table.stores
 
 
 def test_a_disk_that_is_nearly_full(
@@ -344,6 +267,15 @@ def test_a_store_made_ahead_of_its_file_is_left_for_a_while(tmp_path: Path) -> N
     assert [first.file_name in path.name for path in table.stores] == [True]
 
 
+def test_a_store_that_nobody_opened_goes_once_its_file_was_in_the_bucket(tmp_path: Path) -> None:
+    table, (first, second, _) = _three_files(tmp_path, _Clock())
+    _made_ahead(table, second)
+    table.lookup().stores.keep_only([first, second])
+    assert len(table.stores) == 1
+    table.lookup().stores.keep_only([first])
+    assert not table.stores
+
+
 def test_a_store_that_was_long_in_the_making_is_left_for_a_while_too(tmp_path: Path) -> None:
     env = _Clock()
     table, (first, second, third) = _three_files(tmp_path, env)
@@ -373,7 +305,7 @@ def test_a_large_store_that_nobody_asked_for_takes_no_room_of_others(
     table, (first, second, _) = _three_files(tmp_path, env, **{"cache.store": "mapped"})
     table.lookup().find(first, ASKED, None)
     size, needed = table.stores[0].stat().st_size, FileCosts(1, second.file_size_bytes).store_bytes
-    env.ms += 2 * store_cache.BUSY_MS + store_room.SPARE_MS
+    env.ms += 2 * store_cache.BUSY_MS + open_stores.SPARE_MS
     limited = table.lookup(cache_max_disk_size=f"{size + needed - 1} b").stores
     monkeypatch.setattr(store_cache, "UNASKED_BYTES_MAX", 0)
     assert limited.begin(second.file_name, second.file_size_bytes) is None
@@ -526,46 +458,6 @@ assert built is not None
 found = built.find(keys, ["w"])
 print(int(found.is_found.sum()), sum(found.rows["w"].to_pylist()), flush=True)
 """
-
-
-def test_processes_that_build_one_store_at_once_all_succeed(tmp_path: Path) -> None:
-    count = 100_000
-    rows = pa.table({"k": range(0, 2 * count, 2), "v": ["text"] * count, "w": pa.array(range(count), pa.int32())})
-    table = LookupTable(tmp_path, rows, env=local_env())
-    command = [sys.executable, "-c", BUILDER, table.placed.location]
-    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        answers = [process.communicate(timeout=600)[0].split() for process in processes]
-    finally:
-        for process in processes:
-            with suppress(ProcessLookupError):
-                process.kill()
-            process.wait()
-    wanted = [key // 2 for key in range(0, 2 * count, 7) if key % 2 == 0]
-    assert answers == [[str(len(wanted)), str(sum(wanted))]] * 3
-    assert len(table.stores) == 1
-    found = table.lookup().find(table.file, keys(0, 4, 199_998), ["w"])
-    assert found.rows["w"].to_pylist() == [0, 2, 99_999]
-
-
-def test_a_forked_child_uses_stores_of_its_parent(tmp_path: Path) -> None:
-    table = LookupTable(tmp_path)
-    _check(table, by_store=1, stores_built=1)
-    pid = os.fork()
-    if not pid:
-        code = 1
-        with suppress(BaseException):
-            _check(table, by_store=1)
-            code = 0
-        os._exit(code)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_a_default_folder_that_another_user_prepared_is_not_used(

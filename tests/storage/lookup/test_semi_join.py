@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import freshet.storage.files.parquet.writer as parquet_writer
-import freshet.storage.lookup.semi_join as semi_join
-from freshet.storage.files.data_file_reader import read_data_file
-from freshet.storage.lookup.semi_join import SemiJoin, batch_ranges, equal_ranges
+from freshet.storage.files.data_file_reader import DataFileRead
+from freshet.storage.lookup import cached_lookup
+from freshet.storage.lookup.cached_lookup import SemiJoin, batch_ranges, equal_ranges
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 from tests.storage.scan.scan_tables import PlacedTable
 
@@ -40,9 +39,9 @@ def _keys(*keys: int) -> pa.Table:
 def test_rows_and_positions_of_keys_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search_share: int, batch_rows: int
 ) -> None:
-    monkeypatch.setattr(semi_join, "SEARCH_SHARE", search_share)
-    monkeypatch.setattr(semi_join, "KEY_BATCH_ROWS", batch_rows)
-    monkeypatch.setattr(semi_join, "ROW_BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(cached_lookup, "SEARCH_SHARE", search_share)
+    monkeypatch.setattr(cached_lookup, "KEY_BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(cached_lookup, "ROW_BATCH_ROWS", batch_rows)
     lookup, file = _even_keys(tmp_path, 10)
     keys = [-1, 0, 1, 2, 3, 9, 10, 18, 19, 30]
     found = lookup.find(file, _keys(*keys), ["v"])
@@ -67,15 +66,16 @@ def test_no_key_there(tmp_path: Path) -> None:
 def test_keys_far_apart_do_not_read_what_lies_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither key columns nor rows."""
     monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 64 * 1024)
-    monkeypatch.setattr(semi_join, "KEY_BATCH_ROWS", 500)
+    monkeypatch.setattr(cached_lookup, "KEY_BATCH_ROWS", 500)
     read = {"keys": 0, "rows": 0}
 
-    def counted(*arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        for batch in read_data_file(*arguments, **options):
-            read["rows" if options["system_columns"] else "keys"] += batch.num_rows
-            yield batch
+    class Counted(DataFileRead):
+        def batches(self) -> Iterator[pa.RecordBatch]:
+            for batch in super().batches():
+                read["rows" if self.system_columns else "keys"] += batch.num_rows
+                yield batch
 
-    monkeypatch.setattr(semi_join, "read_data_file", counted)
+    monkeypatch.setattr(cached_lookup, "DataFileRead", Counted)
     lookup, file = _even_keys(tmp_path, 30_000)
     found = lookup.find(file, _keys(2, 59_998), ["v"])
     assert found.rows["v"].to_pylist() == ["2", "59998"]

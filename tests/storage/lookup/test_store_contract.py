@@ -21,17 +21,18 @@ from hypothesis import strategies as st
 
 import freshet.storage.lookup.rocks_store as rocks_store
 import freshet.storage.lookup.store_cache as store_cache
-import freshet.storage.lookup.store_room as store_room
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import local_env
 from freshet.storage.io.local_cache import LocalCache
-from freshet.storage.lookup.key_bytes import key_bytes
+from freshet.storage.lookup import open_stores
+from freshet.storage.lookup.key_search import key_bytes
 from freshet.storage.lookup.lookup_cost import FileCosts
 from freshet.storage.lookup.row_bytes import decode_rows, encode_rows
 from tests.kit.hypothesis_profile import examples
+from tests.kit.small_disk import file_size_limit
 from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_once
 from tests.storage.lookup.lookup_tables import LookupTable, eager, even_rows, keys
-from tests.storage.lookup.test_cached_lookup import ASKED, BUILDER, VALUES_FOUND, _check, _file_size_limit
+from tests.storage.lookup.test_cached_lookup import ASKED, BUILDER, VALUES_FOUND, _check
 
 pytest.importorskip("rocksdict", reason="the extra rocksdb")
 
@@ -58,18 +59,22 @@ def test_a_store_is_built_once_and_found_again_after_a_restart(tmp_path: Path, k
     table = _table(tmp_path, kind)
     _check(table, by_store=1, stores_built=1)
     assert _kinds_there(table) == [{"mapped": ".rows", "rocksdb": ".rocks"}[kind]]
+    there = table.stores
     _check(table, by_store=1)
     table.restart()
     _check(table, by_store=1)
+    assert table.stores == there
     found = table.lookup().find(table.file, ASKED, None)
     assert found.file_rows is not None
     assert found.file_rows.tolist() == [0, -1, 2, 9, -1]
 
 
 @pytest.mark.hypothesis
-@kinds
-def test_answers_are_those_of_reading(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(rocks_store, "PIECE_ROWS", 3)
+@pytest.mark.parametrize(("kind", "piece"), [("mapped", 1), ("mapped", 1 << 20), ("rocksdb", 3)])
+def test_answers_are_those_of_reading(monkeypatch: pytest.MonkeyPatch, kind: str, piece: int) -> None:
+    monkeypatch.setattr(rocks_store, "PIECE_ROWS", piece)
+    monkeypatch.setattr(store_cache, "PIECE_BYTES_MIN", piece)
+    monkeypatch.setattr(store_cache, "PIECE_BYTES_MAX", piece)
     # Dates and timestamps are drawn from far outside what a data file can hold.
     scalars = [of for of in VALUES if not pa.types.is_temporal(of) or pa.types.is_time(of)]
 
@@ -92,6 +97,9 @@ def test_answers_are_those_of_reading(monkeypatch: pytest.MonkeyPatch, kind: str
             found, read = lookup.find(table.file, asked, columns), table.reading().find(table.file, asked, columns)
             assert lookup.metrics.counts().get("by_store", 0) == 1
             assert found.is_found.tolist() == read.is_found.tolist()
+            assert found.file_rows is not None
+            if read.file_rows is not None:
+                assert found.file_rows.tolist() == read.file_rows.tolist()
             if columns is not None:
                 assert found.positions.tolist() == read.positions.tolist()
                 assert found.rows.schema.equals(read.rows.schema)
@@ -199,6 +207,7 @@ def test_a_damaged_database_is_thrown_away_and_built_again(tmp_path: Path, how: 
     _check(table, by_store=1)
 
 
+@pytest.mark.dear("every byte of a store")
 def test_a_changed_byte_anywhere_is_found_or_does_not_matter(tmp_path: Path) -> None:
     table = _table(tmp_path, "rocksdb", even_rows(200))
     table.lookup().find(table.file, ASKED, ["v"])
@@ -273,7 +282,7 @@ def test_a_database_that_another_process_has_locked_is_read(tmp_path: Path) -> N
 def test_a_disk_that_is_full_halfway(tmp_path: Path, kind: str, limit: int, caplog: pytest.LogCaptureFixture) -> None:
     table = _table(tmp_path, kind)
     caplog.set_level(logging.WARNING)
-    with _file_size_limit(limit):
+    with file_size_limit(limit):
         for _ in range(3):
             _check(table, by_reading=1)
     (record,) = caplog.records
@@ -281,18 +290,18 @@ def test_a_disk_that_is_full_halfway(tmp_path: Path, kind: str, limit: int, capl
     assert not table.stores
 
 
+@pytest.mark.few(1)
 @kinds
 def test_processes_that_build_one_store_at_once_all_succeed(tmp_path: Path, kind: str) -> None:
     count = 20_000
     rows = pa.table({"k": range(0, 2 * count, 2), "v": ["text"] * count, "w": pa.array(range(count), pa.int32())})
     table = _table(tmp_path, kind, rows, env=local_env())
     command = [sys.executable, "-c", BUILDER, table.placed.location]
-    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     try:
         for process in processes:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-        answers = []
         for process in processes:
             assert process.stdin is not None
             process.stdin.write("go\n")
@@ -304,8 +313,10 @@ def test_processes_that_build_one_store_at_once_all_succeed(tmp_path: Path, kind
                 process.kill()
             process.wait()
     wanted = [key // 2 for key in range(0, 2 * count, 7) if key % 2 == 0]
-    assert answers == [[str(len(wanted)), str(sum(wanted))]] * 2
+    assert answers == [[str(len(wanted)), str(sum(wanted))]] * 3
     assert len(list(table.cache.glob("*/*/*"))) == 1
+    found = table.lookup().find(table.file, keys(0, 4, 39_998), ["w"])
+    assert found.rows["w"].to_pylist() == [0, 2, 19_999]
 
 
 @kinds
@@ -349,7 +360,7 @@ def test_auto_is_rocksdb_where_the_disk_has_no_room_for_mapped_stores(
     table = _table(tmp_path, "auto", even_rows(100_000))
     costs = [FileCosts(table.file.row_count, table.file.file_size_bytes, is_packed) for is_packed in (False, True)]
     assert costs[0].store_bytes > costs[1].store_bytes
-    free = store_room.FREE_SHARE * costs[1].store_bytes
+    free = open_stores.FREE_SHARE * costs[1].store_bytes
     monkeypatch.setattr(LocalCache, "free_bytes", lambda self: free)
     lookup = table.lookup()
     lookup.find(table.file, ASKED, ["v"])

@@ -75,6 +75,7 @@ def _histories(draw: st.DrawFn, takes_deletes: bool) -> list[tuple[int, list[dic
     return files
 
 
+@pytest.mark.few(2)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_found_is_what_a_scan_shows(engine: str) -> None:

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
-from freshet.storage.lookup.file_lookup import FoundRows
-from freshet.storage.lookup.semi_join import SemiJoin
-from freshet.storage.lookup.unmarked_rows import UnmarkedRows
+from freshet.storage.lookup.cached_lookup import SemiJoin
+from freshet.storage.lookup.file_lookup import FoundRows, UnmarkedRows
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.model.data_file import EMPTY_ROW
 from tests.storage.scan.scan_tables import PlacedTable

@@ -21,7 +21,7 @@ from freshet.storage.maintenance.background_compaction import (
 )
 from freshet.storage.maintenance.compaction_plan import plan_compaction
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.write.compaction_limit import CompactionLimit
+from freshet.storage.write.commit_compaction import CompactionLimit
 from freshet.storage.write.task_writer import TaskWriter
 from tests.kit.changelog_files import changelog, folded
 from tests.kit.quick import some_now
@@ -266,7 +266,7 @@ FULL_COMPACTION: Mapping[str, str] = {
 PRODUCERS: Sequence[Mapping[str, str]] = (LOOKUP, {"force-lookup": "true"}, {}, FULL_COMPACTION)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("engine", "producer"),
     some_now(

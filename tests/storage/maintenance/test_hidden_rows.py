@@ -14,7 +14,7 @@ from freshet.storage.commit import change_fit
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.exceptions import ConflictError
-from freshet.storage.maintenance import hidden_rows
+from freshet.storage.maintenance import upkeep
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.schema.change import AddColumn
 from freshet.storage.table import Table
@@ -73,7 +73,7 @@ def test_what_is_hidden_in_the_end_is_reported(
     table = create(tmp_path, HIDING[0])
     with table.writer("first", parallelism=1) as session:
         session.write(rows((2, "b")))
-        lose_compactions(monkeypatch, 1 + hidden_rows.TRIES_MAX)
+        lose_compactions(monkeypatch, 1 + upkeep.TRIES_MAX)
         with caplog.at_level(logging.WARNING):
             result = session.commit()
     assert [bucket for _, bucket in result.hidden_buckets] == [0]

@@ -30,7 +30,7 @@ def live_names(table: Table) -> set[str]:
     return {entry.file.file_name for entry in table.files()}
 
 
-@pytest.mark.few(13)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("producer", ["none", "lookup"])
 @pytest.mark.parametrize("visit", [1, 2, 3])
 @pytest.mark.parametrize(
@@ -211,12 +211,9 @@ def test_partitions_are_compacted_elsewhere(tmp_path: Path) -> None:
 
     def send(handle: Any, works: Any) -> list[list[CommitMessage]]:
         sent.append(len(works))
-        return [Table.of(handle).engine.run_postponed(work) for work in works]
+        return [Table.of(handle).engine.run_piece(work) for work in works]
 
-    def none(handle: Any, works: Any) -> list[list[CommitMessage]]:
-        raise AssertionError("nothing is left for the buckets")
-
-    result = table.compact(elsewhere=Elsewhere(none, 2, compact_postponed=send))
+    result = table.compact(elsewhere=Elsewhere(send, 2))
     assert sent == [2, 1] and result.buckets_done == 3
     assert held(table) == [(part, key, 1) for part in "abc" for key in range(9)]
 
@@ -245,6 +242,7 @@ def test_rows_in_an_older_schema(tmp_path: Path) -> None:
     assert held(table) == [("a", 1, 1, None), ("a", 2, 2, None)]
 
 
+@pytest.mark.dear("four that work at once")
 def test_two_writers_and_two_compactions_at_the_same_time(tmp_path: Path) -> None:
     """Each row is added once: into the buckets, or after it has waited."""
     options = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "changelog-producer": "lookup"}

@@ -17,7 +17,8 @@ from freshet.storage.codec.bucket_function import BucketRule, bucket_ids
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.maintenance import bucket_rescale, rescale
-from freshet.storage.table import AddColumn, RescaleProgress, ResetOption, SetOption
+from freshet.storage.maintenance.rescale import RescaleProgress
+from freshet.storage.schema.change import AddColumn, ResetOption, SetOption
 
 SCHEMA = {"p": "STRING NOT NULL", "k": "INT NOT NULL", "g": "INT", "v": "BIGINT", "w": "STRING"}
 
@@ -114,7 +115,7 @@ TABLES: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [*((name, 4, 6) for name in TABLES), ("deduplicate", 2, 8), ("deduplicate", 3, 1), ("deduplicate", 1, 12)],
@@ -211,7 +212,7 @@ def test_one_partition_first_and_a_new_one_meanwhile(tmp_path: Path) -> None:
     assert Table.open(table.location).options.bucket == 8
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "point",
     [
@@ -254,6 +255,7 @@ def test_what_is_interrupted_goes_on(
     assert len(changes(table)) == len(emitted) + 150
 
 
+@pytest.mark.dear("commits between all steps of a rescale")
 def test_others_commit_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer of the old number, a compaction: the partition is done again, nothing is lost."""
     table = a_table(tmp_path, {"bucket": "2"})
@@ -286,6 +288,7 @@ def test_others_commit_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert table.remove_orphan_files(older_than_ms=0).files == () and held(table) == held(twin)
 
 
+@pytest.mark.dear("a writer in a thread beside the rescale")
 def test_a_writer_that_never_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = a_table(tmp_path, {"bucket": "2"})
     filled(table)
@@ -301,6 +304,7 @@ def test_a_writer_that_never_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert set().union(*counts(table).values()) == {2}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("producer", ["none", "input", "lookup"])
 def test_a_writer_whose_rows_were_meant_for_the_old_buckets(tmp_path: Path, producer: str) -> None:
     table = a_table(tmp_path, {"bucket": "2", "changelog-producer": producer})
@@ -323,6 +327,7 @@ def test_a_writer_whose_rows_were_meant_for_the_old_buckets(tmp_path: Path, prod
     assert held(table) == held(twin) and counts(table) == {"p=a": {8}, "p=b": {8}}
 
 
+@pytest.mark.dear("two tables of twelve commits")
 def test_a_writer_that_was_opened_before_goes_on_with_the_new_buckets(tmp_path: Path) -> None:
     table = a_table(tmp_path, {"bucket": "2"})
     filled(table)
@@ -379,6 +384,7 @@ def test_columns_added_since_it_was_opened(tmp_path: Path) -> None:
     assert held(Table.open(table.location)) == wanted
 
 
+@pytest.mark.dear("more runs than are merged at once")
 def test_many_runs_and_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("freshet.storage.compact.section_merge.OPEN_COLUMNS_MAX", 1)
     monkeypatch.setattr("freshet.storage.compact.section_merge.STRAIGHT_RUNS_MIN", 2)

@@ -53,6 +53,7 @@ def files_read(table: Table, text: str) -> float:
     return read / len(table.files())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("strategy", "by_x", "by_y"), [("order", 0.06, 1.0), ("zorder", 0.35, 0.35), ("hilbert", 0.35, 0.35)]
 )
@@ -73,6 +74,7 @@ def test_filters_read_few_files(tmp_path: Path, strategy: str, by_x: float, by_y
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("strategy", SortStrategy)
 def test_rows_that_do_not_fit_into_memory(tmp_path: Path, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sort_compaction, "BATCH_ROWS", 1000)

@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet.storage.changelog.full_compaction import FullCompactionChangelog
-from freshet.storage.changelog.lookup import FirstRowChangelog, LookupChangelog
+from freshet.storage.changelog.producer import FirstRowChangelog, FullCompactionChangelog, LookupChangelog
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeySegments, sort_segments
 from freshet.storage.merge.merge_function import NO_ROW, without_retracts

@@ -69,11 +69,13 @@ def flushes(shape: Shape, source: Random, oracle: EngineOracle) -> list[pa.Table
     return tables
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("shape", ROUNDS, ids=lambda shape: shape.name)
 def test_small_rounds_and_raw_runs_give_what_the_oracle_says(shape: Shape) -> None:
     check(shape, Random(21))
 
 
+@pytest.mark.dear("tables with engines by chance")
 @pytest.mark.parametrize(
     "seeds", [range(15), pytest.param(range(15, 120), marks=pytest.mark.slow)], ids=["few", "many"]
 )

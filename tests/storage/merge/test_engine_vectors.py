@@ -481,6 +481,7 @@ def test_the_oracle_merges_as_the_sheet_says(vector: Merged) -> None:
             assert merged.number == count - 1
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("vector", MERGED, ids=lambda vector: vector.id)
 def test_one_flush_gives_what_the_sheet_says(vector: Merged, tmp_path: Path) -> None:
     columns = types_of(vector.columns)

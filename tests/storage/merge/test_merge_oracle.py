@@ -100,6 +100,7 @@ def check(
         assert result[VALUE_KIND_COLUMN].to_pylist() == [row.kind for row in expected]
 
 
+@pytest.mark.few(8)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("key_type", KEY_VALUES, ids=str)
 def test_every_key_type_merges_like_a_dict(key_type: pa.DataType) -> None:
@@ -111,6 +112,7 @@ def test_every_key_type_merges_like_a_dict(key_type: pa.DataType) -> None:
     run()
 
 
+@pytest.mark.few(12)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("sequence_type", KEY_VALUES, ids=str)
 @pytest.mark.parametrize("descending", [False, True])
@@ -133,6 +135,7 @@ def test_composite_keys_and_sequences(data: st.DataObject, descending: bool, cut
     check(runs, key_types, sequence_types, descending=descending, cut=cut, fill_rows=fill_rows)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("run_count", [5, 40])
 @pytest.mark.parametrize("key_type", [pa.int64(), pa.string(), pa.float64()], ids=str)
 def test_large_merge_with_threads(key_type: pa.DataType, run_count: int) -> None:

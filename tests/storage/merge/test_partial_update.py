@@ -222,6 +222,7 @@ RANDOM_SHAPES = [
 ]
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize("lone", [True, False])
 @pytest.mark.parametrize(("columns", "options"), RANDOM_SHAPES)
 @pytest.mark.parametrize("seed", range(4))

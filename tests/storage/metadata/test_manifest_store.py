@@ -87,6 +87,7 @@ def test_lists_read_back(tmp_path: Path) -> None:
     assert again.read_manifest(metas[0].file_name) is again.read_manifest(metas[0])
 
 
+@pytest.mark.dear("twenty thousand entries")
 def test_manifests_roll_at_the_target_size(tmp_path: Path) -> None:
     core = CoreOptions.parse({"manifest.target-file-size": "64 kb"}, has_primary_key=True)
     store = ManifestStore(local_env(), TablePaths(str(tmp_path)), core, TYPES)
@@ -136,16 +137,21 @@ def test_deleting_forgets(tmp_path: Path) -> None:
         store.read_manifest_list(name)
 
 
-def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.metadata.manifest_store.CACHED_ENTRIES", 10)
+@pytest.mark.parametrize("small", [0, 100])
+def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    room = "freshet.storage.metadata.manifest_store"
+    monkeypatch.setattr(f"{room}.SMALL_ENTRIES", small)
+    monkeypatch.setattr(f"{room}.CACHED_SMALL_ENTRIES" if small else f"{room}.CACHED_ENTRIES", 10)
     store = store_at(tmp_path)
     metas = [meta for _ in range(4) for meta in store.write_manifests(entries())]
-    assert store._manifests._size <= 10 + 6
+    held, other = store._manifests._small, store._manifests._large
+    assert (held if small else other)._size <= 10 + 6 and not (other if small else held)._size
     first = store.read_manifest(metas[0])
     assert list(first) == entries()
     assert isinstance(first[0].file, DataFileMeta)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("codec", ["zstd", "none", "snappy", "deflate"])
 def test_a_large_manifest_is_searched_block_by_block(
     tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch

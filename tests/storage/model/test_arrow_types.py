@@ -10,6 +10,7 @@ import pytest
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.arrow_types import arrow_type, conform, data_type_from_arrow, fields_from_arrow
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, RowType, parse_data_type
+from freshet.storage.model.sql_type import parse_sql_type
 
 ARROW_OF = {
     "BOOLEAN": pa.bool_(),
@@ -130,7 +131,8 @@ def test_zoned_timestamps_keep_their_instant() -> None:
     [
         ("TINYINT", pa.array([300]), "does not fit"),
         ("INT", pa.array(["1"]), "cast it before"),
-        ("INT", pa.array([1.0]), "cast it before"),
+        ("INT", pa.array([1.5]), "1.5"),
+        ("INT", pa.array([True]), "cast it before"),
         ("STRING", pa.array([1]), "cast it before"),
         ("FLOAT", pa.array([0.1]), "does not fit"),
         ("DOUBLE", pa.array([2**53 + 1]), "does not fit"),
@@ -176,3 +178,39 @@ def test_equal_types_are_not_copied() -> None:
 def test_a_missing_column_is_named() -> None:
     with pytest.raises(InvalidRequestError, match=r"lacks column 'c' \(INT\)"):
         conform(pa.table({"x": [1]}), [DataField(0, "c", parse_data_type("INT"))])
+
+
+STRUCT = "ROW<a BIGINT, b ROW<c INT, d STRING>>"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (pa.array([{"a": 1}, None], pa.struct([("a", pa.int16())])), [{"a": 1, "b": None}, None]),
+        (pa.array([{"b": {"d": "x"}, "a": 1}]), [{"a": 1, "b": {"c": None, "d": "x"}}]),
+        (pa.array([{"a": 1.0, "b": {"c": 2.0}}]), [{"a": 1, "b": {"c": 2, "d": None}}]),
+    ],
+)
+def test_structs_widen_inside(given: pa.Array, expected: list[object]) -> None:
+    row, wrapped = parse_sql_type(STRUCT), parse_sql_type(f"ARRAY<{STRUCT}>")
+    assert column(row, given).to_pylist() == expected
+    assert column(wrapped, pa.array([given.to_pylist()], pa.list_(given.type))).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (pa.array([{"a": 1, "e": 1}]), "e: int64"),
+        (pa.array([{"a": 1.5}]), "1.5"),
+        (pa.array([{"b": {"c": 2**40}}]), "1099511627776"),
+        (pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), "a: int64, a: int64"),
+    ],
+)
+def test_other_structs_are_refused(given: pa.Array, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"'c'.*{message}"):
+        column(parse_sql_type(STRUCT), given)
+
+
+def test_a_field_that_is_not_null_is_not_left_out() -> None:
+    with pytest.raises(InvalidRequestError, match="NOT NULL"):
+        column(parse_sql_type("ROW<a INT, b INT NOT NULL>"), pa.array([{"a": 1}]))

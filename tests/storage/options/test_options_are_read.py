@@ -12,12 +12,9 @@ from typing import Any
 
 import pytest
 
-from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.options import CoreOptions, former_values, risky_options, unheeded_options
-from freshet.storage.options.choices import OnTruncated
+from freshet.storage.options import CoreOptions, risky_options, unheeded_options
 from freshet.storage.options.declaration import ATTRIBUTES, GROUPS
-from freshet.storage.options.declared.refused import MOVED_OUT, REFUSED
-from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS
+from freshet.storage.options.declared.unsupported import ENGINE_KEYS, FORMAT_KEYS, MOVED_OUT, REFUSED
 from freshet.storage.options.option import FLAG, Option, Status
 
 SOURCES = Path(__file__).parents[3] / "src" / "freshet"
@@ -57,12 +54,14 @@ def unread(declared: Mapping[str, Option[Any]]) -> list[str]:
     ]
 
 
+@pytest.mark.dear("parses the whole source")
 def test_every_option_that_is_declared_read_is_read() -> None:
     nobodys = Option("a-key.that-nobody-reads", FLAG, False)
     assert len(ATTRIBUTES) > 110
     assert unread({**ATTRIBUTES, "a_field_that_nobody_reads": nobodys}) == [nobodys.key]
 
 
+@pytest.mark.dear("looks through the whole source")
 def test_options_that_are_refused_or_tolerated_are_not_read() -> None:
     others = {name: option for name, option in ATTRIBUTES.items() if option.status is not Status.READ}
     assert len(others) == 3
@@ -103,14 +102,3 @@ def test_options_without_effect_are_warned_of(options: dict[str, str], named: li
     assert len(warnings) == len(named)
     assert all(key in text and "no effect" in text for key, text in zip(named, warnings, strict=True))
     assert risky_options(parsed) == []
-
-
-@pytest.mark.parametrize("former", ["hop", "HOP"])
-def test_a_value_under_its_former_name_is_accepted_with_a_warning(former: str) -> None:
-    for text, warnings in ((former, 1), ("fall-back", 0)):
-        given = {"bucket": "1", "log.on-truncated": text}
-        assert CoreOptions.parse(given, has_primary_key=True).log_on_truncated is OnTruncated.FALL_BACK
-        assert len(former_values(given)) == warnings
-    assert f"{former} is now called fall-back" in former_values({"log.on-truncated": former})[0]
-    with pytest.raises(InvalidRequestError, match="expected one of fail, fall-back"):
-        CoreOptions.parse({"log.on-truncated": "jump"}, has_primary_key=True)

@@ -9,10 +9,9 @@ import pytest
 
 from freshet import Catalog, Table
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from freshet.storage.options.core import CoreOptions
-from freshet.storage.options.declared.tolerated import FORMAT_KEYS
-from freshet.storage.options.refusal import Access
-from freshet.storage.options.supported import check_access
+from freshet.storage.options.core import CoreOptions, check_access
+from freshet.storage.options.declared.unsupported import FORMAT_KEYS
+from freshet.storage.options.option import Access
 from tests.kit.option_statuses import SECTIONS, status_of
 
 KEYS = [key for _, keys in SECTIONS for key in keys]

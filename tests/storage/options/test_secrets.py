@@ -10,8 +10,7 @@ import pytest
 from freshet import Catalog, InvalidRequestError, SetOption, Table, sql
 from freshet.storage.options import HIDDEN, is_secret, resolved_option, shown_options, without_secrets
 from freshet.storage.options.declaration import OPTIONS
-from freshet.storage.options.declared.refused import MOVED_OUT
-from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS
+from freshet.storage.options.declared.unsupported import ENGINE_KEYS, FORMAT_KEYS, MOVED_OUT
 from freshet.storage.options.secrets import is_secret_key
 
 SECRETS = {

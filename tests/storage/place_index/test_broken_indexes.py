@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import resource
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,23 +15,13 @@ from freshet.storage.place_index.index_database import IndexDatabase
 from freshet.storage.place_index.key_rows import ALL_KEYS, KeyShare
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.table import Table
-from freshet.storage.write.pending_places import PendingPlaces
+from freshet.storage.write.partition_moves import PendingPlaces
+from tests.kit.small_disk import file_size_limit
 from tests.storage.write.test_moving_rows import create, found, given_rows, index_folders, write
 
 KEYS = 5000
 SHORT, SHORT_OF_A_FILE = 1000, 20_000
 """Bytes of a file at most: RocksDB cannot open an index; it opens one, and cannot write a table file."""
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """Writes beyond that fail, as on a disk that is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def filled(path: Path) -> Table:
@@ -103,7 +91,7 @@ def test_a_disk_that_is_full_only_until_the_index_is_removed(tmp_path: Path, mon
 def test_a_disk_that_is_full_when_places_of_a_commit_are_spilled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("freshet.storage.write.pending_places.PendingPlaces.__init__.__defaults__", (50,))
+    monkeypatch.setattr("freshet.storage.write.partition_moves.PendingPlaces.__init__.__defaults__", (50,))
     put = PendingPlaces.put
 
     def short_put(places: PendingPlaces, *given: object) -> None:
@@ -168,6 +156,7 @@ def loaded(path: Path) -> tuple[Table, Path]:
     return table, file
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("part", [0.02, 0.3, 0.6, 0.9, 0.98, 0.999])
 @pytest.mark.parametrize("is_behind", [True, False])
 def test_a_block_that_is_damaged(
@@ -195,6 +184,7 @@ def test_a_block_that_is_damaged(
         assert builds, "the block of entries is read"
 
 
+@pytest.mark.dear("every file of an index")
 def test_any_file_of_an_index_with_a_bit_changed(tmp_path: Path) -> None:
     """Whatever it says then is what the table says."""
     table, _ = loaded(tmp_path)

@@ -13,7 +13,7 @@ from freshet import Catalog
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_file_io import LocalFileIO
-from freshet.storage.place_index import index_build, table_keys
+from freshet.storage.place_index import index_build
 from freshet.storage.place_index.index_build import BuildProgress, LoggedBuild
 from freshet.storage.place_index.index_database import BrokenIndexError, IndexDatabase
 from freshet.storage.place_index.key_rows import ALL_KEYS, KeyShare
@@ -41,7 +41,7 @@ def seen_rows(monkeypatch: pytest.MonkeyPatch) -> list[BuildProgress]:
 def test_a_build_that_takes_long_says_how_far_it_is(
     share: KeyShare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(table_keys, "PIECE_KEYS", 100)
+    monkeypatch.setattr(index_build, "PIECE_KEYS", 100)
     monkeypatch.setattr(index_build, "FIRST_REPORT_S", 0.0)
     monkeypatch.setattr(index_build, "REPORT_EVERY_S", 0.0)
     table = create(tmp_path, **{"dynamic-bucket.target-row-num": "400"})
@@ -73,7 +73,7 @@ def test_a_build_that_is_quick_warns_of_nothing(tmp_path: Path, caplog: pytest.L
 
 
 def test_nothing_is_read_any_more_when_a_build_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_keys, "PIECE_KEYS", 100)
+    monkeypatch.setattr(index_build, "PIECE_KEYS", 100)
     table = create(tmp_path, **{"dynamic-bucket.target-row-num": "100"})
     write(table, *((key, "abc"[key % 3], 0, "+I") for key in range(2000)))
     shutil.rmtree(tmp_path / "index")

@@ -28,6 +28,7 @@ def drop(table: Table, partition: str, identifier: int) -> None:
     assert result.snapshots[-1].commit_kind is CommitKind.OVERWRITE
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation"])
 def test_a_partition_is_dropped_and_filled_again(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, oracle = create(tmp_path, **ENGINES[engine]), Oracle(engine)

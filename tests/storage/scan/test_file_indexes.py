@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from freshet import AddColumn, Catalog, ChangeType, DropColumn, RenameColumn, ResetOption, SetOption
 from freshet.storage.codec.file_index import INDEX_SUFFIX, decode_file_index
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.filters.column import col
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.table import Table
+from tests.kit.hypothesis_profile import examples
 
 BLOOM = {"file-index.bloom-filter.columns": "k,v", "file-index.bloom-filter.v.items": "200"}
 
@@ -129,7 +130,7 @@ TYPES: Sequence[tuple[str, st.SearchStrategy[Any]]] = [
 
 @pytest.mark.few(5)
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=[kind for kind, _ in TYPES])
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_rows_are_the_same_with_and_without_indexes(
     kind: str, values: st.SearchStrategy[Any], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -333,8 +334,8 @@ def test_changes_are_read_from_the_files_that_may_have_them(
 
     def noting(*source: Any, **more: Any) -> Any:
         read.append(source[3].file_name)
-        return read_data_file(*source, **more)
+        return DataFileRead(*source, **more)
 
-    monkeypatch.setattr("freshet.storage.changes.reader.read_data_file", noting)
+    monkeypatch.setattr("freshet.storage.changes.reader.DataFileRead", noting)
     assert [row["k"] for batch in stream for row in batch.to_pylist()] == [2]
     assert len(read) == (4 if keyed else 1), "changelog files have no indexes"

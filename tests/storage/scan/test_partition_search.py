@@ -70,6 +70,7 @@ def names(table: Table, text: str) -> set[str]:
     return {file.file_name for split in table.scan(filter=text).plan() for file in split.files}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("text", "days", "hours"),
     [

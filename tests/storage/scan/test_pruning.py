@@ -21,7 +21,7 @@ from freshet.storage.model.data_type import DataField, parse_data_type
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.scan.pruning import (
     BucketPruning,
-    FileStatistics,
+    CurrentStatistics,
     PartitionPruning,
     ScanFilter,
     bucket_files,
@@ -65,7 +65,7 @@ def keyed_file(key: tuple[int, int], value: tuple[int, int] | None, *, level: in
 
 
 def kept(files: list[DataFileMeta], predicate: Predicate, table: TableSchema = KEYED) -> list[str]:
-    statistics = FileStatistics(Schemas(table), table)  # type: ignore[arg-type]
+    statistics = CurrentStatistics(Schemas(table), table)  # type: ignore[arg-type]
     return [file.file_name for file in bucket_files(files, ScanFilter.bind(table, predicate), statistics, {})]
 
 
@@ -131,7 +131,7 @@ def old_file(covered: tuple[str, ...] | None = None) -> DataFileMeta:
 
 @pytest.mark.parametrize("covered", [None, ("c", "b", "a", "gone")])
 def test_statistics_follow_field_ids(covered: tuple[str, ...] | None) -> None:
-    statistics = FileStatistics(Schemas(OLD, NEW), NEW)  # type: ignore[arg-type]
+    statistics = CurrentStatistics(Schemas(OLD, NEW), NEW)  # type: ignore[arg-type]
     stats = statistics.of(old_file(covered))
     assert stats["b2"] == ColumnStats("b", "d", 1), "renamed"
     assert stats["a"] == ColumnStats(1, 5, 0), "wider integer"
@@ -140,7 +140,7 @@ def test_statistics_follow_field_ids(covered: tuple[str, ...] | None) -> None:
 
 
 def test_no_statistics_prune_nothing() -> None:
-    statistics = FileStatistics(Schemas(OLD), OLD)  # type: ignore[arg-type]
+    statistics = CurrentStatistics(Schemas(OLD), OLD)  # type: ignore[arg-type]
     assert statistics.of(replace(old_file(), value_stats=EMPTY_STATS, value_stats_cols=())) == {}
     assert statistics.of(replace(old_file(), value_stats=EMPTY_STATS, value_stats_cols=None)) == {}
 
@@ -203,7 +203,7 @@ def test_partition_constants_join_a_mixed_filter() -> None:
     scan_filter = ScanFilter.bind(PARTITIONED, (col("region") == "a") | (col("v") == 7))
     stats = encode_stats((ColumnStats(1, 5, 0),), PARTITIONED.types_of(("v",)))
     file = replace(data_file(0, 9, level=5), value_stats=stats, value_stats_cols=("v",))
-    statistics = FileStatistics(Schemas(PARTITIONED), PARTITIONED)  # type: ignore[arg-type]
+    statistics = CurrentStatistics(Schemas(PARTITIONED), PARTITIONED)  # type: ignore[arg-type]
     assert bucket_files([file], scan_filter, statistics, constants) == []
     assert bucket_files([file], scan_filter, statistics, {}) == [file]
 

@@ -116,6 +116,7 @@ def test_half_read_scans_hold_no_threads_of_their_own(table: Table) -> None:
     assert sum(batch.num_rows for batches in [first, *held] for batch in batches) > 0, "each goes on where it was"
 
 
+@pytest.mark.dear("two million rows")
 def test_half_read_scans_close_their_files(tmp_path: Path) -> None:
     table = filled(tmp_path, [], *[rows(0, 500_000)] * 4)
 

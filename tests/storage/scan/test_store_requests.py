@@ -13,7 +13,7 @@ import pytest
 
 from freshet import Catalog
 from freshet.storage.filters.filter_text import parse_filter
-from freshet.storage.io.cache_settings import CacheKind, CacheSettings
+from freshet.storage.io.file_cache import CacheKind, CacheSettings
 from freshet.storage.io.object_file_io import ObjectFileIO
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.model.split import Split
@@ -141,6 +141,7 @@ def test_a_poll_without_news_is_two_requests(log: RequestLog, commits: int) -> N
     assert all(each == expected for each in polls[2:])
 
 
+@pytest.mark.slow
 def test_one_key_of_ten_thousand_files(log: RequestLog, tmp_path: Path) -> None:
     asked = [77_701, 12_350]
     make_many_files(Catalog(WAREHOUSE, env=StoreEnv(log)), asked)
@@ -265,6 +266,7 @@ def test_no_index_is_read_of_a_file_that_other_evidence_leaves_out(log: RequestL
     assert not index_requests(requests)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("threshold", ["0 b", "1 mb"], ids=["beside", "in the manifest"])
 def test_one_key_of_two_hundred_files_that_overlap(log: RequestLog, threshold: str) -> None:
     """A bloom filter of one in a thousand false answers: at most three data files are opened for a key."""

@@ -112,23 +112,6 @@ def test_projection_order_and_types(table: PlacedTable) -> None:
     assert result.to_pylist() == [{"l": [1, None], "k": 1}, {"l": None, "k": 2}]
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"columns": ["k", "nope"]}, "no column 'nope'"),
-        ({"columns": ["k", "k"]}, "named twice"),
-        ({"columns": []}, "at least one column"),
-        ({"filter": col("nope") > 1}, "no column 'nope'"),
-        ({"filter": col("k") > "a"}, "'k'"),
-        ({"limit": -1}, "limit"),
-        ({"snapshot_id": 1, "tag": "x"}, "exclude each other"),
-    ],
-)
-def test_wrong_requests(table: PlacedTable, request_: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidRequestError, match=message):
-        table.scan(**request_)
-
-
 def test_limit_stops_reading(table: PlacedTable) -> None:
     table.place([row(i) for i in range(100)], level=5)
     table.place([row(i, 1) for i in range(50)])

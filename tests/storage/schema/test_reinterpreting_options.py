@@ -11,7 +11,7 @@ import pytest
 from freshet import AddColumn, Catalog, RenameColumn, ResetOption, SetOption
 from freshet.storage.exceptions import ConflictError, InvalidRequestError
 from freshet.storage.maintenance import vector_switch
-from freshet.storage.options.keys import reinterprets
+from freshet.storage.options.declaration import reinterprets
 from freshet.storage.table import Table
 from tests.kit.quick import some_now
 

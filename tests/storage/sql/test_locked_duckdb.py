@@ -80,6 +80,7 @@ def check_refused(catalog: Catalog, evaluator: str, text: str) -> None:
     assert catalog.table("d.t").scan().to_arrow().to_pylist() == ROWS
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("evaluator", EVALUATORS)
 def test_no_text_brings_an_extension(catalog: Catalog, opened: list[dict[str, str]], evaluator: str) -> None:
     check_refused(catalog, evaluator, "html_escape({})")
@@ -121,6 +122,6 @@ def test_a_connection_reaches_nothing(tmp_path: Path, statement: str) -> None:
     ours = [1]  # DuckDB reads variables of its callers, if it may
     file = tmp_path / "file"
     file.write_text("text")
-    with closing(LockedDuckDb("a test")) as duck, pytest.raises(duck.errors):
+    with closing(LockedDuckDb()) as duck, pytest.raises(duck.errors):
         duck.connection.execute(statement.format(file=file, folder=tmp_path)).fetchall()
     assert [each.name for each in tmp_path.iterdir()] == ["file"], ours

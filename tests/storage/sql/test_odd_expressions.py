@@ -61,11 +61,13 @@ DEEP: dict[str, Callable[[], Any]] = {
 SLOW = ("ORs of text", "ANDs", "a list of ANDs", "a list of numbers")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("filter_of", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in LARGE])
 def test_a_large_filter_is_answered(table: Table, filter_of: str) -> None:
     assert table.scan(filter=LARGE[filter_of]()).to_arrow().num_rows == 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("filter_of", DEEP)
 @pytest.mark.parametrize("verb", ["scan", pytest.param("delete", marks=pytest.mark.slow)])
 def test_a_deep_filter_is_refused(table: Table, verb: str, filter_of: str) -> None:

@@ -70,6 +70,7 @@ def test_columns_and_filters_go_to_the_scan(catalog: Catalog, reads: dict[str, A
     assert reads == {"0": (("id", "City", "n"), "n > 3 AND (id < 30 OR id = 33)")}
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("text", "read"),
     [

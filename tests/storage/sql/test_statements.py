@@ -24,6 +24,7 @@ from freshet import (
     ResetOption,
     SetColumnComment,
     SetComment,
+    SetDefault,
     SetNullable,
     SetOption,
     SqlResult,
@@ -172,6 +173,9 @@ STATEMENTS: list[tuple[str, Callable[[Table], Any]]] = [
         ),
     ),
     ("ALTER TABLE orders ALTER COLUMN City DROP NOT NULL", lambda t: t.alter(SetNullable("city", True))),
+    ("ALTER TABLE orders ALTER COLUMN City SET DEFAULT 'none'", lambda t: t.alter(SetDefault("city", "none"))),
+    ("ALTER TABLE orders ALTER COLUMN total SET DEFAULT -1.5", lambda t: t.alter(SetDefault("total", "-1.5"))),
+    ("ALTER TABLE orders ALTER COLUMN city DROP DEFAULT", lambda t: t.alter(SetDefault("city", None))),
     ("ALTER TABLE orders ALTER COLUMN city FIRST", lambda t: t.alter(MoveColumn("city", first=True))),
     ("ALTER TABLE orders ALTER city AFTER id", lambda t: t.alter(MoveColumn("city", after="id"))),
     (

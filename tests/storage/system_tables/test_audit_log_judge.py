@@ -65,6 +65,7 @@ def history(chance: random.Random, kinds: tuple[str, ...], commits: int) -> list
     return [[row() for _ in range(chance.randrange(1, 8))] for _ in range(commits)]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("name", "options", "kinds"), some_now(ENGINES, stride=3), ids=lambda value: value if isinstance(value, str) else ""

@@ -33,11 +33,14 @@ def test_in_an_object_store(s3: S3Place) -> None:
     table.reset_consumer("reader", 2)
     rows = {noun: table.system(noun).scan().to_arrow().to_pylist() for noun in SYSTEM_TABLES}
     assert {noun: len(found) for noun, found in rows.items()} == {
-        **dict.fromkeys(("snapshots", "schemas", "files", "partitions", "buckets", "tags", "branches", "consumers"), 1),
+        **dict.fromkeys(
+            ("snapshots", "commits", "schemas", "files", "partitions", "buckets", "tags", "branches", "consumers"), 1
+        ),
         "options": 2,
         "manifests": 1,
         "audit_log": 5,
         "ro": 0,
+        "compactions": 0,
     }
     assert rows["files"][0]["file_path"].startswith(f"{s3.root}/w/shop.db/orders/p=a b/bucket-0/data-")
     assert rows["tags"][0]["time_retained"] == "PT1H"

@@ -17,11 +17,14 @@ from tests.storage.system_tables.shapes import SHAPES, Shape, by_freshet, by_pai
 
 pytestmark = pytest.mark.judge
 
+OWN = ("commits", "compactions")
+"""Which Apache Paimon does not have."""
+
 
 def compare(ours: Table, paimon: PaimonJudge, nouns: tuple[str, ...] = tuple(SYSTEM_TABLES)) -> None:
     theirs = paimon.table(ours.location)
     different = []
-    for noun in nouns:
+    for noun in (each for each in nouns if each not in OWN):
         expected, found = theirs.system(noun), ours.system(noun).scan().to_arrow()
         if found.schema != expected.schema:
             different.append((noun, str(found.schema), str(expected.schema)))

@@ -536,6 +536,7 @@ ACTS: dict[str, Callable[[TableTags], object]] = {
 }
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("kind", FaultKind)
 @pytest.mark.parametrize("takes_effect", [False, True])
@@ -579,6 +580,7 @@ def test_crash_points(point: CrashPoint) -> None:
 # ----------------------------------------------------------------------------------------------------------- histories
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", range(30))
 def test_histories(seed: int) -> None:
     """Commits, compactions, overwrites, tags, expiries: each tag has its files, and at the end nothing is left over."""

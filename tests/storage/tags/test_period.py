@@ -11,7 +11,7 @@ import pytest
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.time_zones import Zone
-from freshet.storage.tags.period import TagPeriod, tag_period
+from freshet.storage.tags.rule import TagPeriod, tag_period
 
 
 def period(**options: str) -> TagPeriod:

@@ -6,10 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from freshet import AlreadyExistsError, Catalog, NotFoundError, Table
 from tests.kit.s3_server import S3Place
 
 
+@pytest.mark.dear("hundreds of requests")
 def test_tags_in_an_object_store(s3: S3Place) -> None:
     table = Catalog(s3.root, options=s3.options).create_table(
         "db.t", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": "1", "snapshot.num-retained.min": "99"}

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from freshet.storage.catalogs.claims import FileClaims
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.io.env import Env
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.merge.engine import merge_function, row_order
@@ -151,9 +151,9 @@ class WrittenTable:
         return [
             with_level(batch, file.level) if has_levels else batch
             for file in files
-            for batch in read_data_file(
+            for batch in DataFileRead(
                 self.store, partition, bucket, file, columns, system_columns=True, batch_rows=1024
-            )
+            ).batches()
         ]
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.model.data_file import EMPTY_ROW, FileSource
 from tests.storage.write.tables import WrittenTable
 
@@ -29,7 +29,7 @@ def read(table: WrittenTable) -> dict[int, list[int]]:
     for (partition, bucket), entries in sorted(live.by_bucket.items()):
         files = sorted((entry.file for entry in entries.values()), key=lambda file: file.min_sequence_number)
         for file in files:
-            for batch in read_data_file(table.store, partition, bucket, file, ("n",), None, batch_rows=100):
+            for batch in DataFileRead(table.store, partition, bucket, file, ("n",), None, batch_rows=100).batches():
                 found.setdefault(bucket, []).extend(batch.column(0).to_pylist())
     return found
 

@@ -9,9 +9,9 @@ import pytest
 from pyroaring import BitMap
 
 from freshet import Catalog, Table
-from freshet.storage.codec.deletion_vectors import read_vector
 from freshet.storage.commit.committer import Committer
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
+from freshet.storage.metadata.deletion_vector_store import read_vector
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.manifest import IndexFileMeta, ManifestEntry
@@ -62,7 +62,7 @@ def mark(table: Table, *keys: int, replaces: Iterable[IndexFileMeta] = ()) -> In
 
 
 def _stored_keys(table: Table, entry: ManifestEntry) -> list[int]:
-    batches = read_data_file(table.store, entry.partition, entry.bucket, entry.file, ("k",))
+    batches = DataFileRead(table.store, entry.partition, entry.bucket, entry.file, ("k",)).batches()
     return [k for batch in batches for k in batch.column(0).to_pylist()]
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from freshet import Catalog
 from freshet.storage.metadata.hash_index_store import HashIndexStore
-from freshet.storage.write.bucket_work import made_beside
 from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
+from freshet.storage.write.open_buckets import made_beside
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ MANY = [{"k": key, "a": key, "n": Random(key).randbytes(200).hex(), "g": 1} for 
 """Rows that make the oldest run larger than what the rules of compaction take along."""
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("cut", "engine", "layout"), some_now(product(("apart", "together", "thrice"), REMOVING, LAYOUTS), stride=7)
 )

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog, Table
-from freshet.storage.commit.committer import Committer, discard_messages
-from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.commit.committer import Committer
+from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.files.data_file_paths import discard_messages
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.task_writer import TaskWriter
 from tests.storage.write.test_deletion_vector_writes import (
@@ -107,19 +108,6 @@ def test_a_lost_compaction_is_made_up_for(tmp_path: Path) -> None:
     assert (found[1], 2 in found, found[3]) == ((1, "x"), False, (1, "y"))
     assert len(found) == BASE - 1
     check_marks(table.store)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"merge-engine": "first-row"},
-        {"changelog-producer": "full-compaction"},
-    ],
-)
-def test_combinations_that_paimon_refuses(tmp_path: Path, options: dict[str, str]) -> None:
-    with pytest.raises(InvalidRequestError, match=r"deletion-vectors\.enabled") as caught:
-        create(tmp_path, **options)
-    assert caught.value.option == "deletion-vectors.enabled"
 
 
 def test_a_table_with_vectors_is_not_written_without_the_option(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from freshet import Catalog, Table
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import CommitKind
+from tests.kit.hypothesis_profile import examples
 
 Row = dict[str, Any]
 COLUMNS = {"k": "BIGINT NOT NULL", "v": "BIGINT", "s": "STRING"}
@@ -198,11 +199,13 @@ ENGINES: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.few(2)
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("engine", ENGINES)
 def test_any_history_reads_as_the_oracle(engine: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     seen_marks = 0
 
-    @settings(max_examples=6)
+    @settings(max_examples=examples(6))
     @given(
         steps=st.lists(st.sampled_from([1, 4, 40, "full", "minor"]), min_size=2, max_size=7), seed=st.integers(0, 99)
     )

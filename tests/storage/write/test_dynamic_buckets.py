@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ import pytest
 
 from freshet import AddColumn, Catalog
 from freshet.storage.codec.binary_row_arrays import row_hashes
-from freshet.storage.codec.hash_index import decode_hashes
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import (
     ConflictError,
@@ -22,11 +22,13 @@ from freshet.storage.exceptions import (
 )
 from freshet.storage.io.env import Env
 from freshet.storage.io.memory_file_io import MemoryFileIO
+from freshet.storage.metadata.hash_index_store import decode_hashes
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
 from freshet.storage.write.task_writer import TaskWriter
+from tests.kit.at_once import at_once
 from tests.kit.bucket_store import CHOSEN, copy_over
 
 SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
@@ -80,7 +82,7 @@ def index_files(table: Table) -> list[Path]:
 def test_two_writers_at_once_give_each_key_one_bucket(tmp_path: Path) -> None:
     """Both assign the same new keys, then both commit; no row is lost or counted twice."""
     create(tmp_path, **{"dynamic-bucket.target-row-num": "100", **SUM})
-    refused, failures, both_wrote = [0, 0], list[BaseException](), threading.Barrier(2, timeout=120)
+    refused, both_wrote = [0, 0], threading.Barrier(2, timeout=120)
     batches, size = 8, 60
 
     def run(number: int) -> None:
@@ -98,18 +100,7 @@ def test_two_writers_at_once_give_each_key_one_bucket(tmp_path: Path) -> None:
                         break
                 both_wrote.wait()
 
-    def guarded(number: int) -> None:
-        try:
-            run(number)
-        except BaseException as error:  # noqa: BLE001 - shown by the main thread
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    at_once([partial(run, number) for number in range(2)])
     assert sum(refused) == batches
     table = Catalog(str(tmp_path)).table("db.t")
     expected: dict[int, int] = {}

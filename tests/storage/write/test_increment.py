@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from freshet.storage.compact.rewriter import CompactionResult
+from freshet.storage.compact.rewriter import CompactedFiles
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.write.increment import Increment
 from tests.storage.compact.shapes import a_file
@@ -21,7 +21,7 @@ def compact(
     lookups: Sequence[DataFileMeta] = (),
     **more: Any,
 ) -> list[DataFileMeta]:
-    return increment.add_compaction(CompactionResult(tuple(before), tuple(after), tuple(lookups), **more))
+    return increment.add_compaction(CompactedFiles(tuple(before), tuple(after), tuple(lookups), **more))
 
 
 def test_a_new_file_compacted_in_the_same_commit_is_added_and_deleted() -> None:

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freshet.storage.write import key_index
-from freshet.storage.write.bucket_assignment import BUCKETS_MAX, AssignerShare, AssignmentRule
-from freshet.storage.write.key_index import UNKNOWN, KeyIndex
+from freshet.storage.write import partition_index
+from freshet.storage.write.partition_index import BUCKETS_MAX, UNKNOWN, AssignerShare, AssignmentRule, KeyIndex
 
 BYTES_PER_KEY_MAX = 12
 HASHES = st.integers(-(2**31), 2**31 - 1)
@@ -25,8 +24,8 @@ def hashes(*values: int) -> npt.NDArray[np.int32]:
 @given(st.lists(st.lists(st.tuples(HASHES, st.integers(0, 40)), max_size=30), max_size=12), st.lists(HASHES))
 def test_an_index_finds_what_was_added_first(parts: list[list[tuple[int, int]]], others: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_index, "RECENT_MIN", 8)
-        patch.setattr(key_index, "PIECE", 7)
+        patch.setattr(partition_index, "RECENT_MIN", 8)
+        patch.setattr(partition_index, "PIECE", 7)
         index, expected = KeyIndex(), dict[int, int]()
         for part in parts:
             for value, bucket in part:
@@ -50,7 +49,7 @@ def test_keys_that_are_known_to_be_new_are_added_as_others_are(
     parts: list[set[int]], is_merged: bool, bucket_count: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_index, "RECENT_MIN", 8)
+        patch.setattr(partition_index, "RECENT_MIN", 8)
         index, expected = KeyIndex(), dict[int, int]()
         for number, part in enumerate(parts):
             bucket = number % bucket_count

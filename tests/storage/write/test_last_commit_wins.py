@@ -15,7 +15,7 @@ from freshet.storage.exceptions import RetryableError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
-from freshet.storage.write.contention import CALM_COMMITS, ROOM_PER_ROW
+from freshet.storage.write.bucket_writer import CALM_COMMITS, ROOM_PER_ROW
 from freshet.storage.write.task_writer import TaskWriter
 
 COLUMNS = {"k": "INT NOT NULL", "v": "BIGINT", "w": "STRING"}

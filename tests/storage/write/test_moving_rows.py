@@ -23,7 +23,9 @@ from freshet.storage.place_index.key_rows import KeyShare
 from freshet.storage.place_index.share_index import ShareIndex
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.table import Table
+from tests.kit.at_once import at_once
 from tests.kit.cache_roots import place_indexes
+from tests.kit.hypothesis_profile import examples
 
 COLUMNS = {"k": "BIGINT NOT NULL", "p": "STRING NOT NULL", "v": "BIGINT"}
 ENGINES = {
@@ -36,7 +38,7 @@ Row = tuple[int, str, int | None, str]
 """Key, partition, value, kind."""
 
 
-PLANS = {"changed_keys": "deltas_at_once", "table_keys": "plan_scan"}
+PLANS = {"changed_keys": "deltas_at_once", "index_build": "plan_scan"}
 """What the modules of the index call before they read."""
 
 
@@ -115,9 +117,9 @@ def histories(engine: str) -> st.SearchStrategy[list[list[list[Row]]]]:
     return st.lists(writes, min_size=1, max_size=5)
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_histories_beside_a_dict(engine: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("history")
@@ -170,7 +172,7 @@ def folded(table: Table) -> dict[int, tuple[str, int | None]]:
 def test_two_writers_at_once_leave_each_key_once(tmp_path: Path) -> None:
     """Both place the same keys in different partitions, then both commit; sums count every row once."""
     create(tmp_path, **ENGINES["aggregation"])
-    refused, failures, both_wrote = [0, 0], list[BaseException](), threading.Barrier(2, timeout=120)
+    refused, both_wrote = [0, 0], threading.Barrier(2, timeout=120)
     batches = 6
 
     def run(number: int) -> None:
@@ -187,19 +189,7 @@ def test_two_writers_at_once_leave_each_key_once(tmp_path: Path) -> None:
                         break
                 both_wrote.wait()
 
-    def guarded(number: int) -> None:
-        try:
-            run(number)
-        except BaseException as error:  # noqa: BLE001 - shown by the main thread
-            failures.append(error)
-            both_wrote.abort()
-
-    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    at_once([partial(run, number) for number in range(2)])
     assert sum(refused) == batches
     expected: dict[int, int] = {}
     for batch in range(batches):
@@ -298,7 +288,7 @@ def damage_files(folder: Path) -> None:
         file.unlink()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("damage", [damage_nothing, damage_remove, damage_cut, damage_manifest, damage_files])
 def test_a_damaged_index_is_built_again(damage: Any, tmp_path: Path) -> None:
     table = create(tmp_path)
@@ -337,7 +327,7 @@ def test_an_index_older_than_history_is_built_again(tmp_path: Path) -> None:
     assert found(table) == {1: ("f", 9), 2: ("a", 0), 3: ("f", 9), 4: ("a", 0), 5: ("a", 0)}
 
 
-@pytest.mark.parametrize("module", ["changed_keys", "table_keys"])
+@pytest.mark.parametrize("module", ["changed_keys", "index_build"])
 def test_snapshots_that_expire_while_the_index_is_made_are_no_damage(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,11 +348,11 @@ def test_snapshots_that_expire_while_the_index_is_made_are_no_damage(
             return planned
 
         monkeypatch.setattr(f"freshet.storage.place_index.{module}.{PLANS[module]}", then_expires)
-        if module == "table_keys":
+        if module == "index_build":
             late.close()
             shutil.rmtree(tmp_path / "index")
         rows = [(2, "a", 4, "+I"), (3, "a", 5, "+I")]
-        with opened(tmp_path).writer("next") if module == "table_keys" else late as writer:
+        with opened(tmp_path).writer("next") if module == "index_build" else late as writer:
             for _ in range(2):  # the first may be refused: others have committed
                 writer.write(given_rows(rows))
                 try:
@@ -387,7 +377,7 @@ def test_a_task_whose_base_expires_while_its_index_is_built_runs_again(
         table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
         return planned
 
-    monkeypatch.setattr("freshet.storage.place_index.table_keys.plan_scan", then_expires)
+    monkeypatch.setattr("freshet.storage.place_index.index_build.plan_scan", then_expires)
     keys = pa.table({"k": [1], "p": ["b"]})
     with (
         closing(table.engine.key_mover(base_snapshot_id=2, share=KeyShare(0, 1))) as mover,
@@ -431,8 +421,9 @@ def test_a_full_disk_below_the_index_is_said_and_loses_nothing(tmp_path: Path) -
     assert found(table) == {1: ("a", 1)}
 
 
+@pytest.mark.dear("more places than a batch keeps in memory")
 def test_places_of_a_batch_are_spilled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.write.pending_places.PendingPlaces.__init__.__defaults__", (50,))
+    monkeypatch.setattr("freshet.storage.write.partition_moves.PendingPlaces.__init__.__defaults__", (50,))
     table = create(tmp_path)
     with table.writer("w") as writer:
         for start in range(0, 400, 40):

@@ -7,11 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from freshet.storage.codec.hash_index import HASH_BYTES, encode_hashes
+from freshet.storage.metadata.hash_index_store import HASH_BYTES, encode_hashes
 from freshet.storage.model.manifest import HASH_INDEX, IndexFileMeta
-from freshet.storage.write.bucket_assignment import SOLE_ASSIGNER, AssignerShare
-from freshet.storage.write.key_index import UNKNOWN
-from freshet.storage.write.partition_index import PartitionIndex
+from freshet.storage.write.partition_index import SOLE_ASSIGNER, UNKNOWN, AssignerShare, PartitionIndex
 
 
 class Files:

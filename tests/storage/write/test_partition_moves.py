@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.options.choices import MergeEngine
-from freshet.storage.write.partition_moves import NOWHERE, Arrivals, Moves, Numbers, moves
+from freshet.storage.write.partition_moves import NOWHERE, Moves, MovingRows, Numbers, moves
 
 A, B, C, D = range(4)
 N1, N2, DELETED, N3 = range(4)
@@ -28,8 +28,8 @@ def written(found: Moves) -> list[tuple[int, int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def stream(placed_in: int = A, placed_at: int = 3) -> Arrivals:
-    return Arrivals(
+def stream(placed_in: int = A, placed_at: int = 3) -> MovingRows:
+    return MovingRows(
         np.zeros(4, np.int64),
         np.array([partition for partition, _ in STREAM]),
         np.array([kind for _, kind in STREAM], np.int8),
@@ -115,7 +115,7 @@ def test_moves_are_those_of_a_dict(
         return np.arange(10, 10 + len(keys), dtype=np.int64)
 
     found = moves(
-        Arrivals(
+        MovingRows(
             np.array([key for key, _, _ in rows], np.int64),
             np.array([partition for _, partition, _ in rows], np.int64),
             np.array([kind for _, _, kind in rows], np.int8),

@@ -16,7 +16,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.manifest import HASH_INDEX, IndexFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.write.bucketing import RoutedRows
+from freshet.storage.write.bucketing import RoutedRows, RowRouter
 from freshet.storage.write.records import AcceptedRows
 from freshet.storage.write.task_writer import TaskWriter
 from tests.storage.write.tables import WrittenTable
@@ -25,8 +25,8 @@ from tests.storage.write.test_task_writer import rows
 KEYS_PER_BUCKET = 3
 
 
-class DynamicAssigner:
-    """A `RowRouter`: a bucket takes three keys, then the next one begins. `committed` is its index on disk."""
+class DynamicAssigner(RowRouter):
+    """A router: a bucket takes three keys, then the next one begins. `committed` is its index on disk."""
 
     def __init__(self) -> None:
         self.committed: dict[int, int] = {}
@@ -45,9 +45,6 @@ class DynamicAssigner:
             positions = np.flatnonzero(buckets == bucket)
             kinds = None if accepted.kinds is None else accepted.kinds[positions]
             yield RoutedRows(EMPTY_ROW, bucket, -1, accepted.rows.take(positions), kinds)
-
-    def kept_rows(self) -> Iterator[AcceptedRows]:
-        return iter(())
 
     def total_buckets(self, partition: bytes) -> int:
         return -1

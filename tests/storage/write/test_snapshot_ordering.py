@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from freshet import Catalog, Table
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.io.env import Env
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.model.data_file import FileSource
@@ -93,7 +93,7 @@ def test_compacted_rows_keep_the_numbers_of_their_snapshots(tmp_path: Path) -> N
     at.compact(full=True)
     assert rows_of(at) == {1: 9, 2: 2, 3: 2}
     [entry] = at.files()
-    batches = read_data_file(at.store, entry.partition, 0, entry.file, ("k",), system_columns=True)
+    batches = DataFileRead(at.store, entry.partition, 0, entry.file, ("k",), system_columns=True).batches()
     found = [(row["k"], row[SEQUENCE_NUMBER_COLUMN]) for batch in batches for row in batch.to_pylist()]
     assert found == [(1, 4), (2, 2), (3, 2)]
 
@@ -218,4 +218,4 @@ def test_a_file_that_says_nothing_of_its_source_is_refused(tmp_path: Path) -> No
     [entry] = at.files()
     old = replace(entry.file, file_source=None)
     with pytest.raises(CorruptDataError, match="older than the option"):
-        read_data_file(at.store, entry.partition, 0, old, ("k",), system_columns=True)
+        DataFileRead(at.store, entry.partition, 0, old, ("k",), system_columns=True).batches()

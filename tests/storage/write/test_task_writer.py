@@ -17,6 +17,7 @@ from freshet.storage.exceptions import ConflictError, InvalidRequestError, Retry
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import OutputFile
 from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.model.data_file import EMPTY_ROW, FileSource
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.options.core import CoreOptions
@@ -163,6 +164,35 @@ def test_the_fifth_run_is_compacted_to_the_highest_level(tmp_path: Path) -> None
     assert len(message.compact_before) == 5
     assert message.new_files[0] in message.compact_before
     assert table.stored(file)[-1] == (9, 0, 100, "v4")
+
+
+class _Reads(MemoryFileIO):
+    """Counts the data files that are opened."""
+
+    count = 0
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        self.count += path.endswith(".parquet")
+        return super().open_input(path)
+
+
+@pytest.mark.parametrize("options", [{}, {"sequence_field": "v"}, {"merge_engine": "first-row"}])
+def test_small_files_of_this_process_are_not_read_again(tmp_path: Path, options: dict[str, str]) -> None:
+    """Compactions of 23 runs; what other processes wrote is read, and gives the same rows."""
+    found, counts = [], []
+    for has_written_all in (True, False):
+        files = _Reads()
+        table = WrittenTable(tmp_path / str(has_written_all), env=Env(files, str(tmp_path)), **options)
+        writer = table.writer()
+        for number in range(23):
+            writer = writer if has_written_all else table.writer()
+            writer.write(rows((number, "x"), (100, f"v{number:02}"), (number % 3, f"w{number:02}")))
+            table.commit(writer.prepare_commit())
+        counts.append(files.count)
+        found.append(table.rows())
+    assert found[0] == found[1]
+    assert len(found[0]) == 24
+    assert counts[0] == 0 < counts[1]
 
 
 def test_deletes_survive_until_nothing_older_can_lie_below(tmp_path: Path) -> None:

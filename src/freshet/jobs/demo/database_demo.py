@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -36,14 +37,14 @@ DEAD_LETTERS: Final = "lake.dead_letters"
 DIFFERENCES_SHOWN: Final = 2
 
 
-def play_database(output: Path | None) -> int:
+def play_database(output: Path | None, engine: str) -> int:
     """Plays the demo in a new folder; 0 when both readers and the database agree on every table."""
     find_programs()  # before anything is fetched or started
     ensure_jars(DEBEZIUM_GROUP)
-    return play(_play, output, "database")
+    return play(partial(_play, engine), output, "database")
 
 
-def _play(output: Path) -> int:
+def _play(engine: str, output: Path) -> int:
     began = time.monotonic()
     headline("1. a real Kafka broker, a real PostgreSQL, a real Debezium")
     (output / "warehouse").mkdir()
@@ -60,8 +61,8 @@ def _play(output: Path) -> int:
             print(f"  PostgreSQL {server.version} at 127.0.0.1:{server.port}, with twelve tables", flush=True)
             with KafkaConnect.start(output, broker.bootstrap_servers, database.connector()) as connect:
                 headline("2. a writer (freshet run) follows the database")
-                print(f"  freshet run {' '.join(map(str, FILES))}")
-                live = DatabaseLive(output, broker.bootstrap_servers, database, connect, FILES)
+                print(f"  freshet run {' '.join(map(str, FILES))} --on {engine}")
+                live = DatabaseLive(output, broker.bootstrap_servers, database, connect, FILES, engine)
                 try:
                     live.run()
                 except DemoError as error:

@@ -56,13 +56,15 @@ class DatabaseLive:
         database: SourceDatabase,
         connect: KafkaConnect,
         files: Sequence[Path],
+        engine: str,
     ) -> None:
         self._warehouse = output / "warehouse"
         self._bootstrap_servers = bootstrap_servers
         self._database = database
         self._connect = connect
         self._lines: queue.Queue[Line] = queue.Queue()
-        self._writer = Child("writer", ["freshet", "run", *map(str, files), "--progress", "json"], self._lines, output)
+        command = ["freshet", "run", *map(str, files), "--progress", "json", "--on", engine]
+        self._writer = Child("writer", command, self._lines, output)
         self._is_killed = False
         self._has_new_table = False
         self._began = time.monotonic()

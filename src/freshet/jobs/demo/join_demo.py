@@ -15,32 +15,35 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
 
+from freshet._frozen import Frozen
 from freshet.jobs.demo.child_process import start_child, stop_child
 from freshet.jobs.demo.join_streams import COLUMNS, ORDERS, PAYMENTS, SHIPMENTS, STREAMS, JoinStreams, topic_of
 from freshet.jobs.demo.kafka_broker import any_broker
 from freshet.jobs.demo.paimon_reader import read_by_paimon
 from freshet.jobs.demo.shop import Message
 from freshet.jobs.demo.stage import PIPELINES, headline, play
-from freshet.pipeline.batch.table_setup import open_or_create
+from freshet.pipeline.config.model import RunOn
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipelines
+from freshet.pipeline.query.driver.table_setup import open_or_create
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.progress_report import progress_line
-from freshet.pipeline.running.runner import Runner, spark_settings, stop_on_signals
+from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
-from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
+
+_RunnerOf: TypeAlias = Callable[..., Runner]
+"""Makes the runner of some pipelines on an engine."""
 
 ONE: Final = ("join-one-query.yaml",)
 SEVERAL: Final = tuple(f"join-several-{stream}.yaml" for stream in STREAMS)
@@ -56,8 +59,7 @@ STOP_TIMEOUT_S: Final = 120.0
 RUN_LIMIT_S: Final = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Wave:
+class Wave(Frozen):
     """What is sent before the rows are shown again."""
 
     title: str
@@ -86,7 +88,7 @@ def waves(streams: JoinStreams) -> Iterator[Wave]:
     yield Wave(title, _chain(deletes, streams.anything(600, crowd)))
 
 
-class Run:
+class DemoRun:
     """One run of one or several queries: sends the waves, shows the rows, and asks for the end when all is read."""
 
     def __init__(self, configs: Sequence[PipelineConfig], streams: JoinStreams) -> None:
@@ -163,12 +165,12 @@ class Run:
         return all(self._read[name] == sum(sent[each] for each in read) for name, read in self._names.items())
 
 
-def play_join(output: Path | None, variant: str) -> int:
+def play_join(output: Path | None, variant: str, on: RunOn) -> int:
     """Plays the demo in a new folder; 0 when both readers and the truth agree on every table."""
-    return play(partial(_play, variant=variant), output, "join")
+    return play(partial(_play, variant=variant, on=on), output, "join")
 
 
-def _play(output: Path, variant: str) -> int:
+def _play(output: Path, variant: str, on: RunOn) -> int:
     began = time.monotonic()
     warehouse = output / "warehouse"
     warehouse.mkdir()
@@ -176,7 +178,7 @@ def _play(output: Path, variant: str) -> int:
     story = waves(streams)
     tables: list[str] = []
     headline("1. a real Kafka broker, three topics")
-    with any_broker() as broker:
+    with _engine(on) as runner_of, any_broker() as broker:
         for stream in STREAMS:
             broker.create_topic(topic_of(stream), kafka_partitions=2)
         print(f"  {broker.bootstrap_servers}: {', '.join(map(topic_of, STREAMS))}")
@@ -184,51 +186,70 @@ def _play(output: Path, variant: str) -> int:
             "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
             "WAREHOUSE": warehouse.as_uri(),
         }
-        spark = create_session(
-            "freshet-demo-join", settings=SHORT_LIVED, jars=ensure_jars(SPARK_GROUP), master="local[2]"
-        )
-        try:
-            for name, files, title in (
-                ("one", ONE, "2. one query with three sources"),
-                ("several", SEVERAL, "3. three queries write one table, a fourth process compacts it"),
-            ):
-                if variant not in (name, "both"):
-                    continue
-                headline(title)
-                print("\n".join(f"  {PIPELINES / file}" for file in files))
-                bound = {"MAX_OFFSETS_PER_TRIGGER": str(RECORDS_PER_BATCH)} if files == SEVERAL else {}
-                configs = load_pipelines([PIPELINES / file for file in files], {**env, **bound})
-                run = _run(spark, configs, streams, story, broker.bootstrap_servers, output)
-                print(f"  {run.totals()}")
-                if not run.is_complete:
-                    print("\nstopped before everything was read; nothing is left running")
-                    return 1
-                if not run.has_right_dead_letters():
-                    print(f"  DIFFERENT: {streams.broken} records were sent broken")
-                    return 1
-                tables.append(configs[0].table.name)
-        finally:
-            spark.stop()
+        for name, files, title in (
+            ("one", ONE, "2. one query with three sources"),
+            ("several", SEVERAL, "3. three queries write one table, a fourth process compacts it"),
+        ):
+            if variant not in (name, "both"):
+                continue
+            headline(title)
+            print("\n".join(f"  {PIPELINES / file}" for file in files))
+            bound = {"MAX_OFFSETS_PER_TRIGGER": str(RECORDS_PER_BATCH)} if files == SEVERAL else {}
+            loaded = load_pipelines([PIPELINES / file for file in files], {**env, **bound})
+            configs = [config.running_on(on) for config in loaded]
+            run = _run(runner_of, configs, streams, story, broker.bootstrap_servers, output)
+            print(f"  {run.totals()}")
+            if not run.is_complete:
+                print("\nstopped before everything was read; nothing is left running")
+                return 1
+            if not run.has_right_dead_letters():
+                print(f"  DIFFERENT: {streams.broken} records were sent broken")
+                return 1
+            tables.append(configs[0].table.name)
     are_equal = compare(Catalog(str(warehouse)), tables, streams)
     print(f"\n{time.monotonic() - began:.0f} s in all; everything lies in {output}")
     return 0 if are_equal else 1
 
 
+@contextmanager
+def _engine(on: RunOn) -> Iterator[_RunnerOf]:
+    """One session of Spark or the workers of this machine, for both variants. Belongs before the first client of Kafka:
+    workers are forked from this process."""
+    if on == "local":
+        from freshet.pipeline.commands.local_running import started
+        from freshet.pipeline.running.local_pipeline import LocalPipelines
+
+        with started(None, ()) as pool:
+            yield partial(Runner, LocalPipelines(pool))
+        return
+    from freshet.pipeline.running.spark_pipeline import SparkPipelines
+    from freshet.pipeline.spark.session import SHORT_LIVED, create_session
+
+    spark = create_session("freshet-demo-join", settings=SHORT_LIVED, jars=ensure_jars(SPARK_GROUP), master="local[2]")
+    try:
+        yield partial(Runner, SparkPipelines(spark))
+    finally:
+        spark.stop()
+
+
 def _run(
-    spark: SparkSession,
+    runner_of: _RunnerOf,
     configs: list[PipelineConfig],
     streams: JoinStreams,
     story: Iterator[Wave],
     bootstrap_servers: str,
     output: Path,
-) -> Run:
-    assert not spark_settings(configs), "the session is shared by both variants"
-    run = Run(configs, streams)
-    runner = Runner(spark, configs, on_progress=run.take, say=lambda text: print("  " + text, flush=True))
+) -> DemoRun:
+    assert not any(config.spark for config in configs), "both variants have one session"
+    run = DemoRun(configs, streams)
+    runner = runner_of(configs, on_progress=run.take, say=lambda text: print("  " + text, flush=True))
     thread = threading.Thread(target=run.feed, args=(bootstrap_servers, story, runner), name="streams")
     compacts = any(config.table.written_options.write_only for config in configs)
     try:
-        with stop_on_signals(runner), _compaction_job(configs[0], output) if compacts else nullcontext():
+        with (
+            when_asked_to_stop(runner.request_stop),
+            _compaction_job(configs[0], output) if compacts else nullcontext(),
+        ):
             thread.start()
             runner.run()
     finally:

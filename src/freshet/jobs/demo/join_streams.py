@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
+from freshet._frozen import Frozen
 from freshet.jobs.demo.shop import UNAVAILABLE, Message
 
 ORDERS, PAYMENTS, SHIPMENTS = "orders", "payments", "shipments"
@@ -50,8 +51,7 @@ def topic_of(stream: str) -> str:
     return f"store.public.{stream}"
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(Frozen):
     """The latest change of one order in one stream; `row` is None when it was a deletion."""
 
     lsn: int

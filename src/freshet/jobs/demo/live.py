@@ -1,7 +1,7 @@
 """The live part of the demo: a shop sends changes, a writer brings them into the tables, two readers follow its log.
 
 In the middle the writer is killed (SIGKILL), as soon as the speculative reader was shown changes without a commit.
-Its checkpoint is then put back to where it was before that batch, as a backup would be, so that Spark reads another,
+Its checkpoint is then put back to where it was before that batch, as a backup would be, so that it reads another,
 larger batch: what the speculative reader was shown is retracted. With the checkpoint as the crash left it, the batch
 would come again as it was, and a reader would notice nothing.
 """
@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from freshet.jobs.demo.children import Child, Line
 from freshet.jobs.demo.reader import TABLE
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
-from freshet.jobs.demo.shown_rows import Wave
+from freshet.jobs.demo.shown_rows import SentChanges
 from freshet.storage.catalog import Catalog
 
 ISOLATIONS: Final = ("speculative", "committed")
@@ -55,7 +55,7 @@ class DemoError(Exception):
 class Outcome:
     """What happened."""
 
-    waves: list[Wave] = field(default_factory=list)
+    waves: list[SentChanges] = field(default_factory=list)
     recovered_us: int = 0
     """When the readers had caught up after the last kill."""
     totals: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in PIPELINES})
@@ -67,13 +67,13 @@ class Outcome:
 class Live:
     """One run of the live part."""
 
-    def __init__(self, output: Path, bootstrap_servers: str, shop: Shop, files: list[Path]) -> None:
+    def __init__(self, output: Path, bootstrap_servers: str, shop: Shop, files: list[Path], engine: str) -> None:
         self._warehouse = output / "warehouse"
         self._bootstrap_servers = bootstrap_servers
         self._shop = shop
         self.outcome = Outcome()
         self._lines: queue.Queue[Line] = queue.Queue()
-        command = ["freshet", "run", *map(str, files), "--progress", "json"]
+        command = ["freshet", "run", *map(str, files), "--progress", "json", "--on", engine]
         self._writer = Child("writer", command, self._lines, output)
         self.shown = {isolation: output / f"{isolation}.arrow" for isolation in ISOLATIONS}
         self._readers = {
@@ -267,7 +267,7 @@ class Live:
                 producer.produce(message.topic, message.value, message.key)
                 producer.poll(0)
             producer.flush()
-            self.outcome.waves.append(Wave(self._shop.lsn, sent_us))
+            self.outcome.waves.append(SentChanges(self._shop.lsn, sent_us))
             while is_first and not self._has_begun.wait(WAVE_PAUSE_S) and not self._ended.is_set():
                 continue
             self._ended.wait(WAVE_PAUSE_S)

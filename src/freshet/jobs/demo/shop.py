@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
+from freshet._frozen import Frozen
+
 ORDERS_TOPIC: Final = "shop.public.orders"
 CUSTOMERS_TOPIC: Final = "shop.public.customers"
 UNAVAILABLE: Final = "__debezium_unavailable_value"
@@ -52,8 +54,7 @@ _CUSTOMER_SCHEMA: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Frozen):
     """One Kafka record; a value of None is a tombstone."""
 
     topic: str
@@ -79,7 +80,7 @@ class Shop:
 
     @property
     def lsn(self) -> int:
-        """Of the latest change."""
+        """The log sequence number of the latest change."""
         return self._lsn
 
     def open(self, customer_count: int) -> Iterator[Message]:

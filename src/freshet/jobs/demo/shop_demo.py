@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,12 +38,12 @@ CHANGES_SHOWN_MAX: Final = 9
 """Of the orders with so many changes at most, the one with most is shown."""
 
 
-def play_shop(output: Path | None) -> int:
+def play_shop(output: Path | None, engine: str) -> int:
     """Plays the demo in a new folder; 0 when all readers and the shop agree."""
-    return play(_play, output, "shop")
+    return play(partial(_play, engine), output, "shop")
 
 
-def _play(output: Path) -> int:
+def _play(engine: str, output: Path) -> int:
     began = time.monotonic()
     warehouse = output / "warehouse"
     warehouse.mkdir()
@@ -54,8 +55,8 @@ def _play(output: Path) -> int:
         print(f"  {broker.bootstrap_servers}, topics {ORDERS_TOPIC} and {CUSTOMERS_TOPIC}")
         headline("2. a writer (freshet run, two pipelines), a speculative and a committed reader of its log")
         files = [PIPELINES / name for name in FILES]
-        print(f"  freshet run {' '.join(map(str, files))}")
-        live = Live(output, broker.bootstrap_servers, shop, files)
+        print(f"  freshet run {' '.join(map(str, files))} --on {engine}")
+        live = Live(output, broker.bootstrap_servers, shop, files, engine)
         try:
             live.run()
         except DemoError as error:

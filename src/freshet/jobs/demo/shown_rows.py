@@ -19,7 +19,7 @@ from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 Row = Mapping[str, Any]
 
 
-class Wave(NamedTuple):
+class SentChanges(NamedTuple):
     """Changes that were sent together: the last of them, and when the first was sent."""
 
     lsn: int
@@ -50,7 +50,7 @@ def folded(shown: pa.Table, key: str) -> dict[Any, Row]:
     return held
 
 
-def latencies(shown: pa.Table, waves: Sequence[Wave]) -> Any:
+def latencies(shown: pa.Table, waves: Sequence[SentChanges]) -> Any:
     """(moment it was sent in µs, seconds until it was shown) of each new row, as two numpy arrays."""
     new = shown.filter(pc.is_in(shown[ROW_KIND_COLUMN], pa.array(["+I", "+U"])))
     index = np.searchsorted([wave.lsn for wave in waves], new["changed"].to_numpy())

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from freshet._frozen import Frozen, field
 from freshet.logstore.kafka.connection import LastError, error_text
 from freshet.logstore.kafka.java_options import READ_UNCOMMITTED, ClientSettings
-from freshet.logstore.kafka.open_transactions import OpenTransaction, open_transactions
-from freshet.logstore.kafka.partition_offsets import offset_bounds, offsets_at
-from freshet.logstore.kafka.sampled_record import SampledRecord
+from freshet.logstore.kafka.partition_offsets import OpenTransaction, offset_bounds, offsets_at, open_transactions
+from freshet.logstore.kafka.record_sizes import SampledRecord
 from freshet.logstore.protocol.client import OffsetBounds
 
 _AT_ONCE: Final = 500
@@ -22,8 +21,7 @@ _FURTHER: Final = 16
 """How many times further back a partition is looked at that has no record so near its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterAnswer:
+class ClusterAnswer(Frozen):
     """What a cluster said: its topics, or why it did not answer."""
 
     topics: frozenset[str] = frozenset()
@@ -48,6 +46,7 @@ class KafkaCluster:
             "error_cb": self._last_error.keep,
             "log_level": 0,
             "socket.timeout.ms": 10_000,
+            "enable.sparse.connections": False,  # else the second broker is often asked only after 50 ms
         }
         try:
             self._client = AdminClient(configuration)
@@ -87,14 +86,14 @@ class KafkaCluster:
     def bounds(
         self, places: Collection[tuple[str, int]], timeout_s: float, *, isolation: str = READ_UNCOMMITTED
     ) -> dict[tuple[str, int], OffsetBounds]:
-        """As `offset_bounds`; raises `OSError` where they could not be had."""
+        """The answer of `offset_bounds`; raises `OSError` where they could not be had."""
         try:
             return offset_bounds(self._client, places, timeout_s, isolation=isolation)
         except KafkaException as error:
             raise OSError(error_text(error)) from error
 
     def open_transactions(self, places: Collection[tuple[str, int]], timeout_s: float) -> list[OpenTransaction]:
-        """As the function of this name; raises `OSError` where they could not be asked for."""
+        """The answer of the function of this name; raises `OSError` where they could not be asked for."""
         try:
             return open_transactions(self._client, self._settings, places, timeout_s)
         except KafkaException as error:
@@ -103,7 +102,7 @@ class KafkaCluster:
     def offsets_at(
         self, times_ms: Mapping[tuple[str, int], int], timeout_s: float, *, isolation: str
     ) -> dict[tuple[str, int], int]:
-        """As the function of this name; raises `OSError` where they could not be had."""
+        """The answer of the function of this name; raises `OSError` where they could not be had."""
         try:
             return offsets_at(self._client, times_ms, timeout_s, isolation)
         except KafkaException as error:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.kafka.java_options import PREFIX, ClientSettings, client_settings
-from freshet.logstore.protocol.topic_options import check_runs_no_code
+from freshet.logstore.protocol.topic import check_runs_no_code
 from freshet.storage.options import without_secrets
 
 C = TypeVar("C")

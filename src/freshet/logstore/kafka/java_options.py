@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from freshet._frozen import Frozen, field
 
 PREFIX: Final = "kafka."
 """Options of Spark's source that begin so belong to the client."""
@@ -37,8 +38,7 @@ _PACE: Final = re.compile(
 """Options of the Java client that say how often, how much and how long: another client has its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
+class ClientSettings(Frozen):
     """Settings of a librdkafka client, or why there are none."""
 
     values: Mapping[str, str] = field(default_factory=dict)

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from freshet._lazy import LazyModule
 from freshet.logstore.kafka.java_options import PREFIX
 from freshet.logstore.protocol.client import LogClient
 from freshet.logstore.topic_logs import TopicLogs
 from freshet.storage.options import resolved_option
 
-if TYPE_CHECKING:
-    from freshet.logstore.kafka import log_client as _log_client
-else:
-    _log_client = LazyModule("freshet.logstore.kafka.log_client")
-
 
 def _open_client(options: Mapping[str, str]) -> LogClient:
+    from freshet.logstore.kafka.log_client import KafkaLogClient
+
     ours = {key: text for key, text in options.items() if key.startswith(PREFIX)}
-    return _log_client.KafkaLogClient.of_options(
-        {key: resolved_option(key, text, os.environ) for key, text in ours.items()}
-    )
+    return KafkaLogClient.of_options({key: resolved_option(key, text, os.environ) for key, text in ours.items()})
 
 
 KAFKA_LOGS: Final = TopicLogs(_open_client)

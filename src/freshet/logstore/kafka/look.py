@@ -26,7 +26,7 @@ LOOKS: Final = 256
 """Places of all partitions: of many each has fewer, but `PLACES_MIN`. A look takes about a millisecond."""
 PLACES_MIN: Final = 4
 PARTITIONS_MAX: Final = 64
-"""Of more, some are looked at, evenly spread."""
+"""Partitions that are looked at; of more, some, evenly spread."""
 PLACE_RECORDS: Final = 8
 PLACE_BYTES: Final = 1 << 20
 """A place has been seen with so many records or bytes."""

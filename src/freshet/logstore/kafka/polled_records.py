@@ -1,12 +1,8 @@
-"""Records of one Kafka partition as the client gave them; columns are made of what is asked for.
-
-A value that is decoded from Python's bytes need not be an Arrow value before: that costs 0.2 µs there and as much back.
-"""
+"""Records of one partition as the client gave them; columns are made of what is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Message
+
+from freshet._frozen import Frozen
 
 RECORD_SCHEMA: Final = pa.schema(
     [
@@ -26,9 +24,17 @@ RECORD_SCHEMA: Final = pa.schema(
 """Records of one range."""
 
 
-@dataclass(frozen=True)
-class PolledRecords:
-    """Some records, in the order of their offsets; no events."""
+TIMES_LOOKED_AT: Final = 32
+"""Of the records of a poll."""
+
+
+class PolledRecords(Frozen, dict=True):
+    """Records of one partition as the client gave them, in the order of their offsets, no events; columns are made of
+    what is asked for.
+
+    A value that is decoded from Python's bytes need not be an Arrow value before: that costs 0.2 µs there and as much
+    back.
+    """
 
     messages: Sequence[Message]
     lengths: npt.NDArray[np.int64]
@@ -67,6 +73,14 @@ class PolledRecords:
         times = np.fromiter((message.timestamp()[1] for message in self.messages), np.int64, len(self.messages))
         return pa.array(times * 1000).cast(RECORD_SCHEMA.field("timestamp").type)
 
+    def time_bounds(self) -> tuple[int, int] | None:
+        """The earliest and the latest time among some of the records, in milliseconds: to ask each one takes a tenth of
+        what reading it does. None where they have none."""
+        step = max(1, len(self.messages) // TIMES_LOOKED_AT)
+        times = [message.timestamp()[1] for message in (*self.messages[::step], *self.messages[-1:])]
+        known = [each for each in times if each > 0]
+        return (min(known), max(known)) if known else None
+
     def headers(self, name: str, indexes: npt.NDArray[np.int64]) -> list[bytes | None]:
         """The last header of this name of the records at these indexes."""
         found = (dict(self.messages[index].headers() or ()).get(name) for index in indexes.tolist())
@@ -84,6 +98,6 @@ class PolledRecords:
 
 
 def offset_of(message: Message) -> int:
-    """Its offset."""
+    """The offset of a record, or of an event of a partition."""
     offset: int = message.offset()  # type: ignore[assignment]
     return offset

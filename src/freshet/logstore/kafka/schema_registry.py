@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.options import without_secrets
 
@@ -44,8 +44,7 @@ class _AwayError(Exception):
     """The registry gave no answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredSchema:
+class RegisteredSchema(Frozen):
     """A schema; `references` are those that it uses, each after those that it uses itself."""
 
     text: str

@@ -7,8 +7,9 @@ says where to go on, which may be behind the last record.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from freshet._frozen import Frozen
 
 
 class TopicPartition(NamedTuple):
@@ -46,8 +47,7 @@ class OffsetBounds(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
+class TopicFacts(Frozen):
     """What is known of a topic; `topic_id` is empty where the brokers give none. Settings by their names in Kafka."""
 
     name: str
@@ -116,7 +116,7 @@ class LogClient(Protocol):
         ...
 
     def bounds(self, topic: str) -> Mapping[int, OffsetBounds]:
-        """Of every partition of a topic."""
+        """The bounds of every partition of a topic."""
         ...
 
     def fetch(self, positions: Mapping[TopicPartition, int], *, wait_s: float) -> Mapping[TopicPartition, Fetched]:

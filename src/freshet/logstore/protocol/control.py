@@ -13,12 +13,12 @@ given once, and later ones are larger, is what makes it an epoch. `published` sa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import orjson
 
+from freshet._frozen import Frozen
 from freshet.logstore.exceptions import LogUnavailableError
 from freshet.logstore.protocol.client import LogClient, LogProducer, StoredRecord, TopicPartition
 
@@ -38,8 +38,7 @@ class ControlKind(StrEnum):
     PUBLISHED = "published"
 
 
-@dataclass(frozen=True, slots=True)
-class ControlRecord:
+class ControlRecord(Frozen):
     """A note. `epoch` is -1 in the `recover` record itself: its offset is the epoch."""
 
     kind: ControlKind

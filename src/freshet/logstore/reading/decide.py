@@ -22,9 +22,10 @@ A reader of committed changes uses `apply_snapshot` alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
+from freshet._frozen import Frozen
 from freshet.logstore.exceptions import LogLostError
 from freshet.logstore.protocol.client import StoredRecord
 from freshet.logstore.protocol.record import Attempt, RecordHeader, decode_header, user_hash
@@ -33,8 +34,7 @@ from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.table_log import LogIncrement, LogProgress
 
 
-@dataclass(frozen=True, slots=True)
-class RowRange:
+class RowRange(Frozen):
     """Rows to hand out: those of one attempt in one bucket with sequences [first, end), which are in [start, stop) of
     the partition of that bucket. `is_retracted`: last one first, with inverted kinds.
     """
@@ -61,8 +61,7 @@ class RowComparison(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Frozen):
     """The state after something was seen, and what to hand out, in order.
 
     `stops_at` is the batch of the first record that was not taken, because the snapshots must be looked at first.

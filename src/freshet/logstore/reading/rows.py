@@ -6,7 +6,7 @@ those that came twice. Rows to retract are read the same way and handed out last
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -24,7 +24,8 @@ from freshet.logstore.protocol.record import (
     user_hash,
 )
 from freshet.logstore.reading.decide import RowRange
-from freshet.logstore.reading.recent_records import RecentRecords
+from freshet.logstore.reading.tail import RecentRecords
+from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.row_kind import RowKind
 
 INVERTED: Final = np.array([RowKind.DELETE, RowKind.UPDATE_AFTER, RowKind.UPDATE_BEFORE, RowKind.INSERT], dtype=np.int8)
@@ -206,3 +207,35 @@ def _retracted(rows: pa.RecordBatch) -> pa.RecordBatch:
     backwards = rows.take(pa.array(_backwards(rows.num_rows)))
     kinds = INVERTED[backwards.column(0).to_numpy(zero_copy_only=False)]
     return backwards.set_column(0, rows.schema.field(0), pa.array(kinds))
+
+
+def projected_rows(
+    rows: LogRows, history: TableHistory, ranges: Iterable[RowRange], snapshot_id: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the ranges as readers get them, one range after the other: in the columns asked for, with pairs kept
+    together. A -U at the end of one range may have its +U at the beginning of the next: a filter looks at both
+    together.
+
+    A -U at the end of one range may have its +U at the beginning of the next: a filter looks at both together.
+    """
+    for schema_id, piece in _whole_pairs(rows, ranges):
+        if piece.num_rows:
+            projected = history.projected(schema_id, piece, snapshot_id)
+            if projected.num_rows:
+                yield projected
+
+
+def _whole_pairs(rows: LogRows, ranges: Iterable[RowRange]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    held: tuple[int, pa.RecordBatch] | None = None
+    for schema_id, piece in (piece for wanted in ranges for piece in rows.read(wanted)):
+        if held is not None and held[0] == schema_id:
+            [piece] = pa.Table.from_batches([held[1], piece]).combine_chunks().to_batches()
+        elif held is not None:
+            yield held
+        held = None
+        if piece.num_rows and piece.column(0)[-1].as_py() == RowKind.UPDATE_BEFORE:
+            held = (schema_id, piece.slice(piece.num_rows - 1))
+            piece = piece.slice(0, piece.num_rows - 1)
+        yield schema_id, piece
+    if held is not None:
+        yield held

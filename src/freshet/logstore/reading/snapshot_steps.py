@@ -7,40 +7,136 @@
 | makes a batch stable whose records are gone, `log.on-truncated=fall-back` | its files |
 | any other | none |
 
-The same position gives the same pieces; snapshots and planned splits are kept until `forget`.
+The same position gives the same pieces; snapshots and planned splits are kept until `forget`. Pieces are values
+that travel: what one snapshot, or what was logged since, gives of one bucket.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from freshet.logstore.exceptions import LogTruncatedError
-from freshet.logstore.protocol.client import LogClient
+from freshet._frozen import Frozen
+from freshet.logstore.exceptions import LogLakeOnlyError, LogTruncatedError
+from freshet.logstore.protocol.client import Fetched, LogClient, TopicPartition
 from freshet.logstore.reading.decide import RowRange, after_files, apply_snapshot, makes_stable, retract_open
-from freshet.logstore.reading.log_position import LogPosition
-from freshet.logstore.reading.pieces import Piece, log_pieces
-from freshet.logstore.reading.reader_state import ReaderState
+from freshet.logstore.reading.reader_state import LogPosition, ReaderState
 from freshet.logstore.reading.rows import LogRows
-from freshet.logstore.reading.snapshot_log import checked_topic, lake_only_error
+from freshet.logstore.reading.tail import RecentRecords, checked_topic
 from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.logs.readers import TableHistory
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk
+from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk, StepSize, by_bucket
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.table_log import LogProgress, log_of
-from freshet.storage.options import former_values
 from freshet.storage.options.choices import OnLakeOnly, OnTruncated
 
 _LOG: Final = logging.getLogger(__name__)
+
+_GROUP_ROWS: Final = 50_000
+"""Buckets with fewer changes are read by one task, up to so many rows."""
+
+_CARRIED_BYTES_MAX: Final = 1024 * 1024
+"""Records that the planning reader has fetched travel with their group, up to so many bytes."""
+
+
+class LogPiece(Frozen):
+    """Changes of one bucket, in their order; `snapshot_id` is None while their batch is open.
+
+    `total_buckets` is the number of buckets of the table when they were logged.
+    """
+
+    bucket_id: BucketId
+    ranges: tuple[RowRange, ...]
+    snapshot_id: int | None
+    total_buckets: int
+
+    @property
+    def partition(self) -> bytes:
+        """The partition of the table."""
+        return self.bucket_id[0]
+
+    @property
+    def bucket(self) -> int:
+        """Which is the partition of the topic."""
+        return self.bucket_id[1]
+
+    @property
+    def size(self) -> StepSize:
+        """Rows, and the offsets they lie in."""
+        rows = sum(row_count(each) for each in self.ranges)
+        return StepSize(rows=rows, offsets=sum(each.stop_offset - each.start_offset for each in self.ranges))
+
+
+Piece = LogPiece | ChangeSplit
+
+
+class LogGroup(Frozen):
+    """Pieces that are read one after the other, and records of theirs that are known already."""
+
+    pieces: tuple[Piece, ...]
+    carried: tuple[tuple[TopicPartition, int, Fetched], ...] = ()
+
+
+def log_pieces(ranges: Sequence[RowRange], snapshot_id: int | None, *states: ReaderState) -> list[LogPiece]:
+    """A piece for each bucket of each topic; the states know the topics."""
+    counts = {state.topic: len(state.stable_offsets) for state in states}
+    by_topic: dict[tuple[str, BucketId], list[RowRange]] = {}
+    for each in ranges:
+        by_topic.setdefault((each.topic, each.bucket_id), []).append(each)
+    return [LogPiece(bucket, tuple(found), snapshot_id, counts[topic]) for (topic, bucket), found in by_topic.items()]
+
+
+def grouped(pieces: Iterable[Piece], state_id: int | None) -> list[list[Piece]]:
+    """Pieces by the group that reads them, as `by_bucket` says; small buckets together."""
+    groups: list[list[Piece]] = []
+    room = 0
+    for found in by_bucket(pieces, state_id):
+        rows = sum(piece.size.rows for piece in found)
+        is_of_state = state_id is not None and found[0].snapshot_id == state_id
+        if is_of_state or rows > room:
+            groups.append([])
+            room = 0 if is_of_state else _GROUP_ROWS
+        groups[-1] += found
+        room -= rows
+    return groups
+
+
+def carried(pieces: Iterable[Piece], recent: RecentRecords) -> tuple[tuple[TopicPartition, int, Fetched], ...]:
+    """The records of some pieces, as far as they were fetched."""
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for piece in pieces:
+        for wanted in piece.ranges if isinstance(piece, LogPiece) else ():
+            topic_partition = TopicPartition(wanted.topic, wanted.bucket_id[1])
+            first, stop = ranges.get(topic_partition, (wanted.start_offset, wanted.stop_offset))
+            ranges[topic_partition] = min(first, wanted.start_offset), max(stop, wanted.stop_offset)
+    found = []
+    size_bytes = 0
+    for topic_partition, (first, stop) in ranges.items():
+        known = recent.at(topic_partition, first)
+        if known is None or known.next_offset < stop:
+            continue
+        records = tuple(record for record in known.records if record.offset < stop)
+        size_bytes += sum(len(record.value) for record in records)
+        if size_bytes > _CARRIED_BYTES_MAX:
+            break
+        found.append((topic_partition, first, Fetched(records, stop)))
+    return tuple(found)
+
+
+def row_count(wanted: RowRange) -> int:
+    """Rows of a range."""
+    return wanted.end_sequence - wanted.first_sequence
+
 
 _Step = SnapshotStep[LogPosition, Piece]
 
 
 class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
-    """Of one reader. `client` and `rows` connect when they are first called."""
+    """The steps of one reader. `client` and `rows` connect when they are first called."""
 
     def __init__(
         self,
@@ -57,7 +153,6 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         self._rows = rows
         self._is_speculative = is_speculative
         self._on_lake_only = table.options.log_on_lake_only
-        self._former_values = former_values(table.options.given)
         self.falls_back = table.options.log_on_truncated is OnTruncated.FALL_BACK
         self._checked: set[str] = set()
         self._snapshots: dict[int, Snapshot] = {}
@@ -176,8 +271,6 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         if not state.has_log or state.topic_id in self._checked:
             return
         facts = checked_topic(self._client(), state, table=self.table)
-        for warning in self._former_values if not self._checked else ():
-            _LOG.warning("table %s: %s", self.table, warning)
         self._checked.add(state.topic_id)
         retention_ms = int(facts.settings.get("retention.ms", -1))
         if self._history.consumer_id is not None and not self.falls_back and retention_ms >= 0:
@@ -191,3 +284,14 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
 
 def _moved(state: ReaderState, snapshot: Snapshot) -> LogPosition:
     return LogPosition(state, before_ms=snapshot.time_ms)
+
+
+def lake_only_error(snapshot: Snapshot, *, table: str, begin: str) -> LogLakeOnlyError:
+    """For `log.on-lake-only=fail`; `begin` says how to begin after the snapshot."""
+    return LogLakeOnlyError(
+        f"table {table}: snapshot {snapshot.id} ({snapshot.commit_kind} by {snapshot.commit_user!r}) changes rows and "
+        f"was not logged. Begin after it ({begin}), or set log.on-lake-only to apply, which reads such changes from "
+        "their files, or skip",
+        table=table,
+        option="log.on-lake-only",
+    )

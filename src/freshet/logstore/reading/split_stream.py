@@ -21,31 +21,42 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from enum import Enum, StrEnum
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
 
-from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
+from freshet._frozen import Frozen
+from freshet.logstore.exceptions import LogConfigError, LogTruncatedError, LogUnavailableError
 from freshet.logstore.protocol.client import Fetched, LogClient, TopicPartition
 from freshet.logstore.reading.decide import headroom, opened, show_records, shown_between
-from freshet.logstore.reading.isolation import Isolation
-from freshet.logstore.reading.log_position import LogPosition, position_from
-from freshet.logstore.reading.pieces import LogGroup, Piece, carried, grouped, log_pieces, row_count
-from freshet.logstore.reading.projection import projected_rows
-from freshet.logstore.reading.reader_state import ReaderState, state_at, state_from_json, state_to_json
-from freshet.logstore.reading.recent_records import RecentRecords
-from freshet.logstore.reading.rows import FETCH_TRIES, FETCH_WAIT_S, LogRows
-from freshet.logstore.reading.snapshot_log import check_bounds, progress_at
-from freshet.logstore.reading.snapshot_steps import SnapshotSteps
-from freshet.logstore.reading.tail import LogTail, first_of
-from freshet.logstore.reading.waiting import LogWaiting
+from freshet.logstore.reading.reader_state import (
+    LogPosition,
+    ReaderState,
+    position_from,
+    state_at,
+    state_from_json,
+    state_to_json,
+)
+from freshet.logstore.reading.rows import FETCH_TRIES, FETCH_WAIT_S, LogRows, projected_rows
+from freshet.logstore.reading.snapshot_steps import (
+    LogGroup,
+    Piece,
+    SnapshotSteps,
+    carried,
+    grouped,
+    log_pieces,
+    row_count,
+)
+from freshet.logstore.reading.tail import LogTail, LogWaiting, RecentRecords, check_bounds, first_of, progress_at
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.logs.log_systems import LoggedTable, provider_of
 from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot_walk import Budget, StepSize, StreamLimit
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.model.stream_step import Budget, StepSize, StreamLimit
 
 SILENT_SNAPSHOTS_MAX: Final = 8
 """After so many snapshots without changes the position moves on all the same, or earlier where fewer are kept: a query
@@ -62,12 +73,22 @@ _FROM_FILES: Final = "from_files"
 _BEFORE_MS: Final = "before_ms"
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Frozen):
     """Everything that is there at some time: snapshots up to one, offsets before these."""
 
     snapshot_id: int
     ends: Mapping[int, int]
+
+
+class _Step(Enum):
+    """What a reader that goes on looks at next."""
+
+    SNAPSHOTS = "snapshots"
+    RECORDS = "records"
+    """Those after all snapshots that are there."""
+    NEW_RECORDS = "new records"
+    """Rows have woken the reader: they are shown before it looks for snapshots, which takes longer."""
+    NONE = "none"
 
 
 class LogSplitStream:
@@ -95,8 +116,7 @@ class LogSplitStream:
         self._silent_max = max(1, min(SILENT_SNAPSHOTS_MAX, table.options.snapshot_num_retained_min - 1))
         self._frontier: tuple[LogPosition, LogPosition] | None = None
         """A position that was given out, and how far one got from there without anything to hand out."""
-        self._has_rows = False
-        """Rows have woken the reader: they are shown before it looks for snapshots, which takes longer."""
+        self._first_step = _Step.SNAPSHOTS
 
     @cached_property
     def _client(self) -> LogClient:
@@ -195,27 +215,27 @@ class LogSplitStream:
         return end
 
     def _advanced(self, position: LogPosition, budget: Budget, until: Bound | None) -> LogPosition:
+        step, self._first_step = self._first_step, _Step.SNAPSHOTS
         stops_at: int | None = None
-        looks, self._has_rows = not self._has_rows, False
-        while True:
-            if looks:
+        while step is not _Step.NONE:
+            if step is _Step.SNAPSHOTS:
                 until_id = None if until is None else until.snapshot_id + 1
                 position, is_full = self._steps.past_snapshots(position, budget, until_id)
-                if is_full:
-                    return position
+                step = _Step.NONE if is_full else _Step.RECORDS
+                continue
             state = position.state
             if self._isolation is not Isolation.SPECULATIVE or not state.has_log:
                 return position
             if stops_at is not None:
                 state = opened(state, stops_at)
-            if stops_at is not None and state == position.state:
-                return position  # a batch before it is still open
+                if state == position.state:
+                    return position  # a batch before it is still open
             shown, stops_at = self._past_records(state, budget, until)
-            is_end = stops_at is None and shown == state
+            is_end = step is _Step.RECORDS and stops_at is None and shown == state
+            is_enough = budget.has_pieces and budget.limit.snapshots is not None
+            step = _Step.NONE if is_end or is_enough else _Step.SNAPSHOTS
             position = replace(position, state=shown)
-            if (is_end and looks) or (budget.has_pieces and budget.limit.snapshots is not None):
-                return position
-            looks = True
+        return position
 
     def _past_records(self, state: ReaderState, budget: Budget, until: Bound | None) -> tuple[ReaderState, int | None]:
         """Behind records that came, and the first batch for which the snapshots must be looked at."""
@@ -309,7 +329,8 @@ class LogSplitStream:
 
     def wait(self, position: LogPosition, seconds: float) -> None:
         """Waits so long, or until something is logged or committed."""
-        self._has_rows = self._waiting.wait(position.state, seconds)
+        has_rows = self._waiting.wait(position.state, seconds)
+        self._first_step = _Step.NEW_RECORDS if has_rows else _Step.SNAPSHOTS
 
     def check_begin(self, position: LogPosition) -> None:
         """Raises `LogConfigError` for another topic of the name, `LogTruncatedError` where retention was faster."""
@@ -355,4 +376,33 @@ def _reopened(pickled: bytes) -> LogSplitStream:
     table, history, isolation = pickle.loads(pickled)
     found = provider_of(table.options, table.name).split_stream(table, history, isolation)
     assert isinstance(found, LogSplitStream)
+    return found
+
+
+class Isolation(StrEnum):
+    """Changes of committed batches only, or every change as soon as it is logged."""
+
+    COMMITTED = "committed"
+    SPECULATIVE = "speculative"
+
+
+def isolation_for(table: LoggedTable, text: str) -> Isolation:
+    """The isolation of that name for readers of a table.
+
+    `InvalidRequestError` for another name, `LogConfigError` where the log of the table cannot be read so.
+    """
+    try:
+        found = Isolation(text.lower())
+    except ValueError:
+        raise InvalidRequestError(
+            f"isolation is one of {', '.join(Isolation)}, not {text!r}", option="log.read.isolation"
+        ) from None
+    if found is Isolation.SPECULATIVE and not table.options.logs_before_images:
+        raise LogConfigError(
+            f"table {table.name} logs no rows before updates (log.changelog-mode=upsert or log.ignore-delete), so "
+            "what a speculative reader has seen cannot be retracted; read with isolation='committed', or set "
+            "changelog-producer=lookup and leave these options out",
+            table=table.name,
+            option="log.read.isolation",
+        )
     return found

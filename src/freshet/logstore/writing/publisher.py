@@ -88,7 +88,8 @@ def log_rows(rows: pa.Table, *, has_before_images: bool) -> pa.Table:
 
 
 class TopicPublisher:
-    """Of one table into one topic; belongs to one writer, and is not safe for use by several threads at once."""
+    """The publisher of one table into one topic; belongs to one writer, and is not safe for use by several threads at
+    once."""
 
     def __init__(
         self,
@@ -181,8 +182,8 @@ class TopicPublisher:
         return transactions
 
     def _topic_id(self) -> str | None:
-        """Of the topic as it is now: a publisher takes over again after a failure, which may have been the end of the
-        topic that it began with."""
+        """The id of the topic as it is now: a publisher takes over again after a failure, which may have been the end
+        of the topic that it began with."""
         facts = self._client.topic(self._facts.name)
         return None if facts is None else facts.topic_id
 

@@ -20,6 +20,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.logstore.exceptions import LogConfigError
 from freshet.logstore.protocol.client import LogProducer, TopicFacts, TopicPartition
 from freshet.logstore.protocol.record import (
@@ -51,8 +52,7 @@ class _BucketProgress:
     row_hash: bytes = NO_HASH
 
 
-@dataclass(frozen=True, slots=True)
-class WriterSettings:
+class WriterSettings(Frozen):
     """`record_bytes_max` is what topic and client let a record have."""
 
     log: LogIdentity

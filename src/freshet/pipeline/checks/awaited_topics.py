@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from freshet.logstore.kafka.cluster import KafkaCluster
-from freshet.pipeline.checks.kafka_reach import ASK_S, Brokers, brokers_of, clusters
+from freshet.pipeline.checks.kafka_reach import ASK_S, Brokers, Clusters, brokers_of, clusters
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.storage.exceptions import RetryableError
@@ -32,12 +32,14 @@ def wait_for_topics(
     stop: threading.Event,
     look_s: float = LOOK_S,
     clock: Callable[[], float] = time.monotonic,
+    clients: Clusters | None = None,
 ) -> bool:
     """Waits until every topic that a source names is there; False when `stop` was set meanwhile.
 
     Raises `RetryableError` where one is not there after `wait_s`. Brokers that do not answer are none of its matters.
     """
-    asked = [(brokers, KafkaCluster(brokers.settings)) for brokers in _asked(configs)]
+    clients = clients or Clusters()
+    asked = [(brokers, clients.of(brokers)) for brokers in _asked(configs)]
     begun = clock()
     reported_at: float | None = None
     while True:

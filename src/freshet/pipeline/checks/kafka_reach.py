@@ -14,12 +14,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.logstore.kafka.cluster import ClusterAnswer, KafkaCluster, last_records
 from freshet.logstore.kafka.java_options import ClientSettings, client_settings
-from freshet.logstore.kafka.sampled_record import SampledRecord
+from freshet.logstore.kafka.record_sizes import SampledRecord
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import subscribed_pattern, subscribed_topics
 from freshet.pipeline.config.starting_offsets import Place
@@ -36,9 +36,10 @@ REMIND_EVERY: Final = 8
 WATCH_S: Final = 10.0
 """Between two questions while pipelines run."""
 
+_CLIENTS_MAX: Final = 8
 
-@dataclass(frozen=True, slots=True)
-class Brokers:
+
+class Brokers(Frozen):
     """One cluster as some sources name it."""
 
     servers: str
@@ -64,12 +65,35 @@ def clusters(configs: Iterable[PipelineConfig]) -> list[Brokers]:
     return found
 
 
+class Clusters:
+    """The clients of some clusters, one of each for all that is asked of it: a new one takes 5 to 60 ms to connect."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Brokers, KafkaCluster]] = []
+
+    def of(self, brokers: Brokers) -> KafkaCluster:
+        """Raises `ValueError` for settings that librdkafka refuses."""
+        found = next((client for known, client in self._kept if known == brokers), None)
+        if found is None:
+            found = KafkaCluster(brokers.settings)
+            self._kept = [*self._kept[1 - _CLIENTS_MAX :], (brokers, found)]
+        return found
+
+    def ask(self, brokers: Brokers, timeout_s: float = ASK_S) -> ClusterAnswer:
+        """Its topics; settings that librdkafka refuses are a failure too. One that does not answer is asked by another
+        client next time, which connects at once: this one waits longer and longer."""
+        try:
+            answer = self.of(brokers).ask(timeout_s)
+        except ValueError as error:
+            return ClusterAnswer(failure=str(error), is_refused_setting=True)
+        if answer.failure:
+            self._kept = [each for each in self._kept if each[0] != brokers]
+        return answer
+
+
 def ask_once(brokers: Brokers, timeout_s: float = ASK_S) -> ClusterAnswer:
-    """Asks a cluster with a client of its own; settings that librdkafka refuses are a failure too."""
-    try:
-        return KafkaCluster(brokers.settings).ask(timeout_s)
-    except ValueError as error:
-        return ClusterAnswer(failure=str(error), is_refused_setting=True)
+    """Asks a cluster with a client of its own."""
+    return Clusters().ask(brokers, timeout_s)
 
 
 def partition_counts(source: SourceConfig) -> dict[str, int]:
@@ -101,22 +125,23 @@ def first_read(source: SourceConfig, topics: Sequence[str]) -> str | None:
     """The first of these topics that a source names, or that its pattern takes; there or not."""
     pattern, named = subscribed_pattern(source), subscribed_topics(source)
     try:
-        read = (topic for topic in topics if topic in named or (pattern and re.fullmatch(pattern, topic)))
+        read = (topic for topic in topics if topic in named or (pattern and re.search(pattern, topic)))
         return next(read, None)
     except re.error:
         return None  # Java's patterns know more than Python's
 
 
 def topics_of(source: SourceConfig, answer: ClusterAnswer) -> set[str]:
-    """The topics that a source names, there or not, and those of its cluster that match its pattern."""
+    """The topics that a source names, there or not, and those of its cluster that its pattern is found in: Spark takes
+    `orders` for `shop.orders` too."""
     pattern = subscribed_pattern(source)
     if pattern is None:
         return subscribed_topics(source)
     try:
-        matches = re.compile(pattern).fullmatch
+        found_in = re.compile(pattern.strip()).search
     except re.error:
         return set()  # Java's patterns know more than Python's
-    return {topic for topic in answer.topics if matches(topic)}
+    return {topic for topic in answer.topics if found_in(topic)}
 
 
 def places_read(source: SourceConfig, answer: ClusterAnswer) -> set[Place]:
@@ -133,14 +158,20 @@ def assigned_places(source: SourceConfig) -> set[Place] | None:
 
 
 def wait_for_brokers(
-    configs: Sequence[PipelineConfig], *, say: Callable[[str], None], stop: threading.Event, pause_s: float = PAUSE_S
+    configs: Sequence[PipelineConfig],
+    *,
+    say: Callable[[str], None],
+    stop: threading.Event,
+    pause_s: float = PAUSE_S,
+    clients: Clusters | None = None,
 ) -> bool:
     """Waits until every cluster has answered, and says of which it waits; False when `stop` was set meanwhile."""
+    clients = clients or Clusters()
     for brokers in clusters(configs):
         if brokers.settings.untranslated:
             continue
         tries = 0
-        while (answer := ask_once(brokers)).failure:
+        while (answer := clients.ask(brokers)).failure:
             if tries % REMIND_EVERY == 0:
                 say(f"no broker answers at {brokers.servers} ({answer.failure}); trying again until one does")
             tries += 1
@@ -151,12 +182,14 @@ def wait_for_brokers(
     return not stop.is_set()
 
 
-def topic_ids(configs: Sequence[PipelineConfig], *, say: Callable[[str], None]) -> dict[str, dict[str, str]]:
+def topic_ids(
+    configs: Sequence[PipelineConfig], *, say: Callable[[str], None], clients: Clusters | None = None
+) -> dict[str, dict[str, str]]:
     """By pipeline, the ids of the topics that its sources read; says which of those that they name are not there.
 
     Topics of two clusters that have one name are left out: their ids could not be distinguished.
     """
-    clients: list[tuple[Brokers, KafkaCluster]] = []
+    clients = clients or Clusters()
     found: dict[str, dict[str, str]] = {}
     for config in configs:
         asked: Counter[str] = Counter()
@@ -165,10 +198,7 @@ def topic_ids(configs: Sequence[PipelineConfig], *, say: Callable[[str], None]) 
             brokers = brokers_of(source)
             if brokers is None or brokers.settings.untranslated:
                 continue
-            client = next((client for known, client in clients if known == brokers), None)
-            if client is None:
-                client = KafkaCluster(brokers.settings)
-                clients.append((brokers, client))
+            client = clients.of(brokers)
             answer = client.ask(ASK_S)
             names = topics_of(source, answer)
             for topic in sorted(names - answer.topics if answer.failure is None else ()):
@@ -195,6 +225,7 @@ def watched_brokers(
     topic_ids: Mapping[str, Mapping[str, str]] | None = None,
     on_renewed: Callable[[PipelineConfig, Sequence[str]], None] | None = None,
     on_answer: Callable[[Brokers, KafkaCluster, ClusterAnswer], None] = lambda brokers, cluster, answer: None,
+    clients: Clusters | None = None,
 ) -> Iterator[None]:
     """Says, while the block runs, when a cluster stops answering and when it is back.
 
@@ -204,6 +235,7 @@ def watched_brokers(
     """
     ended = threading.Event()
     watched = [brokers for brokers in clusters(configs) if not brokers.settings.untranslated]
+    clients = clients or Clusters()
     known = {config.name: dict((topic_ids or {}).get(config.name, {})) for config in configs}
 
     def look(brokers: Brokers, cluster: KafkaCluster, answer: ClusterAnswer) -> None:
@@ -217,7 +249,9 @@ def watched_brokers(
                 on_renewed(config, renewed)
 
     threads = [
-        threading.Thread(target=_watch, args=(brokers, say, ended, every_s, look), name="freshet-brokers", daemon=True)
+        threading.Thread(
+            target=_watch, args=(brokers, clients, say, ended, every_s, look), name="freshet-brokers", daemon=True
+        )
         for brokers in watched
     ]
     for thread in threads:
@@ -244,13 +278,14 @@ def _topics_at(config: PipelineConfig, brokers: Brokers, answer: ClusterAnswer) 
 
 def _watch(
     brokers: Brokers,
+    clients: Clusters,
     say: Callable[[str], None],
     ended: threading.Event,
     every_s: float,
     look: Callable[[Brokers, KafkaCluster, ClusterAnswer], None],
 ) -> None:
     try:
-        cluster = KafkaCluster(brokers.settings)
+        cluster = clients.of(brokers)
     except ValueError:
         return  # said before the run began
     is_down = False

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from freshet.logstore.kafka.cluster import KafkaCluster
-from freshet.pipeline.checks.kafka_reach import ASK_S, assigned_places, brokers_of, topics_of
+from freshet.pipeline.checks.kafka_reach import ASK_S, Clusters, assigned_places, brokers_of, topics_of
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import subscribed_topics
@@ -40,6 +39,7 @@ def offset_problems(
     *,
     say: Callable[[str], None],
     folders: Mapping[str, CheckpointFolder] = MappingProxyType({}),
+    clients: Clusters | None = None,
 ) -> list[Problem]:
     """What is wrong with the offsets of some pipelines; says of which sources it could not be found out.
 
@@ -47,23 +47,26 @@ def offset_problems(
     without: whether it is new, so that the options of the source count, is not known.
     """
     found = []
+    clients = clients or Clusters()
     for config in configs:
         folder = folders.get(config.name) or as_folder(config.checkpoint)
         for index, source in enumerate(config.sources if folder is not None else ()):
             assert folder is not None
             try:
-                found += [config.origin.placed(each) for each in _source(config, index, source, folder)]
+                found += [config.origin.placed(each) for each in _source(config, index, source, folder, clients)]
             except (OSError, ValueError) as error:
                 text = config.without_secrets(str(error))
                 say(f"{config.name}: warning: the offsets of sources[{index}] were not looked at: {text}")
     return found
 
 
-def _source(config: PipelineConfig, index: int, source: SourceConfig, folder: CheckpointFolder) -> Iterator[Problem]:
+def _source(
+    config: PipelineConfig, index: int, source: SourceConfig, folder: CheckpointFolder, clients: Clusters
+) -> Iterator[Problem]:
     brokers = brokers_of(source)
     if brokers is None or brokers.settings.untranslated:
         return
-    client = KafkaCluster(brokers.settings)
+    client = clients.of(brokers)
     answer = client.ask(ASK_S)
     if answer.failure or subscribed_topics(source) - answer.topics:
         return  # reported elsewhere

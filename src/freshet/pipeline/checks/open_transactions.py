@@ -18,7 +18,7 @@ from typing import Final
 
 from freshet.logstore.kafka.cluster import ClusterAnswer, KafkaCluster
 from freshet.logstore.kafka.java_options import READ_COMMITTED
-from freshet.logstore.kafka.open_transactions import OpenTransaction
+from freshet.logstore.kafka.partition_offsets import OpenTransaction
 from freshet.pipeline.checks.kafka_reach import ASK_S, Brokers, brokers_of, places_read
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.starting_offsets import Place, start_of
@@ -131,13 +131,13 @@ def positions_of(source: SourceConfig, index: int, checkpoint: CheckpointPlace) 
 
 
 def _standing(found: Sequence[OpenTransaction], positions: Mapping[Place, int]) -> list[OpenTransaction]:
-    """Those at which a source that has read up to these positions stands still, or which it is behind already; a
+    """Transactions at which a source that has read up to these positions stands still, or which it is behind already; a
     partition that is not among them is read from its first offset."""
     return [each for each in found if positions.get(each.place, each.first) >= each.stable]
 
 
 def _open(source: SourceConfig, cluster: KafkaCluster, answer: ClusterAnswer) -> list[OpenTransaction] | None:
-    """Those that a source does not read beyond; None where the brokers do not say it, which is reported elsewhere."""
+    """Transactions that a source does not read beyond; None where the brokers do not say it, which others report."""
     if source.isolation != READ_COMMITTED:
         return []
     try:
@@ -147,7 +147,7 @@ def _open(source: SourceConfig, cluster: KafkaCluster, answer: ClusterAnswer) ->
 
 
 def _asked(source: SourceConfig) -> list[OpenTransaction] | None:
-    """As `_open`, by a client of its own; none of a cluster that only the Java client can reach."""
+    """The same as `_open` gives, by a client of its own; none of a cluster that only the Java client can reach."""
     brokers = brokers_of(source)
     if brokers is None or brokers.settings.untranslated or source.isolation != READ_COMMITTED:
         return []
@@ -159,7 +159,7 @@ def _asked(source: SourceConfig) -> list[OpenTransaction] | None:
 
 
 def _text(held: Sequence[OpenTransaction]) -> str:
-    """That the oldest of some open transactions is waited for, and what to do."""
+    """The text that the oldest of some open transactions is waited for, and what to do."""
     oldest = min(held, key=lambda each: (each.since_ms is None, each.since_ms))
     more = f" (and {len(held) - 1} more partitions)" if len(held) > 1 else ""
     return f"waits for {oldest}{more}. {_REMEDY}"

@@ -4,6 +4,8 @@
     ·  the checkpoint is this pipeline's, or new and writable
     ·  the dead-letter table is one  ·  neither table holds commits of an earlier query of this name
     ·  no other pipeline writes the log of the table  ·  what keeps the index of a table whose rows move is installed
+    ·  nothing needs Spark in a file that runs without it (`local_engine`)
+    ·  the rules of `expect` are conditions over the columns of the table (`expected_rows`)
 
 An earlier query: with table and checkpoint removed to start over, and the dead letters kept, a pipeline would run until
 the first dead letter, and then be refused at every start.
@@ -19,13 +21,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
-from freshet.pipeline.batch.table_setup import check_table, default_buckets, unused_options, with_table
-from freshet.pipeline.checks.table_sources import source_problems
+from freshet.pipeline.checks.expected_rows import expectation_problems
+from freshet.pipeline.checks.local_engine import local_problems
 from freshet.pipeline.config.catalogs import target_catalog, target_location
-from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import warnings
-from freshet.pipeline.config.toast_columns import toast_warnings
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.pipeline.identity.checkpoint_folder import (
@@ -34,13 +34,13 @@ from freshet.pipeline.identity.checkpoint_folder import (
     as_folder,
     local_folder,
     undecoded_folder,
+    write_problem,
 )
 from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem, query_id_of
-from freshet.pipeline.identity.writable import write_problem
+from freshet.pipeline.query.driver.table_setup import check_table, default_buckets, unused_options, with_table
 from freshet.storage.catalog import is_catalog_option
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
 from freshet.storage.table import Table
-from freshet.storage.table_engine import is_rocksdb_installed
 
 DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
 """Columns by which a dead-letter table is known."""
@@ -51,12 +51,19 @@ _LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
 
 def problems_before_start(config: PipelineConfig) -> list[Problem]:
     """Everything that would keep a pipeline from running, with the keys in its file."""
-    looks: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (_files, source_problems, _tables, _libraries)
+    looks: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (
+        local_problems,
+        expectation_problems,
+        _files,
+        _read_tables,
+        _tables,
+        _libraries,
+    )
     return [config.origin.placed(problem) for look in looks for problem in look(config)]
 
 
 def checkpoint_problems(config: PipelineConfig, folder: CheckpointFolder) -> list[Problem]:
-    """The same of a checkpoint that only Spark can reach, and of what the tables hold of its query."""
+    """The same of a checkpoint that lies elsewhere than on a local disk, and of what the tables hold of its query."""
     return [config.origin.placed(problem) for problem in _tables(config, folder)]
 
 
@@ -65,6 +72,9 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
 
     A table that cannot be looked at is a problem, reported elsewhere.
     """
+    from freshet.pipeline.config.changelog_rules import changelog_warnings
+    from freshet.pipeline.config.toast_columns import toast_warnings
+
     try:
         known = with_table(config)
         catalog = target_catalog(config)
@@ -91,13 +101,25 @@ def _files(config: PipelineConfig) -> Iterator[Problem]:
             yield Problem(key_path, f"no right to read {path}")
 
 
+def _read_tables(config: PipelineConfig) -> Iterator[Problem]:
+    """The tables that are read, of a file that reads any."""
+    if config.follows_tables:
+        from freshet.pipeline.checks.table_sources import source_problems
+
+        yield from source_problems(config)
+
+
 def _libraries(config: PipelineConfig) -> Iterator[Problem]:
     """What the first batch would need: of this machine, those of executors are not looked at."""
     try:
         moves_rows = with_table(config).table.moves_rows
     except (StorageError, OSError):
         return  # said elsewhere
-    if moves_rows and not is_rocksdb_installed():
+    if not moves_rows:
+        return
+    from freshet.storage.place_index.index_database import is_rocksdb_installed
+
+    if not is_rocksdb_installed():
         yield Problem(
             ("table", "primary_key"),
             f"it has not all columns of partition_by, so rows of {config.table.name} move between partitions, and the "
@@ -205,7 +227,7 @@ def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Problem]:
         )
 
 
-_SET_TOPIC: Final = "freshet alter WAREHOUSE TABLE --set kafka.topic=NAME"
+_SET_TOPIC: Final = "ALTER TABLE … SET TBLPROPERTIES ('kafka.topic' = '…')"
 
 
 def _key_path_of(error: Exception, config: PipelineConfig) -> KeyPath:

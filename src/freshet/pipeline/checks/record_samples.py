@@ -1,7 +1,7 @@
 """What fields the records of a pipeline carry, by a sample of them; needs no Spark and writes nothing.
 
 Of files the first lines of the newest, of Kafka the last records of each partition. What the decoder notes of them
-(`left_out`) is what a run would note.
+(`unread_columns`) is what a run would note.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 
-from freshet.logstore.kafka.sampled_record import SampledRecord
-from freshet.pipeline.batch.left_out import carried_columns, left_out_columns, left_out_text
-from freshet.pipeline.batch.read_count import without_tallies
+from freshet.logstore.kafka.record_sizes import SampledRecord
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.query.driver.unread_columns import carried_columns, unread_column_text, unread_columns
+from freshet.pipeline.query.wire.read_count import without_tallies
 from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
 
 Records = Sequence[SampledRecord]
@@ -54,7 +54,7 @@ def left_out_warnings(config: PipelineConfig, last_records: Callable[[SourceConf
         catalog = target_catalog(config)
         has_table = not config.follows_tables and catalog.has_table(config.table.name)
         columns = (
-            left_out_columns(catalog.table(config.table.name).schema, config.table.table_schema) if has_table else ()
+            unread_columns(catalog.table(config.table.name).schema, config.table.table_schema) if has_table else ()
         )
     except (StorageError, OSError):
         return  # said elsewhere
@@ -66,7 +66,7 @@ def left_out_warnings(config: PipelineConfig, last_records: Callable[[SourceConf
         records = _file_records(source.files.path) if source.files is not None else last_records(source)
         is_whole &= records is not None
         found |= set(carried_columns(columns, _notes(config, source, index, records or ())))
-    yield from (left_out_text(name) for name in columns if name in found)
+    yield from (unread_column_text(name) for name in columns if name in found)
     rest = [name for name in columns if name not in found]
     if rest and not is_whole:
         yield (

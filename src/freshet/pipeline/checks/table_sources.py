@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from freshet.pipeline.checks.local_engine import REMEDY
 from freshet.pipeline.config.catalogs import source_catalog, target_catalog
-from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig, revealed
 from freshet.pipeline.config.rules import nearest
 from freshet.pipeline.config.stream_options import (
     ISOLATION_OPTION,
@@ -20,7 +21,9 @@ from freshet.pipeline.config.stream_options import (
 )
 from freshet.pipeline.config.table_source_rules import why_retractions_stay
 from freshet.pipeline.errors.failure import kind_of
-from freshet.pipeline.exceptions import KeyPath, Problem
+from freshet.pipeline.exceptions import InvalidRequestError, KeyPath, Problem
+from freshet.pipeline.expressions.grammar import NotOursError
+from freshet.pipeline.query.driver.row_works import fits, known_columns, selected_column
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.options import CoreOptions
@@ -103,7 +106,9 @@ def _columns(
     config: PipelineConfig, source: SourceConfig, stream: PlannedStream, key_path: KeyPath
 ) -> Iterator[Problem]:
     if source.select:
-        return  # Spark analyses it
+        # Spark analyses it, where it runs.
+        yield from _selected(config, source, stream, key_path) if config.is_local else ()
+        return
     given = {field.name: field.type for field in stream.fields}
     taken = [field for field in config.table.fields if field.name in given]
     if not taken:
@@ -125,6 +130,25 @@ def _columns(
                 f"column {field.name} is {given[field.name]} in the table read and {field.type} in the target; give "
                 f"select with {field.name}: CAST({field.name} AS …)",
             )
+
+
+def _selected(
+    config: PipelineConfig, source: SourceConfig, stream: PlannedStream, key_path: KeyPath
+) -> Iterator[Problem]:
+    known, fields = known_columns(stream), {field.name: field for field in config.table.fields}
+    for name, text in source.select.items():
+        try:
+            selected = selected_column(text, known, revealed(config.spark))
+        except NotOursError as error:
+            text = f"only Spark computes {text!r} ({error}): fill the column with a simpler expression, {REMEDY}"
+            yield Problem((*key_path, "select", name), text)
+            continue
+        except InvalidRequestError as error:
+            yield Problem((*key_path, "select", name), str(error))
+            continue
+        if name in fields and not fits(selected.type, fields[name]):
+            text = f"{text!r} is {selected.type}, and column {name} is {fields[name].type}: cast it"
+            yield Problem((*key_path, "select", name), text)
 
 
 def _fits(given: DataType, wanted: DataType) -> bool:

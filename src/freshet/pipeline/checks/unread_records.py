@@ -7,9 +7,9 @@ because memory did not suffice, is among what is looked at: it comes again, in s
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.logstore.kafka.look import look_at_records
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.logstore.protocol.client import TopicPartition
@@ -19,8 +19,7 @@ from freshet.pipeline.identity.checkpoint_folder import CheckpointPlace
 from freshet.pipeline.identity.checkpoint_offsets import finished_lines
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadRecords:
+class UnreadRecords(Frozen):
     """What no finished batch of a source has read, as far as its cluster could be asked."""
 
     kafka_partitions: int = 0

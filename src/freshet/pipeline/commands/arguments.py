@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from freshet.pipeline.commands.output import complain
 from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.config.table_arguments import arguments_text
 from freshet.storage.catalog import ADOPT, Catalog, is_system_name
@@ -23,6 +24,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 HOURS_MAX: Final = 1_000_000
 
 PipelineFiles = Annotated[list[Path], typer.Argument(help="Pipeline files (YAML).", show_default=False)]
+RunsOn = Annotated[
+    Literal["spark", "local"] | None,
+    typer.Option(
+        "--on", help="The engine, whatever run_on of the files says: Spark, or this process and its workers (local)."
+    ),
+]
 Warehouse = Annotated[
     str,
     typer.Argument(help="A folder, a URI such as s3://bucket/lake, or the name of a catalog (see freshet catalogs)."),
@@ -79,6 +86,11 @@ def record_places(skip_record: Sequence[str] | None) -> list[RecordPlace]:
 def open_catalog(warehouse: str, catalog_option: Sequence[str] | None) -> Catalog:
     """The catalog of a warehouse, with what --catalog-option gives."""
     return Catalog(warehouse, options=catalog_options(catalog_option))
+
+
+def complain_of_none(catalog: Catalog) -> None:
+    """Says that the warehouse has no databases: a wrong place looks as one where all is well."""
+    complain(f"there are no databases in {catalog.warehouse}; is that the folder of a warehouse?")
 
 
 def open_table(warehouse: str, table: str, catalog_option: Sequence[str] | None) -> Table:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
 from freshet.logstore.exceptions import LogConfigError
 from freshet.logstore.kafka.cluster import ClusterAnswer
@@ -11,20 +13,9 @@ from freshet.logstore.kafka.java_options import ClientSettings
 from freshet.logstore.kafka.log_client import KafkaLogClient
 from freshet.logstore.protocol.client import TopicFacts
 from freshet.logstore.protocol.control import CONTROL_SUFFIX, ControlKind
-from freshet.logstore.protocol.topic import check_topic
-from freshet.logstore.protocol.topic_owner import NEW_TABLE, refuse_foreign
-from freshet.pipeline.checks.awaited_topics import wait_for_topics
-from freshet.pipeline.checks.kafka_reach import (
-    Brokers,
-    ask_once,
-    brokers_of,
-    first_read,
-    sample_records,
-    topic_ids,
-    wait_for_brokers,
-    watched_brokers,
-)
-from freshet.pipeline.checks.offset_check import offset_problems
+from freshet.logstore.protocol.topic import NEW_TABLE, check_topic, refuse_foreign
+from freshet.pipeline.checks import awaited_topics, kafka_reach, offset_check
+from freshet.pipeline.checks.kafka_reach import Brokers, Clusters, ask_once, brokers_of, first_read, sample_records
 from freshet.pipeline.checks.open_transactions import WatchedTransactions, waiting_texts
 from freshet.pipeline.checks.record_places import refuse_wrong_places
 from freshet.pipeline.commands.output import complain
@@ -37,6 +28,13 @@ from freshet.storage.options import CoreOptions
 
 SERVERS = "kafka.bootstrap.servers"
 TOPIC = "kafka.topic"
+
+_CLIENTS: Final = Clusters()
+wait_for_brokers = partial(kafka_reach.wait_for_brokers, clients=_CLIENTS)
+wait_for_topics = partial(awaited_topics.wait_for_topics, clients=_CLIENTS)
+offset_problems = partial(offset_check.offset_problems, clients=_CLIENTS)
+topic_ids = partial(kafka_reach.topic_ids, clients=_CLIENTS)
+watched_brokers = partial(kafka_reach.watched_brokers, clients=_CLIENTS)
 
 __all__ = [
     "WatchedTransactions",

@@ -11,7 +11,7 @@ import typer
 
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table, time_given
 from freshet.pipeline.commands.failure_report import while_running
-from freshet.pipeline.commands.output import print_facts
+from freshet.pipeline.commands.output import print_facts, since_text
 from freshet.pipeline.commands.rows import (
     Columns,
     FilterText,
@@ -22,9 +22,12 @@ from freshet.pipeline.commands.rows import (
     rows_wanted,
     write_rows,
 )
+from freshet.storage.changes.between import BetweenMode
+from freshet.storage.changes.stream import ChangeStream
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.gather import limited
-from freshet.storage.table import BetweenMode, ChangeStream, Table
+from freshet.storage.model.display import rfc3339
+from freshet.storage.table import Table
 
 
 def changelog(
@@ -125,7 +128,8 @@ def consumers(
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the streaming readers that have a name and the snapshot each wants next; or reset or delete one."""
+    """List the streaming readers that have a name, the snapshot each wants next and when it read on last; or reset or
+    delete one."""
     opened = open_table(warehouse, table, catalog_option)
     if (reset is None) != (next_id is None):
         raise InvalidRequestError("--reset ID and --next SNAPSHOT go together")
@@ -133,8 +137,18 @@ def consumers(
         opened.reset_consumer(reset, next_id)
     if delete is not None and not opened.delete_consumer(delete):
         raise InvalidRequestError(f"there is no consumer {delete!r}; consumers are {_names(opened)}")
-    facts = [{"consumer": name, "next_snapshot": position} for name, position in sorted(opened.consumers().items())]
-    print_facts(facts, as_json=as_json, header={"consumer": "consumer", "next_snapshot": "next snapshot"})
+    latest = opened.latest_snapshot()
+    facts = [
+        {
+            "consumer": each.name,
+            "next_snapshot": each.next_snapshot_id,
+            "snapshots_behind": max(0, (latest.id if latest else 0) - each.next_snapshot_id + 1),
+            "moved_at": rfc3339(each.moved_ms) if as_json else since_text(each.moved_ms),
+        }
+        for each in opened.engine.consumers()
+    ]
+    titles = {"next_snapshot": "next snapshot", "snapshots_behind": "behind", "moved_at": "read on"}
+    print_facts(facts, as_json=as_json, header={"consumer": "consumer", **titles})
 
 
 def _point(table: Table, text: str) -> int | str | datetime:

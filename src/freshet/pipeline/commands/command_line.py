@@ -2,7 +2,7 @@
 
     freshet run FILE...            runs pipelines            freshet tables WAREHOUSE
     freshet check FILE...          says what is wrong        freshet describe | snapshots | files WAREHOUSE TABLE
-    freshet jars                   jars for --jars           freshet read | changelog | tail | alter WAREHOUSE TABLE
+    freshet jars                   jars for --jars           freshet read | changelog | tail WAREHOUSE TABLE
     freshet prepare                makes pipelines start sooner    freshet tags | tag WAREHOUSE TABLE
     freshet demo [join]
     freshet catalogs               catalogs that have names
@@ -12,6 +12,7 @@
 |---|---|
 | 0 | done; also: asked to stop, and stopped after the batch that ran |
 | 2 | the configuration or the call is wrong; nothing was started, nothing was written |
+| 3 | done, and `status` has found something behind, or `doctor` something wrong |
 | 65 | data or table damaged, or a record or an input that cannot be taken: a restart meets it again |
 | 75 | worth another try: brokers or store away, disk full, another writer was faster |
 | 1 | anything else |
@@ -22,34 +23,31 @@ the traceback. With JSON output the error is printed as JSON too (`failure_repor
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
 import traceback
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from freshet._lazy import LazyModule
-from freshet.pipeline.commands.command_list import COMMANDS, DEBUG, PANELS
+from freshet.pipeline.commands.command_list import COMMANDS, DEBUG, PANELS, REMOVED
 from freshet.pipeline.errors.error_kind import EXIT_DONE, EXIT_FAILED
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.model.display import printable
 
-if TYPE_CHECKING:
-    import freshet._version as _version
-    from freshet.pipeline.commands import failure_report as _failure_report
-else:  # the second knows the errors of Arrow
-    _version = LazyModule("freshet._version")
-    _failure_report = LazyModule("freshet.pipeline.commands.failure_report")
-
 EXIT_CODES: Final = (
-    "Exit codes: 0 done · 2 the configuration or the call is wrong, nothing was started or written · 65 data or table "
-    "damaged, or a record or an input that cannot be taken: a restart meets it again · 75 worth another try · 1 "
-    "anything else. Of several pipelines: 65 if any, else 1, else 75."
+    "Exit codes: 0 done · 2 the configuration or the call is wrong, nothing was started or written · 3 status finds "
+    "something behind, or doctor something wrong · 65 data or table damaged, or a record or an input that cannot be "
+    "taken: a restart meets it again · 75 worth another try · 1 anything else. Of several pipelines: 65 if any, "
+    "else 1, else 75."
 )
+
+GARBAGE_THRESHOLDS: Final = (50_000, 20, 100)
+"""Of Python's collector: with its own, a fifth of a start is spent looking at modules that are there to stay."""
 
 _STYLE: Final[dict[str, Any]] = {
     "rich_markup_mode": "markdown",  # which joins the lines of a paragraph
@@ -61,12 +59,19 @@ class _Commands(TyperGroup):
     """Lists commands without loading their modules; the one that is called is loaded."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in REMOVED:
+            from freshet.pipeline.commands.removed import refuse_removed
+
+            refuse_removed(args[0], args[1:])
         name, command, rest = super().resolve_command(ctx, args)
         return name, _loaded(name) if name in COMMANDS else command, rest
 
 
 def _loaded(name: str) -> Any:
+    gc.disable()  # modules are there to stay
     module = import_module(f"freshet.pipeline.commands.{COMMANDS[name].module}")
+    gc.freeze()
+    gc.enable()
     alone = typer.Typer(add_completion=False, **_STYLE)
     alone.command(name, epilog=EXIT_CODES)(getattr(module, name.replace("-", "_")))
     return typer.main.get_command(alone)
@@ -81,7 +86,7 @@ app = typer.Typer(
 )
 for _panel, _commands in PANELS.items():
     for _name, _listed in _commands.items():
-        app.command(_name, help=_listed.text, rich_help_panel=_panel, hidden=_listed.hidden)(lambda: None)
+        app.command(_name, help=_listed.text, rich_help_panel=_panel)(lambda: None)
 
 
 @app.callback()
@@ -97,15 +102,11 @@ def _options(
     del debug, show_version  # both are done with before a command begins
 
 
-@app.command(rich_help_panel="Tables", hidden=True)
-def version() -> None:
-    """Print the version; the same as --version."""
-    print(_version.__version__)
-
-
 def _print_version(given: bool) -> None:
     if given:
-        version()
+        from freshet._version import __version__
+
+        print(__version__)
         raise typer.Exit
 
 
@@ -118,6 +119,7 @@ class _ShownText(logging.Formatter):
 
 def main() -> None:
     """Entry point of the command: errors become one message and an exit code."""
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_ShownText())
     arguments = sys.argv[1:]
@@ -128,9 +130,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_DONE)
     except Exception as error:  # noqa: BLE001 - each ends as a message and an exit code
+        from freshet.pipeline.commands.failure_report import report_failure
+
         if is_debug:
             traceback.print_exc()
-        raise SystemExit(_failure_report.report_failure(error, arguments)) from None
+        raise SystemExit(report_failure(error, arguments)) from None
 
 
 def _call(arguments: list[str]) -> int:

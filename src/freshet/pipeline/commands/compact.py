@@ -1,4 +1,6 @@
-"""freshet compact: a table, some partitions of it, or all tables of a database; once, or again and again until it is
+"""Commands that write the files of a table anew: compact, rescale.
+
+freshet compact: a table, some partitions of it, or all tables of a database; once, or again and again until it is
 stopped.
 
 Of a database one table after the other is compacted. One that cannot be compacted is reported, the others go on, and
@@ -11,16 +13,17 @@ import re
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
 
+from freshet._frozen import Frozen
 from freshet.pipeline.commands.arguments import (
     ADOPTS,
     Adopt,
     AsJson,
     CatalogOption,
+    TableName,
     Warehouse,
     open_catalog,
     open_table,
@@ -28,6 +31,7 @@ from freshet.pipeline.commands.arguments import (
 from freshet.pipeline.commands.bars import bar
 from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import complain, in_snapshots, plural, print_json, say
+from freshet.pipeline.commands.partitions import partitions_given
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.errors.error_kind import ErrorKind, worst
@@ -35,8 +39,11 @@ from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError
+from freshet.storage.maintenance.partition_choice import PartitionText
+from freshet.storage.maintenance.rescale import RescaleResult
+from freshet.storage.maintenance.table_compaction import CompactionBudget, CompactionResult, Elsewhere
 from freshet.storage.model.display import size_text
-from freshet.storage.table import CompactionBudget, CompactionResult, Elsewhere, PartitionText, Table
+from freshet.storage.table import Table
 
 MEGABYTE: Final = 1024 * 1024
 _NO_BUDGET: Final = CompactionBudget()
@@ -46,8 +53,7 @@ EVERY_S: Final = 10.0
 _NUMBER: Final = re.compile(r"-?\d+(\.\d*)?|-?\.\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Frozen):
     """What is to be compacted, and how; `table` may be the name of a database."""
 
     warehouse: str
@@ -240,7 +246,6 @@ def _report(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) 
                 "buckets": result.buckets_done,
                 "buckets_left": result.buckets_left,
                 "buckets_aborted": result.buckets_aborted,
-                "buckets_given_way": result.buckets_aborted,  # its name until 1.0
                 "input_bytes": result.input_bytes,
             }
         )
@@ -261,37 +266,11 @@ def _report(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) 
         say(f"{start}{plural(result.buckets_left, 'bucket')} did not fit into the budget; call again to go on")
 
 
-def _executors(on_spark: bool) -> AbstractContextManager[Elsewhere | None]:
+def _executors(on_spark: bool, command: str = "freshet compact") -> AbstractContextManager[Elsewhere | None]:
     if not on_spark:
         return nullcontext()
-    executors: AbstractContextManager[Elsewhere] = spark_part("executors").executors()
+    executors: AbstractContextManager[Elsewhere] = spark_part("executors").executors(command)
     return executors
-
-
-_ONE_PARTITION: Final = (
-    "a partition key and its value, such as dt=2026-11-22. A value that has , or / in it, and a range of partitions, "
-    "are a filter: freshet delete WAREHOUSE TABLE --where \"dt < '2026-11-01'\""
-)
-
-
-def partitions_given(given: Sequence[str] | None) -> dict[str, PartitionText] | None:
-    """Partition keys with their values, from `dt=2026-11-22` and the like, several in one text or in several. A value
-    is taken as it is written: `a` and `a ` are two partitions."""
-    values: dict[str, PartitionText] = {}
-    for text in given or ():
-        before = dict(values)
-        for part in re.split("[,/]", text):
-            key, equals, value = part.partition("=")
-            key = key.strip()
-            if not (key and equals):
-                raise InvalidRequestError(f"--partition {part.strip()!r}: write {_ONE_PARTITION}")
-            if key in values and key not in before:  # the value may have been meant to hold the rest
-                raise InvalidRequestError(f"--partition {text!r} gives {key} twice: write {_ONE_PARTITION}")
-            if values.setdefault(key, PartitionText(value)) != value:
-                raise InvalidRequestError(
-                    f"--partition gives {key} two values, {values[key]!r} and {value!r}; give one"
-                )
-    return values or None
 
 
 def _pause_s(text: str) -> float:
@@ -305,3 +284,62 @@ def _pause_s(text: str) -> float:
         return interval_ms(spark_interval(text)) / 1000
     except ValueError as error:
         raise InvalidRequestError(f"--every: {error}") from error
+
+
+def rescale(
+    warehouse: Warehouse,
+    table: TableName,
+    bucket: Annotated[int, typer.Option(help="The number of buckets that each partition is to have.")],
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Rewrite only partitions with this value, such as dt=2026-11-22. May be repeated; "
+            "the others keep their buckets, new ones get the new number."
+        ),
+    ] = None,
+    on_spark: Annotated[
+        bool, typer.Option("--on-spark", help="Write buckets in tasks of a Spark session, as many as it has cores.")
+    ] = False,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a table another fixed number of buckets, partition by partition. No row changes, readers go on.
+
+    Each partition is committed by itself; called again, an interrupted rescale goes on with those that are left. Stop
+    programs of Apache Paimon that write to the table until all its partitions are rewritten. Our own streams may stop
+    with an error that asks to start them again; nothing is lost.
+    """
+    partitions = partitions_given(partition)
+    with _executors(on_spark, "freshet rescale") as elsewhere, bar(f"rescaling {table}") as advance:
+        result = open_table(warehouse, table, catalog_option).rescale(
+            bucket,
+            partition=partitions,
+            progress=lambda done: advance(done.bytes_done, done.bytes_planned),
+            elsewhere=elsewhere,
+        )
+    _report_rescale(result, table, bucket, as_json=as_json)
+
+
+def _report_rescale(result: RescaleResult, table: str, bucket: int, *, as_json: bool) -> None:
+    ids = [snapshot.id for snapshot in result.snapshots]
+    if as_json:
+        print_json(
+            {
+                "table": table,
+                "bucket": bucket,
+                "snapshots": ids,
+                "partitions": result.partitions_done,
+                "input_bytes": result.input_bytes,
+                "repeats": result.repeats,
+            }
+        )
+        return
+    if not ids:
+        say(f"nothing to rewrite: all partitions chosen have {plural(bucket, 'bucket')}")
+        return
+    say(
+        f"{plural(result.partitions_done, 'partition')} rewritten into {plural(bucket, 'bucket')} {in_snapshots(ids)}, "
+        f"{size_text(result.input_bytes)} read"
+    )
+    if result.repeats:
+        say(f"{plural(result.repeats, 'time')} a partition was done again, because others had committed to it")

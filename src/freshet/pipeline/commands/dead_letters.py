@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, Warehouse, catalog_options, open_table
+from freshet.pipeline.commands.engine_jobs import engine_of
 from freshet.pipeline.commands.output import plural, print_columns, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import target_location
@@ -68,7 +70,8 @@ def dead_letters(
     reasons = _by_reason(rows)
     shown = rows.slice(max(0, rows.num_rows - last)).to_pylist()
     if as_json:
-        print_json({"count": rows.num_rows, "reasons": reasons, "last": shown})
+        last_ones = [{**row, "record_time": _in_utc(row["record_time"])} for row in shown]
+        print_json({"count": rows.num_rows, "reasons": reasons, "last": last_ones})
         return
     say(plural(rows.num_rows, "dead letter"))
     if not rows.num_rows:
@@ -97,7 +100,8 @@ def _replay(
         raise InvalidRequestError(
             f"the table of {file} is in {config.table.warehouse}, not in {warehouse}; name that warehouse"
         )
-    report = spark_part("replaying").replay_dead_letters(config, everything=everything)
+    with engine_of(config) as open_jobs:
+        report = spark_part("replaying").replay_dead_letters(config, open_jobs, everything=everything)
     facts = {"replayed": 0, "applied": 0, "dead_letters": {}, "skipped": {}, "snapshots": [], "table_events": []}
     if report is not None:
         facts = {
@@ -164,6 +168,10 @@ def _by_reason(rows: pa.Table) -> list[dict[str, Any]]:
         for row in counted.to_pylist()
     ]
     return sorted(facts, key=lambda fact: (-fact["count"], fact["pipeline"], fact["reason"]))
+
+
+def _in_utc(at: datetime | None) -> datetime | None:
+    return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _record_lines(row: dict[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from freshet.pipeline.commands.arguments import RunsOn
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.exceptions import InvalidRequestError
 
@@ -30,6 +31,7 @@ def demo(
     variant: Annotated[
         Literal["one", "several", "both"] | None, typer.Option(help="Of join: one query, several, or both [default].")
     ] = None,
+    on: RunsOn = None,
 ) -> int:
     """Play a demo on a real Kafka broker, and compare its tables with what Apache Paimon reads; takes some minutes.
 
@@ -39,14 +41,16 @@ def demo(
     """
     if variant and which != "join":
         raise InvalidRequestError("--variant belongs to `freshet demo join`")
+    if on is not None and which == "broker":
+        raise InvalidRequestError("--on belongs to the other demos; broker runs no pipeline")
     if output and which == "broker":
         raise InvalidRequestError("--output belongs to the other demos; a broker's topics go when it ends")
     if which == "join":
-        code: int = spark_part("join_demo", DEMOS).play_join(output, variant or "both")
+        code: int = spark_part("join_demo", DEMOS).play_join(output, variant or "both", on or "spark")
     elif which == "broker":
         code = spark_part("broker_demo", DEMOS).serve_shop()
     elif which == "database":
-        code = spark_part("database_demo", DEMOS).play_database(output)
+        code = spark_part("database_demo", DEMOS).play_database(output, on or "spark")
     else:
-        code = spark_part("shop_demo", DEMOS).play_shop(output)
+        code = spark_part("shop_demo", DEMOS).play_shop(output, on or "spark")
     return code

@@ -1,57 +1,150 @@
-"""Commands that change the rows or the history of a table, each in one commit: truncate, drop-partition, rollback."""
+"""Commands that change the rows of a table, each in one commit: append, upsert, overwrite and merge with the rows of a
+file, which SQL does not read; rollback."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table
 from freshet.pipeline.commands.bars import working
-from freshet.pipeline.commands.compact import partitions_given
 from freshet.pipeline.commands.output import in_snapshots, plural, print_json, say
+from freshet.pipeline.commands.partitions import partitions_given
+from freshet.pipeline.commands.row_files import file_rows
+from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.table import EditResult, Table
+from freshet.storage.table import Table
 
+RowFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="Rows: .parquet, .arrow, .orc, .csv (with a header) or .jsonl and .json (an object a line).",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change; nothing is committed.")]
 
 
-def truncate(
+def append(
     warehouse: Warehouse,
     table: TableName,
-    dry_run: DryRun = False,
+    file: RowFile,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take all rows of a table away, in one snapshot. Earlier snapshots keep them until they expire."""
-    place = TablePlace(warehouse, table, catalog_option)
-    run_edit(place, f"truncating {table}", lambda opened: opened.truncate(dry_run=dry_run), as_json=as_json)
-
-
-def drop_partition(
-    warehouse: Warehouse,
-    table: TableName,
-    partition: Annotated[
-        list[str],
-        typer.Option(
-            help="A partition to drop, such as dt=2026-11-22, with several keys "
-            "dt=2026-11-22/country=DE. Part of the keys is all that have these values. May be repeated.",
-        ),
-    ],
-    dry_run: DryRun = False,
-    catalog_option: CatalogOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Take the rows of some partitions away, in one snapshot. Earlier snapshots keep them until they expire."""
-    chosen = [partitions_given(text.split("/")) or {} for text in partition]
+    """Add the rows of a file to a table, in one commit."""
     run_edit(
         TablePlace(warehouse, table, catalog_option),
-        f"dropping partitions of {table}",
-        lambda opened: opened.drop_partition(*chosen, dry_run=dry_run),
+        f"appending to {table}",
+        lambda opened: opened.append(file_rows(file, opened.arrow_schema)),
         as_json=as_json,
     )
+
+
+def upsert(
+    warehouse: Warehouse,
+    table: TableName,
+    file: RowFile,
+    given: Annotated[
+        bool, typer.Option("--given", help="Columns that the file does not have keep what is stored.")
+    ] = False,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the rows of a file to a table, or replace those of their keys, in one commit."""
+    run_edit(
+        TablePlace(warehouse, table, catalog_option),
+        f"upserting into {table}",
+        lambda opened: opened.upsert(file_rows(file, opened.arrow_schema), columns="given" if given else "all"),
+        as_json=as_json,
+    )
+
+
+def overwrite(
+    warehouse: Warehouse,
+    table: TableName,
+    file: RowFile,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(help="Replace this partition, such as dt=2026-11-22. The rows must be of it."),
+    ] = None,
+    dynamic: Annotated[
+        bool | None,
+        typer.Option(
+            "--dynamic/--whole",
+            help="Replace the partitions that occur in the rows, or the whole table. Default: as "
+            "dynamic-partition-overwrite says.",
+            show_default=False,
+        ),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="FILTER",
+            help="Replace the rows for which this is true, as SQL: \"city = 'Ulm'\". It must be true for each row of "
+            "the file.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put the rows of a file in the place of those of a table, of some partitions, or of a filter, in one commit."""
+    chosen = partitions_given(partition)
+    run_edit(
+        TablePlace(warehouse, table, catalog_option),
+        f"overwriting {table}",
+        lambda opened: opened.overwrite(
+            file_rows(file, opened.arrow_schema), partition=chosen, filter=where, dynamic=dynamic, dry_run=dry_run
+        ),
+        as_json=as_json,
+    )
+
+
+def merge(
+    warehouse: Warehouse,
+    table: TableName,
+    file: RowFile,
+    on: Annotated[
+        list[str],
+        typer.Option("--on", metavar="COLUMN", help="A column on which rows are matched. May be repeated."),
+    ],
+    when: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--when",
+            metavar="CLAUSE",
+            help='What becomes of rows, as in MERGE: "matched then update", "matched and source.gone then delete", '
+            '"matched then update set total = target.total + source.total", "not matched then insert", "not matched by '
+            'source then delete". May be repeated: of a row the first clause that fits counts.',
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Update, delete and add rows by those of a file, in one commit.
+
+    The file is the source, the table the target: clauses name their columns as source.total and target.total.
+    """
+    if not when:
+        raise InvalidRequestError(
+            'say what becomes of rows, in order: --when "matched then update" --when "not matched then insert" is an '
+            "upsert"
+        )
+    clauses = when
+
+    def merged(opened: Table) -> EditResult:
+        begun = opened.merge(file_rows(file, opened.arrow_schema), on)
+        for clause in clauses:
+            begun = begun.when(clause)
+        return begun.execute(dry_run=dry_run)
+
+    run_edit(TablePlace(warehouse, table, catalog_option), f"merging into {table}", merged, as_json=as_json)
 
 
 def rollback(
@@ -128,26 +221,10 @@ def run_edit(place: TablePlace, what: str, edit: Callable[[Table], EditResult], 
 
 def report_edit(result: EditResult, table: str, *, as_json: bool) -> None:
     """Prints what an edit did, or would do."""
-    counts = {
-        "rows_deleted": result.rows_deleted,
-        "rows_updated": result.rows_updated,
-        "rows_inserted": result.rows_inserted,
-    }
     if as_json:
-        print_json(
-            {
-                "table": table,
-                "snapshots": [snapshot.id for snapshot in result.snapshots],
-                **{name: count for name, count in counts.items() if count is not None},
-                "files_removed": result.files_removed,
-                "files_added": result.files_added,
-                "partitions": result.partitions,
-                "snapshots_removed": list(result.snapshots_removed),
-                "dry_run": result.is_dry_run,
-                **({"waits_for_compaction": True} if result.hidden_buckets else {}),
-            }
-        )
+        print_json(edit_facts(result, table))
         return
+    counts = _row_counts(result)
     parts = [f"{plural(count, 'row')} {name.removeprefix('rows_')}" for name, count in counts.items() if count]
     if result.snapshots_removed:
         parts.append(f"snapshots {result.snapshots_removed[0]} to {result.snapshots_removed[-1]} removed")
@@ -164,6 +241,25 @@ def report_edit(result: EditResult, table: str, *, as_json: bool) -> None:
     ids = [snapshot.id for snapshot in result.snapshots]
     waits = "; readers see it with the next compaction" if result.hidden_buckets else ""
     say(", ".join([*parts, *([in_snapshots(ids)] if ids else [])]) + waits)
+
+
+def edit_facts(result: EditResult, table: str) -> dict[str, Any]:
+    """What an edit did, or would do, for programs."""
+    return {
+        "table": table,
+        "snapshots": [snapshot.id for snapshot in result.snapshots],
+        **{f"rows_{kind}": count for kind, count in _row_counts(result).items()},
+        "files_removed": result.files_removed,
+        "files_added": result.files_added,
+        "partitions": result.partitions,
+        "snapshots_removed": list(result.snapshots_removed),
+        "dry_run": result.is_dry_run,
+        "waits_for_compaction": bool(result.hidden_buckets),
+    }
+
+
+def _row_counts(result: EditResult) -> dict[str, int | None]:
+    return {"deleted": result.rows_deleted, "updated": result.rows_updated, "inserted": result.rows_inserted}
 
 
 def _moment(text: str) -> datetime.datetime:

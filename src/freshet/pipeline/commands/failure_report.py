@@ -6,7 +6,7 @@
 
 The JSON object is one line on standard output with --json and --progress json, where it is the last one. With --format
 json standard output holds rows and nothing else: the object is the last line on standard error. Of wrong
-pipeline files it has `problems` too, with file and line.
+pipeline files its `problems` say file and line; of other errors there are none.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ import pyarrow as pa
 
 from freshet.pipeline.commands.command_list import DEBUG
 from freshet.pipeline.commands.output import complain, json_line, say
+from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.errors.error_kind import EXIT_RETRY
 from freshet.pipeline.errors.failure import exit_code_of, is_foreign, kind_of
-from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, brief_reason
+from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, Problem, brief_reason
 from freshet.storage.exceptions import StorageError
+
+NO_FAILURE: Final[Mapping[str, Any]] = {"error": None, "kind": None, "retryable": None, "exit_code": 0, "problems": []}
+"""In the place of `failure_facts`, where all is well."""
 
 _AS_JSON: Final = "--json"
 _PROGRESS: Final = "--progress"
@@ -61,11 +65,8 @@ def failure_facts(error: BaseException, text: str | None = None) -> Mapping[str,
         "retryable": code == EXIT_RETRY,
         "exit_code": code,
     }
-    return (
-        facts | {"problems": [each.facts for each in error.problems]}
-        if isinstance(error, ConfigurationError)
-        else facts
-    )
+    problems = error.problems if isinstance(error, ConfigurationError) else ()
+    return facts | {"problems": [each.facts for each in problems]}
 
 
 def _message(error: Exception) -> str | None:
@@ -85,3 +86,27 @@ def _unexpected_text(error: Exception, *, is_debug: bool) -> str:
 def _has_value(arguments: Sequence[str], option: str, value: str = "json") -> bool:
     """True where an option is given with this value, in either form."""
     return f"{option}={value}" in arguments or (option, value) in pairwise(arguments)
+
+
+class Refusals:
+    """The refusals of one call."""
+
+    def __init__(self, *, keeps_going: bool) -> None:
+        self.keeps_going = keeps_going
+        self._problems: list[Problem] = []
+
+    def left(self, configs: Sequence[PipelineConfig], problems: Sequence[Problem]) -> list[PipelineConfig]:
+        """The pipelines whose files have no problem. Raises `ConfigurationError` where none is left, or all end."""
+        files = {problem.path for problem in problems}
+        left = [config for config in configs if config.origin.path not in files]
+        if problems and (not self.keeps_going or None in files or not left):
+            raise ConfigurationError([*self._problems, *problems])
+        self._problems += problems
+        for problem in problems:
+            complain(f"refused, the others go on: {problem}")
+        return left
+
+    def raise_any(self) -> None:
+        """Raises `ConfigurationError` with what was refused, now that the others have ended."""
+        if self._problems:
+            raise ConfigurationError(self._problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
@@ -13,22 +14,23 @@ from typing import Any, Final
 import orjson
 from rich.cells import cell_len
 
-from freshet.storage.model.display import ids_text, printable, printable_lines
+from freshet.storage.model.display import age_text, ids_text, printable, printable_lines, rfc3339, time_text
 
 _LEFT: Final = "<"
 _OURS: Final = "freshet: "
 _RIGHT: Final = ">"
+_IN_UTC: Final = "(UTC)"
 
 
 def say(text: str) -> None:
-    """A line on standard output, at once."""
-    print(printable_lines(text), flush=True)
+    """A line on standard output, at once; by one write, so that lines of several threads do not mix."""
+    print(f"{printable_lines(text)}\n", end="", flush=True)
 
 
 def complain(text: str) -> None:
     """A message on standard error, marked as ours; no other line of it is."""
     shown = printable_lines(text).replace(f"\n{_OURS}", f"\n  {_OURS}")
-    print(f"{_OURS}{shown}", file=sys.stderr, flush=True)
+    print(f"{_OURS}{shown}\n", end="", file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:
@@ -81,17 +83,33 @@ def _padded(text: str, side: str, width: int) -> str:
 
 
 def print_facts(facts: Sequence[Mapping[str, Any]], *, as_json: bool, header: Mapping[str, str]) -> None:
-    """A list of facts as JSON, or as columns; `header` maps the keys shown to their titles."""
+    """A list of facts as JSON, or as columns; `header` maps the keys shown to their titles. Below a title with `(UTC)`
+    there are no zones."""
     if as_json:
         print_json(list(facts))
         return
     numbers = [title for key, title in header.items() if facts and all(_is_number(fact.get(key)) for fact in facts)]
-    print_columns(list(header.values()), [[_cell(fact.get(key)) for key in header] for fact in facts], right=numbers)
+    cells = [[_cell(fact.get(key), title) for key, title in header.items()] for fact in facts]
+    print_columns(list(header.values()), cells, right=numbers)
+
+
+def latest_facts(snapshot: Any) -> dict[str, Any]:
+    """What lists of tables and branches say of the newest snapshot of each, None where there is none."""
+    return {
+        "snapshot": None if snapshot is None else snapshot.id,
+        "records": None if snapshot is None else snapshot.total_record_count,
+        "time": None if snapshot is None else rfc3339(snapshot.time_ms),
+    }
 
 
 def plural(number: int, noun: str) -> str:
     """`1 file`, `2 files`, `1,000 files`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def since_text(time_ms: int) -> str:
+    """`2026-11-29 08:00:00 UTC (2.5 h ago)`."""
+    return f"{time_text(time_ms)} ({age_text(int(time.time() * 1000) - time_ms)} ago)"
 
 
 def in_snapshots(ids: Sequence[int]) -> str:
@@ -103,9 +121,11 @@ def _is_number(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, title: str) -> str:
     if value is None:
         return "-"
+    if title.endswith(_IN_UTC):
+        return str(value)[:19].replace("T", " ")
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return str(value)

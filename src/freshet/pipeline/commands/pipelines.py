@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from freshet.pipeline.batch.table_setup import with_table
+from freshet.pipeline.checks.local_engine import local_remarks
 from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
-from freshet.pipeline.checks.record_samples import RECORDS_MAX, Records, left_out_warnings
-from freshet.pipeline.commands.arguments import Adopt, AsJson, PipelineFiles, SkipRecord, record_places
-from freshet.pipeline.commands.failure_report import failure_facts, report_failure
+from freshet.pipeline.commands.arguments import Adopt, AsJson, PipelineFiles, RunsOn, SkipRecord, record_places
+from freshet.pipeline.commands.command_run import on_one_engine
+from freshet.pipeline.commands.engine_jobs import started
+from freshet.pipeline.commands.failure_report import NO_FAILURE, Refusals, failure_facts, report_failure
 from freshet.pipeline.commands.output import complain, print_json, say
-from freshet.pipeline.commands.refusals import Refusals
+from freshet.pipeline.commands.publishing import address_of, published
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import adopting
 from freshet.pipeline.config.interval import interval_ms, spark_interval
@@ -24,17 +25,27 @@ from freshet.pipeline.config.pipeline_file import load_pipelines, read_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
 from freshet.pipeline.identity.checkpoint_folder import as_folder
+from freshet.pipeline.query.driver.table_setup import with_table
 from freshet.pipeline.running.signals import when_asked_to_stop
-from freshet.pipeline.spark.jars import S3A_GROUP, SPARK_GROUP, ensure_jars
-from freshet.pipeline.spark.java_version import java_problem
 from freshet.storage.exceptions import StorageError
+
+if TYPE_CHECKING:
+    from freshet.pipeline.checks.record_samples import Records
 
 
 def run(
     files: PipelineFiles,
+    on: RunsOn = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Worker processes of a run without Spark. Default: the cores.", show_default=False),
+    ] = None,
     progress: Annotated[
         Literal["text", "json"],
-        typer.Option(help="What is printed for each batch: a line for people (text), or one JSON object (json)."),
+        typer.Option(
+            help="What is printed for each batch: a line for people (text; without Spark one a second), or one JSON "
+            "object (json)."
+        ),
     ] = "text",
     wait_for_topics: Annotated[
         str, typer.Option(help="How long to wait for topics that are not there, such as '30 s'; 0: not at all.")
@@ -65,31 +76,57 @@ def run(
     ] = None,
     skip_record: SkipRecord = None,
     adopt: Adopt = False,
+    metrics_port: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Publish metrics of all pipelines by HTTP at /metrics, and the probes /ready and /live, whatever "
+            "metrics: of the files says. Default host: 127.0.0.1.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Run pipelines in one Spark session until they end or are asked to stop.
+    """Run pipelines, in one Spark session or without Spark, until they end or are asked to stop.
 
     SIGTERM or Ctrl-C let the batches that run finish; a second one stops at once.
     """
     wait_s = _seconds("--wait-for-topics", wait_for_topics)
     refusals = Refusals(keeps_going=keep_going)
     configs = refusals.left(*read_pipelines(files))
+    configs = refusals.left(*on_one_engine(configs, on))
+    is_local = all(config.is_local for config in configs)
+    if workers is not None and not is_local:
+        raise InvalidRequestError("--workers is of a run without Spark (--on local); on Spark: spark.master: local[N]")
     configs = [adopting(config) if adopt else config for config in configs]
     if accept_loss_of is not None:
         configs = _accepting_loss(configs, accept_loss_of)
     places = record_places(skip_record)
     configs = [config.skipping(places) for config in configs] if places else configs
-    for config in configs:
-        _warn(config, warnings_before_start(config))
-    configs = refusals.left(configs, [each for config in configs for each in problems_before_start(config)])
-    stop = threading.Event()
-    with when_asked_to_stop(stop.set):
-        if not _kafka_is_there(configs, wait_s, stop):
-            return
-    configs = refusals.left(configs, _kafka_problems(configs))
-    if places:
-        spark_part("brokers").refuse_wrong_places(configs, places)
-    spark_part("running").run_pipelines(configs, progress=progress, restarts=restart, refusals=refusals)
+    place = None if metrics_port is None else address_of(metrics_port)
+    complain(start_text(configs))
+    with started(configs, workers) as pool, published(configs, place) as totals:
+        for config in configs:
+            _warn(config, warnings_before_start(config))
+        configs = refusals.left(configs, [each for config in configs for each in problems_before_start(config)])
+        engine = spark_part("local_running" if is_local else "running")
+        stop = threading.Event()
+        with when_asked_to_stop(stop.set):
+            if not _kafka_is_there(configs, wait_s, stop):
+                return
+        configs = refusals.left(configs, _kafka_problems(configs))
+        if places:
+            spark_part("brokers").refuse_wrong_places(configs, places)
+        engine.run_pipelines(pool, configs, progress=progress, restarts=restart, refusals=refusals, totals=totals)
     refusals.raise_any()
+
+
+def start_text(configs: Sequence[PipelineConfig]) -> str:
+    """What a run waits for before its first batch."""
+    name = configs[0].name if len(configs) == 1 else f"{len(configs)} pipelines"
+    kind = "brokers" if _reads_kafka(configs) else "databases" if _reads_databases(configs) else "files"
+    looked_at = f"tables and {kind}"
+    engine = "" if all(config.is_local for config in configs) else ", then starting Spark (up to a minute)"
+    return f"{name}: looking at {looked_at}{engine}"
 
 
 def _accepting_loss(configs: Sequence[PipelineConfig], text: str) -> list[PipelineConfig]:
@@ -104,6 +141,7 @@ def _accepting_loss(configs: Sequence[PipelineConfig], text: str) -> list[Pipeli
 
 def check(
     files: PipelineFiles,
+    on: RunsOn = None,
     no_spark: Annotated[
         bool,
         typer.Option(
@@ -119,7 +157,12 @@ def check(
     facts: list[dict[str, object]] = []
     routes: dict[str, list[dict[str, object]]] = {}
     try:
-        configs = load_pipelines(files)
+        configs, differing = on_one_engine(load_pipelines(files), on)
+        if differing:
+            raise ConfigurationError(differing)
+        from freshet.pipeline.spark.java_version import java_problem
+
+        no_spark = no_spark or all(config.is_local for config in configs)
         warnings = [_warn(each, warnings_before_start(each)) for each in configs]
         facts = [
             {"pipeline": each.name, "table": each.table.name, "warnings": found}
@@ -135,18 +178,24 @@ def check(
             for each, found in zip(configs, warnings, strict=True):
                 if not offline and _reads_kafka([each]):
                     found += _warn(each, spark_part("brokers").waiting_texts(each, each.checkpoint))
+                if not offline and _reads_databases([each]):
+                    from freshet.pipeline.checks.postgres_reach import database_warnings
+
+                    found += _warn(each, database_warnings(each))
                 if isinstance(each, SyncPipelineConfig):
                     routes[each.name], refused = ([], []) if offline else _routes(each, found)
                     problems += refused
                 else:
+                    from freshet.pipeline.checks.record_samples import left_out_warnings
+
                     found += _warn(each, left_out_warnings(each, _no_records if offline else _kafka_records))
     except ConfigurationError as error:
         problems = list(error.problems)
     failure = ConfigurationError(problems) if problems else None
     if as_json:
         for fact in facts:
-            fact |= {"routes": routes[str(fact["pipeline"])]} if fact["pipeline"] in routes else {}
-        print_json({"problems": [], "pipelines": facts, **({} if failure is None else failure_facts(failure))})
+            fact["routes"] = routes.get(str(fact["pipeline"]))
+        print_json({"pipelines": facts, **(NO_FAILURE if failure is None else failure_facts(failure))})
         if failure is not None:
             raise typer.Exit(report_failure(failure, []))
         return
@@ -165,6 +214,12 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
     if not offline and _reads_kafka(configs):
         problems += spark_part("brokers").broker_problems(configs)
         problems += spark_part("brokers").offset_problems(configs, say=complain)
+    if not offline and _reads_databases(configs):
+        from freshet.pipeline.checks.postgres_reach import database_problems
+        from freshet.pipeline.local.postgres_going_on import going_on_problems
+
+        problems += database_problems(configs)
+        problems += [] if problems else going_on_problems(configs)
     if _reads_avro(configs):
         registries = spark_part("registries")
         problems += [] if offline else registries.registry_problems(configs)
@@ -172,9 +227,13 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
     if logged:
         problems += spark_part("brokers").log_problems(logged)
     for config in configs:
-        if as_folder(config.checkpoint) is None:
+        if as_folder(config.checkpoint) is None and not config.is_local:
             complain(f"{config.name}: {config.checkpoint} was not looked at: only Spark can reach it, and run does so")
-    if any(source.select for config in configs for source in config.sources):
+    if all(config.is_local for config in configs):
+        problems += spark_part("local_running").look_at_checkpoints(configs, offline=offline)
+        for text in [] if problems else local_remarks(configs):
+            complain(text)
+    elif any(config.table.expect or any(source.select for source in config.sources) for config in configs):
         if no_spark:
             complain("the expressions of select were not analysed: that needs Spark (--no-spark)")
         else:
@@ -199,6 +258,10 @@ def _kafka_problems(configs: list[PipelineConfig]) -> list[Problem]:
     problems: list[Problem] = []
     if _reads_kafka(configs):
         problems += spark_part("brokers").offset_problems(configs, say=complain)
+    if _reads_databases(configs):
+        from freshet.pipeline.checks.postgres_reach import database_problems
+
+        problems += database_problems(configs)
     logged = _logged(configs)
     if logged:
         problems += spark_part("brokers").log_problems(logged, asks_for_silence=False)
@@ -222,6 +285,8 @@ def jars(
     ] = False,
 ) -> None:
     """Print the jars that Spark needs, as --jars takes them; they are fetched once per machine."""
+    from freshet.pipeline.spark.jars import S3A_GROUP, SPARK_GROUP, ensure_jars
+
     groups = (SPARK_GROUP, S3A_GROUP) if s3 else (SPARK_GROUP,)
     say(",".join(str(jar) for group in groups for jar in ensure_jars(group)))
 
@@ -231,8 +296,12 @@ def prepare() -> None:
     spark_part("preparing").prepare_machine(complain)
 
 
-def _reads_kafka(configs: list[PipelineConfig]) -> bool:
+def _reads_kafka(configs: Sequence[PipelineConfig]) -> bool:
     return any(source.kafka is not None for config in configs for source in config.sources)
+
+
+def _reads_databases(configs: Sequence[PipelineConfig]) -> bool:
+    return any(source.postgres is not None for config in configs for source in config.sources)
 
 
 def _reads_avro(configs: list[PipelineConfig]) -> bool:
@@ -240,7 +309,7 @@ def _reads_avro(configs: list[PipelineConfig]) -> bool:
 
 
 def _logged(configs: list[PipelineConfig]) -> list[PipelineConfig]:
-    """Those whose table has a log, with the options of the table where it is there."""
+    """The files whose table has a log, with the options of the table where it is there."""
     known = map(_known, configs)
     return [config for config in known if config.table.written_options.has_log]
 
@@ -259,13 +328,16 @@ def _routes(config: SyncPipelineConfig, warnings: list[str]) -> tuple[list[dict[
     if routed is None:
         warnings += _warn(config, ["the brokers could not be asked where their records go"])
         return [], []
-    warnings += _warn(config, part.warnings_of_renames(config))
     warnings += _warn(config, part.warnings_of_toast(config, routed))
     refused = [config.origin.placed(Problem(("sync", "tables"), text)) for text in part.refusals(config, routed)]
     return [{"source": each.source, "target": each.target, "text": each.text} for each in routed], refused
 
 
 def _kafka_records(source: SourceConfig) -> Records | None:
+    if source.kafka is None:
+        return None
+    from freshet.pipeline.checks.record_samples import RECORDS_MAX
+
     records: Records | None = spark_part("brokers").sample_records(source, RECORDS_MAX)
     return records
 

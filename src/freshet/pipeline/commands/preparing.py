@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineError
-from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.running.spark_pipeline import spark_runner
 from freshet.pipeline.spark.class_archive import archive_file
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, exclusive
 from freshet.pipeline.spark.session import LOGGING_OPTION, SHORT_LIVED, create_session
@@ -81,7 +81,7 @@ def _train(folder: Path, archive: Path) -> None:
     options = f"{LOGGING_OPTION} -XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
     settings = {**SHORT_LIVED, "spark.driver.extraJavaOptions": options}
     spark = create_session("training", settings=settings, master="local[2]")
-    Runner(spark, load_pipelines([file]), say=lambda _: None).run()
+    spark_runner(spark, load_pipelines([file]), say=lambda _: None).run()
     gateway: Any = spark.sparkContext._gateway
     spark.stop()
     gateway.shutdown()

@@ -1,6 +1,6 @@
 """What `freshet dead-letters --replay` does: records of the dead-letter table go through their pipeline once more.
 
-A replay is one unit, whatever it dies of: `replay_unit` says how where a file has one table, `sync.letter_replay`
+A replay is one unit, whatever it dies of: `replayed` says how where a file has one table, `sync.letter_replay`
 where it has many. Both take the letters that are live at a snapshot of their table, and note in a history that they
 have begun to commit. Letters that were replayed leave their table (`replayed`); those that fail again are in it once,
 with their new reason, and the next replay takes them too.
@@ -8,7 +8,11 @@ with their new reason, and the next replay takes them too.
 A table with a log (`log.system`) is written without it: readers of the log read what the replay changes from its files
 (`log.on-lake-only`), and a table that has `fail` there is refused.
 
-The driver reads names of pipelines and topics alone; Spark's workers read the records, split by split.
+A letter holds its topic, not its source. Sources that share a topic distinguish its tables by `only`: a record goes to
+the first of them that takes the table it names, and to the first of them all where none does. So it goes to one alone,
+and a letter that fails again is there once.
+
+The driver reads names of pipelines and topics alone; the workers read the records, split by split.
 """
 
 from __future__ import annotations
@@ -16,47 +20,53 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
-from freshet.pipeline.batch.batch_report import BatchReport
-from freshet.pipeline.batch.begun_replay import QUERY_ID, BegunReplays, replay_user
-from freshet.pipeline.batch.one_table import one_table_run
-from freshet.pipeline.batch.table_setup import refuse_other_table
-from freshet.pipeline.commands.replay_choice import SharedTopic, shared_topics
-from freshet.pipeline.commands.replay_unit import ReplayUnit
-from freshet.pipeline.commands.replayed import letter_names, remove_replayed
+from freshet._frozen import Frozen, field
+from freshet.pipeline.commands.engine_jobs import OpenJobs
+from freshet.pipeline.commands.replayed import ReplayUnit, letter_names, remove_replayed
 from freshet.pipeline.config.catalogs import target_catalog
-from freshet.pipeline.config.model import MaxDeadLetters, PipelineConfig
+from freshet.pipeline.config.formats import Format
+from freshet.pipeline.config.model import MaxDeadLetters, PipelineConfig, SourceConfig
+from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode.change import RawRecord, Skipped
+from freshet.pipeline.decode.plan import RegistrySettings
+from freshet.pipeline.decode.planning import registry_settings
+from freshet.pipeline.decode.reading import read_record
+from freshet.pipeline.decode.source_table import SourceTable, part_names, table_of
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
-from freshet.pipeline.running.runner import spark_settings
-from freshet.pipeline.sources.record_frame import RECORD_SCHEMA, raw_record_frame, read_record_frame
-from freshet.pipeline.spark.session import session_of_a_command
+from freshet.pipeline.query.driver.batch_report import BatchReport
+from freshet.pipeline.query.driver.engine import MicroBatch
+from freshet.pipeline.query.driver.jobs import Jobs
+from freshet.pipeline.query.driver.query_run import Accepts, QueryRun
+from freshet.pipeline.query.driver.replay_journal import QUERY_ID, ReplayJournal, replay_user
+from freshet.pipeline.query.driver.table_commit import TableCommit
+from freshet.pipeline.query.driver.table_setup import refuse_other_table
 from freshet.pipeline.sync.letter_replay import LetterReplay, ReplayIdentity, unfinished_replay
 from freshet.storage.exceptions import NotFoundError
-from freshet.storage.table import Table, TableScan
+from freshet.storage.scan.table_scan import TableScan
+from freshet.storage.table import Table
 from freshet.storage.table_engine import Split
 
 _COLUMNS: Final = {
-    "raw_key": "key",
-    "raw_value": "value",
-    "topic": "topic",
-    "kafka_partition": "partition",
-    "log_offset": "offset",
-    "record_time": "timestamp",
+    "raw_key": raw_records.KEY,
+    "raw_value": raw_records.VALUE,
+    "topic": raw_records.TOPIC,
+    "kafka_partition": raw_records.KAFKA_PARTITION,
+    "log_offset": raw_records.OFFSET,
+    "record_time": raw_records.TIMESTAMP,
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Frozen):
     """Dead letters to be tried again, where they lie, and under which identity. Travels to the workers."""
 
     scan: TableScan
@@ -73,35 +83,41 @@ class Replay:
     """The number of the replay that was the last one to begin when the snapshot was chosen."""
 
     def records(self, split: Split, topics: AbstractSet[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The records of one split, of these topics, in batches of `RECORD_SCHEMA`."""
+        """The records of one split, of these topics, in batches of `raw_records.RAW_SCHEMA`."""
         for batch in self.scan.read_split(split):
             rows = pa.Table.from_batches([batch])
             wanted: Any = pc.is_in(rows["pipeline"], pa.array(self.pipelines))
             if topics is not None:
                 wanted = pc.and_(wanted, pc.is_in(rows["topic"], pa.array(sorted(topics), pa.string())))
             rows = rows.filter(wanted).select(list(_COLUMNS)).rename_columns(list(_COLUMNS.values()))
-            yield from rows.cast(RECORD_SCHEMA).to_batches()
+            rows = rows.append_column(raw_records.OLD_KEY, pa.nulls(rows.num_rows, pa.binary()))
+            rows = rows.append_column(raw_records.RANK, pa.repeat(0, rows.num_rows))
+            yield from rows.cast(raw_records.RAW_SCHEMA).to_batches()
 
 
-@dataclass(frozen=True, slots=True)
-class SplitReader:
-    """Reads splits in Spark's workers: their numbers in, their records out."""
+class LetterParts(Frozen):
+    """The records of one source, as `RecordParts`: a part is a split."""
 
     replay: Replay
     topics: frozenset[str] | None
+    """None for all."""
     index: int = 0
     """Of the source that takes the records."""
     shared: Mapping[str, SharedTopic] = field(default_factory=dict)
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                split = self.replay.splits[number]
-                if self.topics is None or self.topics - self.shared.keys():
-                    yield from self.replay.records(split, None if self.topics is None else self._own)
-                for topic in sorted(self._own_shared):
-                    for records in self.replay.records(split, {topic}):
-                        yield self.shared[topic].taken_by(self.index, records)
+    @property
+    def count(self) -> int:
+        """`RecordParts.count`."""
+        return len(self.replay.splits) if self.topics is None or self.topics else 0
+
+    def read(self, number: int) -> Iterator[pa.RecordBatch]:
+        """`RecordParts.read`."""
+        split = self.replay.splits[number]
+        if self.topics is None or self.topics - self.shared.keys():
+            yield from self.replay.records(split, None if self.topics is None else self._own)
+        for topic in sorted(self._own_shared):
+            for records in self.replay.records(split, {topic}):
+                yield self.shared[topic].taken_by(self.index, records)
 
     @property
     def _own(self) -> frozenset[str]:
@@ -112,7 +128,7 @@ class SplitReader:
         return (self.topics or frozenset()) & self.shared.keys()
 
 
-def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchReport | None:
+def replay_dead_letters(config: PipelineConfig, open_jobs: OpenJobs, *, everything: bool) -> BatchReport | None:
     """Tries the dead letters of a pipeline again; None where there are none.
 
     With `everything` also those of which it is not known whether an earlier replay has taken them.
@@ -121,44 +137,39 @@ def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchRep
         of_many = plan_replay_of_many(config, everything=everything)
         if of_many is None:
             return None
-        with _session(config) as spark:
-            return run_replay_of_many(spark, config, of_many)
+        with open_jobs(config, "replay") as jobs:
+            return run_replay_of_many(jobs, config, of_many)
     replay = plan_replay(config, everything=everything)
     if replay is None:
         return None
-    with _session(config) as spark:
-        return run_replay(spark, config, replay)
+    with open_jobs(config, "replay") as jobs:
+        return run_replay(jobs, config, replay)
 
 
-def _session(config: PipelineConfig) -> AbstractContextManager[SparkSession]:
-    return session_of_a_command(f"{config.name} replay", settings=spark_settings([config]))
-
-
-def run_replay(spark: SparkSession, config: PipelineConfig, replay: Replay) -> BatchReport:
+def run_replay(jobs: Jobs, config: PipelineConfig, replay: Replay) -> BatchReport:
     """Puts the records through the pipeline and commits what becomes of them."""
     catalog = target_catalog(config)
     shared = shared_topics(config)
-    frames = [
-        read_record_frame(spark, len(replay.splits), SplitReader(replay, topics, index, shared), config, index)
-        for index, topics in _by_source(config, replay.topics, shared)
+    by_source = dict(_by_source(config, replay.topics, shared))
+    parts = [
+        LetterParts(replay, by_source.get(index, frozenset()), index, shared) for index in range(len(config.sources))
     ]
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionByName(frame)
     dead = catalog.table(config.dead_letter_table)
     table = _unlogged(config, catalog.table(config.table.name))
     unit = ReplayUnit(config.name, table, dead)
-    writer = one_table_run(
-        table,
-        replay.commit_user,
-        pipeline=config.name,
-        decoded=config.table.table_schema,
-        dead_letters=dead,
-        letter_commit=unit.letters(replay.snapshot_id, replay.identifier, after=replay.after),
-        max_dead_letters=MaxDeadLetters(share=1.0),
-        options=table.engine.dynamic_options,
+    commit = TableCommit(
+        table, replay.commit_user, decoded=config.table.table_schema, options=table.engine.dynamic_options
     )
-    report = writer.write(whole, replay.identifier, QUERY_ID)
+    target, job = jobs.into_table(config, commit, dead.handle, parts)
+    run = QueryRun(
+        target,
+        job,
+        replay.commit_user,
+        Accepts(MaxDeadLetters(share=1.0)),
+        pipeline=config.name,
+        dead_letters=unit.letters(replay.snapshot_id, replay.identifier, after=replay.after),
+    )
+    report = run.write(MicroBatch(replay.identifier, jobs.engine, QUERY_ID))
     unit.finish(replay.snapshot_id, replay.identifier, is_known=report.is_replay)
     return report
 
@@ -172,7 +183,7 @@ def plan_replay_of_many(config: SyncPipelineConfig, *, everything: bool) -> Repl
     if not catalog.has_table(config.dead_letter_table):
         return None
     ledger, dead = catalog.table(config.ledger_name), catalog.table(config.dead_letter_table)
-    last = BegunReplays(ledger, config.name).last()
+    last = ReplayJournal(ledger, config.name).last()
     begun = None if everything else unfinished_replay(config, ledger)
     if begun is None:
         after = None if last is None else last.number
@@ -186,13 +197,13 @@ def plan_replay_of_many(config: SyncPipelineConfig, *, everything: bool) -> Repl
         ) from error
 
 
-def run_replay_of_many(spark: SparkSession, config: SyncPipelineConfig, replay: Replay) -> BatchReport:
+def run_replay_of_many(jobs: Jobs, config: SyncPipelineConfig, replay: Replay) -> BatchReport:
     """The same as `run_replay` for a file with `sync`."""
     catalog = target_catalog(config)
     dead = catalog.table(config.dead_letter_table)
     identity = ReplayIdentity(replay.snapshot_id, replay.commit_user, replay.after)
-    frame = raw_record_frame(spark, len(replay.splits), SplitReader(replay, None))
-    report = LetterReplay(config, catalog.table(config.ledger_name), dead, identity).write(frame)
+    letters = LetterReplay(config, catalog.table(config.ledger_name), dead, identity)
+    report = letters.write(jobs, LetterParts(replay, None))
     remove_replayed(dead, replay.snapshot_id, config.name)
     return report
 
@@ -277,3 +288,54 @@ def _by_source(
             "source of the file names; replay them with a file whose only source reads them"
         )
     return parts
+
+
+class SharedTopic(Frozen):
+    """The sources that read one topic: their indexes, formats, tables and registries, in the order of the file."""
+
+    indexes: tuple[int, ...]
+    formats: tuple[Format | None, ...]
+    only: tuple[OnlyTables | None, ...]
+    registries: tuple[RegistrySettings | None, ...]
+    topic: str
+
+    def taken_by(self, index: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The records of a batch that the source of this index takes."""
+        pairs = zip(batch.column(raw_records.KEY).to_pylist(), batch.column(raw_records.VALUE).to_pylist(), strict=True)
+        mask = np.fromiter(
+            (self._chosen(RawRecord(*pair, topic=self.topic)) == index for pair in pairs), bool, batch.num_rows
+        )
+        return batch.filter(pa.array(mask))
+
+    def _chosen(self, record: RawRecord) -> int:
+        sources = zip(self.indexes, self.formats, self.only, self.registries, strict=True)
+        for index, format_name, only, registry in sources:
+            table = None if only is None or only.is_any else _table(format_name, record, registry)
+            if table is not None and only is not None and only.takes(*table):
+                return index
+        return self.indexes[0]
+
+
+def shared_topics(config: PipelineConfig) -> dict[str, SharedTopic]:
+    """The topics that several sources of a pipeline name, at least one of them with `only`."""
+    readers: dict[str, list[tuple[int, SourceConfig]]] = {}
+    for index, source in enumerate(config.sources):
+        for topic in subscribed_topics(source):
+            readers.setdefault(topic, []).append((index, source))
+    return {
+        topic: SharedTopic(
+            tuple(index for index, _ in found),
+            tuple(source.format for _, source in found),
+            tuple(source.only for _, source in found),
+            tuple(registry_settings(source) for _, source in found),
+            topic,
+        )
+        for topic, found in readers.items()
+        if len(found) > 1 and any(source.only is not None for _, source in found)
+    }
+
+
+def _table(format_name: Format | None, record: RawRecord, registry: RegistrySettings | None) -> SourceTable | None:
+    assert format_name is not None, "only `only` asks, which goes with some formats alone"
+    reading = read_record(format_name, record, registry=registry)
+    return None if isinstance(reading, Skipped) else table_of(reading.source, part_names(format_name))

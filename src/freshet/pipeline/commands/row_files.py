@@ -24,7 +24,8 @@ _MAYBE_FAR: Final = re.compile(rb"[eE]-[0-9]{4}")
 """What all of them have, which is found five times as fast."""
 _NUMBER_BYTES: Final = 60
 _CHUNK_BYTES: Final = 8 << 20
-_TEXTS: Final = frozenset({".csv", ".jsonl"})
+_LINES: Final = (".jsonl", ".json", ".ndjson")
+_TEXTS: Final = frozenset({".csv", *_LINES})
 
 
 def file_rows(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
@@ -70,7 +71,8 @@ def _unreadable(path: str, error: Exception, columns: Sequence[str]) -> InvalidR
         return f"column {columns[number]!r}: " if number < len(columns) else place[0]
 
     suffix = PurePath(path).suffix.lower()
-    return InvalidRequestError(f"{path} cannot be read as {suffix}: {_PLACE.sub(named, str(error))}", path=path)
+    form = "JSON, an object on each line" if suffix in _LINES else suffix
+    return InvalidRequestError(f"{path} cannot be read as {form}: {_PLACE.sub(named, str(error))}", path=path)
 
 
 def _reading(path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
@@ -140,5 +142,5 @@ _FORMATS: Final[Mapping[str, Callable[[str, pa.Schema], pa.RecordBatchReader]]] 
     ".arrow": _of_format("ipc"),
     ".orc": _of_format("orc"),
     ".csv": _csv,
-    ".jsonl": _json,
+    **dict.fromkeys(_LINES, _json),
 }

@@ -1,11 +1,12 @@
-"""Rows on standard output: a table for people, JSON lines, CSV or an Arrow stream for programs."""
+"""Rows on standard output: a table for people, JSON lines, CSV or an Arrow stream for programs. The commands that print
+them: read, and tail, which follows a log."""
 
 from __future__ import annotations
 
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
@@ -15,10 +16,24 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import typer
 
+from freshet.pipeline.commands.arguments import (
+    AtTime,
+    CatalogOption,
+    TableName,
+    Warehouse,
+    open_readable,
+    open_table,
+    time_given,
+)
+from freshet.pipeline.commands.bars import counted
+from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import complain, json_line, plural, print_columns
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.gather import limited
 from freshet.storage.model.arrow_types import PLAIN_SCALE_MAX, decimal_texts
 from freshet.storage.model.display import printable, shortened
+from freshet.storage.scan.table_scan import TableScan
+from freshet.storage.system_tables.system_scan import SystemScan
 
 ROWS_SHOWN: Final = 50
 """Rows of `--format table` unless `--limit` says otherwise: all of them must be seen before a width is known."""
@@ -247,3 +262,107 @@ def _cell(value: object) -> str:
 
 def _is_number(data_type: pa.DataType) -> bool:
     return pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type)
+
+
+ReadableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Table as database.table, or a system table such as 'shop.orders$files'.")
+]
+
+
+def read(
+    warehouse: Warehouse,
+    table: ReadableName,
+    filter_text: FilterText = None,
+    columns: Columns = None,
+    limit: Limit = None,
+    snapshot_id: Annotated[int | None, typer.Option("--snapshot", help="Snapshot id; default: the latest.")] = None,
+    tag: Annotated[str | None, typer.Option(help="The snapshot that this tag names.")] = None,
+    at: AtTime = None,
+    output: RowFormat = "table",
+    catalog_option: CatalogOption = None,
+) -> None:
+    """Print the rows of a table, merged, as of one snapshot.
+
+    TABLE may be a system table: `shop.orders$files` prints what `shop.orders` says of its data files. There are
+    $snapshots, $schemas, $options, $files, $partitions, $buckets, $tags, $branches, $consumers, $manifests, $audit_log
+    and $ro; quote the name, so that the shell leaves the $ alone.
+    """
+    check_output(output)
+    wanted = rows_wanted(output, limit)
+    opened = open_readable(warehouse, table, catalog_option)
+    scan = opened.scan(
+        column_names(columns),
+        filter=filter_text,
+        snapshot_id=snapshot_id,
+        tag=tag,
+        timestamp_ms=None if at is None else time_given(at, "--timestamp"),
+        limit=wanted,
+    )
+    write_rows(scan.schema, _scanned(scan, wanted), output, wanted)
+
+
+def _scanned(scan: TableScan | SystemScan, limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The rows; a whole table with a bar over its splits, unless the rows themselves go to the terminal."""
+    if limit is not None or sys.stdout.isatty():
+        yield from scan.to_batches()
+        return
+    for split in counted(scan.plan(), "reading"):
+        yield from scan.read_split(split)
+
+
+def tail(
+    warehouse: Warehouse,
+    table: TableName,
+    speculative: Annotated[
+        bool,
+        typer.Option(
+            "--speculative", help="Show changes as soon as they are logged, also those that are retracted later."
+        ),
+    ] = False,
+    scan_mode: Annotated[
+        Literal["latest-full", "latest"],
+        typer.Option(help="Begin with the rows that are there now (latest-full), or with what comes next (latest)."),
+    ] = "latest-full",
+    from_snapshot: Annotated[int | None, typer.Option(help="Begin with the changes of this snapshot.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="Set KEY=VALUE for this call, such as kafka.sasl.password=…")
+    ] = None,
+    filter_text: FilterText = None,
+    columns: Columns = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="End after this many rows.")] = None,
+    max_wait_s: Annotated[
+        float | None, typer.Option("--max-wait", min=0, help="End after this many seconds without a change.")
+    ] = None,
+    output: TailFormat = "csv",
+    catalog_option: CatalogOption = None,
+) -> None:
+    """Follow the log of a table: rows with their kind (+I -U +U -D), until Ctrl-C.
+
+    They have the columns that the table had at the start: for columns that are added later, call it again.
+    """
+    check_output(output)
+    opened = open_table(warehouse, table, catalog_option)
+    if option:
+        opened = opened.with_options(dict(_pair(text) for text in option))
+    stream = opened.stream(
+        column_names(columns),
+        filter_text,
+        isolation="speculative" if speculative else "committed",
+        scan_mode=None if from_snapshot is not None else scan_mode,
+        from_snapshot=from_snapshot,
+        max_wait_s=max_wait_s,
+    )
+    try:
+        with while_running():
+            write_rows(stream.schema, limited(stream, limit), output, limit)
+    except KeyboardInterrupt:
+        return
+    finally:
+        stream.close()
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InvalidRequestError(f"--option {text}: give KEY=VALUE")
+    return key, value

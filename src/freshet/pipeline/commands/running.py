@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from freshet.pipeline.checks.local_engine import local_remarks
 from freshet.pipeline.checks.preflight import checkpoint_problems
-from freshet.pipeline.commands.output import complain, say
-from freshet.pipeline.commands.refusals import Refusals
+from freshet.pipeline.commands.command_run import needs_kafka, reporter_of, run_on
+from freshet.pipeline.commands.failure_report import Refusals
+from freshet.pipeline.commands.output import complain
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import spark_store_options
 from freshet.pipeline.config.model import PipelineConfig, revealed
-from freshet.pipeline.errors.error_kind import ErrorKind
-from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, Problem
+from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.pipeline.identity.checkpoint_folder import as_folder
-from freshet.pipeline.identity.checkpoint_topics import renewal_text
-from freshet.pipeline.running.progress_report import ProgressReporter
-from freshet.pipeline.running.restarts import RestartRule
-from freshet.pipeline.running.runner import Runner, spark_settings, stop_on_signals
-from freshet.pipeline.running.running_pipeline import opened_checkpoint
+from freshet.pipeline.running.spark_jobs import SparkJobs, spark_jobs
+from freshet.pipeline.running.spark_pipeline import SparkPipelines, opened_checkpoint, spark_settings
 from freshet.pipeline.sources.select_check import has_expressions, select_problems, select_remarks
 from freshet.pipeline.spark.jars import (
     S3A_ARTIFACT,
@@ -36,20 +35,27 @@ from freshet.pipeline.spark.jars import (
 from freshet.pipeline.spark.s3a import buckets, s3a_settings, use_store
 from freshet.pipeline.spark.session import SessionRefusedError, session_of_a_command, submitted_settings
 
+if TYPE_CHECKING:  # what is loaded where metrics are published
+    from freshet.pipeline.running.run_totals import RunTotals
 
-def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str, refusals: Refusals, restarts: int = 0) -> None:
-    """Runs the pipelines in one session; raises what made one of them fail.
 
-    One that fails of what may pass is started again, `restarts` times in a row. `refusals` says whether the others live
-    when it is given up, and takes those that are refused before they start.
-    """
-    remark = say if progress == "text" else complain
-    reporter = ProgressReporter(
-        say,
-        remark,
-        dead_letter_tables={config.name: config.dead_letter_table for config in configs},
-        as_json=progress == "json",
-    )
+def jobs(_: None, config: PipelineConfig, purpose: str) -> AbstractContextManager[SparkJobs]:
+    """Jobs in a session of its own; `purpose` is in its name."""
+    return spark_jobs(config, purpose, needed_jars([config], {**submitted_settings(), **spark_settings([config])}))
+
+
+def run_pipelines(
+    _: None,
+    configs: Sequence[PipelineConfig],
+    *,
+    progress: str,
+    refusals: Refusals,
+    restarts: int,
+    totals: RunTotals | None,
+) -> None:
+    """Runs the pipelines in one session, as `command_run.run_on` does; `refusals` takes those that are refused before
+    they start too."""
+    reporter = reporter_of(configs, progress)
     settings = spark_settings(configs)
     jars: list[Path] | None = None
     while jars is None:
@@ -62,20 +68,7 @@ def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str, refusals:
             for config in configs:
                 _reach_buckets(spark, config)
             configs = refusals.left(configs, _look_elsewhere(spark, configs))
-            topic_ids = spark_part("brokers").topic_ids(configs, say=complain) if _needs_kafka(configs) else {}
-            runner = Runner(
-                spark,
-                configs,
-                on_progress=reporter.take,
-                on_idle=reporter.idle,
-                on_state=reporter.state,
-                say=remark,
-                topic_ids=topic_ids,
-                restarts=RestartRule(restarts),
-                keep_going=refusals.keeps_going,
-            )
-            with stop_on_signals(runner), _watched_brokers(configs, runner, topic_ids):
-                runner.run()
+            run_on(SparkPipelines(spark), configs, reporter, refusals=refusals, restarts=restarts, totals=totals)
         except ConfigurationError as error:
             if any(problem.path for problem in error.problems):
                 raise
@@ -84,7 +77,7 @@ def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str, refusals:
 
 def needed_jars(configs: Sequence[PipelineConfig], settings: Mapping[str, str]) -> list[Path]:
     """The jars that the session of these settings lacks. S3A's are not fetched by the way: they are large."""
-    jars = ensure_jars(SPARK_GROUP) if _needs_kafka(configs) and not names_kafka_source(settings) else []
+    jars = ensure_jars(SPARK_GROUP) if needs_kafka(configs) and not names_kafka_source(settings) else []
     needing = [config for config in configs if buckets(_of_spark(config))]
     if not needing or names_artifact(settings, S3A_ARTIFACT):
         return jars
@@ -116,7 +109,7 @@ def _look_elsewhere(spark: SparkSession, configs: Sequence[PipelineConfig]) -> l
     remote = [config for config in configs if as_folder(config.checkpoint) is None]
     folders = {config.name: opened_checkpoint(spark, config) for config in remote}
     problems = [each for config in remote for each in checkpoint_problems(config, folders[config.name])]
-    if _needs_kafka(remote):
+    if needs_kafka(remote):
         problems += spark_part("brokers").offset_problems(remote, say=complain, folders=folders)
     return problems
 
@@ -155,6 +148,8 @@ def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
     Warns of expressions that fail for some values.
     """
     if not has_expressions(configs):
+        for text in local_remarks(configs):
+            complain(text)
         return []
     try:
         with session_of_a_command("freshet check", settings={"spark.sql.shuffle.partitions": "1"}) as spark:
@@ -164,28 +159,3 @@ def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
             return problems
     except SessionRefusedError as error:
         return [Problem((), f"the expressions of select cannot be analysed: {error}")]
-
-
-def _watched_brokers(
-    configs: Sequence[PipelineConfig], runner: Runner, topic_ids: Mapping[str, Mapping[str, str]]
-) -> AbstractContextManager[object]:
-    """Pipelines that read files alone need no Kafka client."""
-    if not _needs_kafka(configs):
-        return nullcontext()
-
-    def stop(config: PipelineConfig, topics: Sequence[str]) -> None:
-        text = f"while it ran {renewal_text(config.checkpoint, topics)}"
-        runner.fail(PipelineFailedError(text, pipeline=config.name, kind=ErrorKind.INVALID_REQUEST))
-
-    watching: AbstractContextManager[object] = spark_part("brokers").watched_brokers(
-        configs,
-        say=complain,
-        topic_ids=topic_ids,
-        on_renewed=stop,
-        on_answer=spark_part("brokers").WatchedTransactions(configs, runner.checkpoint_of, complain).look,
-    )
-    return watching
-
-
-def _needs_kafka(configs: Sequence[PipelineConfig]) -> bool:
-    return any(source.is_kafka for config in configs for source in config.sources)

@@ -11,6 +11,8 @@ _OF_AVRO: Final = frozenset(
     {"polars", "polars_avro", "fsspec", "attr", "attrs", "authlib", "cachetools", "certifi", "httpx", "httpx2"}
 )
 """What the extra `avro` brings, by the names that are imported."""
+_OF_PIPELINES: Final = "running"
+"""The module that runs pipelines on Spark, which may run without it."""
 
 
 def spark_part(name: str, package: str = "freshet.pipeline.commands") -> Any:
@@ -23,14 +25,19 @@ def spark_part(name: str, package: str = "freshet.pipeline.commands") -> Any:
             raise InvalidRequestError(
                 f"this command asks Kafka brokers, and the client is not installed here; {_extra_text('kafka')}"
             ) from error
+        if error.name == "prometheus_client":
+            raise InvalidRequestError(
+                f"metrics need prometheus_client, which is not installed here; {_extra_text('metrics')}"
+            ) from error
         if error.name in _OF_AVRO:
             raise InvalidRequestError(
                 f"records in Avro need {error.name}, which is not installed here; {_extra_text('avro')}"
             ) from error
         if error.name not in ("pyspark", "py4j"):
             raise
+        without = "; or run without it: run_on: local in the file, or --on local" if name == _OF_PIPELINES else ""
         raise InvalidRequestError(
-            f"this command needs Spark, which is not installed here; {_extra_text('spark')}"
+            f"this command needs Spark, which is not installed here; {_extra_text('spark')}{without}"
         ) from error
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, Warehouse, open_catalog
-from freshet.pipeline.commands.edits import report_edit
+from freshet.pipeline.commands.edits import DryRun, edit_facts, report_edit
 from freshet.pipeline.commands.output import complain, json_line, say
 from freshet.pipeline.commands.rows import Limit, RowFormat, check_output, rows_wanted, write_rows
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
@@ -27,6 +27,14 @@ def sql(
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", help="Read the SQL from a file; - is the input.")] = None,
     database: Annotated[str | None, typer.Option("--database", help="Of names of tables without one.")] = None,
+    dry_run: DryRun = False,
+    allow_lossy: Annotated[
+        bool,
+        typer.Option(
+            "--allow-lossy",
+            help="Let ALTER TABLE change types and options though stored values may be lost or read otherwise.",
+        ),
+    ] = False,
     limit: Limit = None,
     output: RowFormat = "table",
     as_json: AsJson = False,
@@ -36,13 +44,18 @@ def sql(
     TRUNCATE, CALL and SELECT.
 
     All statements are read before the first one is carried out, one after the other; each is a commit of its own, and
-    an error ends the call. Queries are computed by DuckDB (the extra `sql`). Write the text in single quotes, so that
+    an error ends the call. Queries are computed by DuckDB. Write the text in single quotes, so that
     the shell leaves $ and backticks alone. `--json` is `--format json`: a line for each row, and for each statement
     without rows.
+
+    `--dry-run` says what DELETE, UPDATE, MERGE, INSERT OVERWRITE, TRUNCATE, DROP and ALTER TABLE … DROP PARTITION would
+    change. Pipelines go on over a column that ALTER TABLE adds: it is NULL in their rows until their file names it,
+    unless it says `on_unknown_field: add` or has `sync`. One whose file names a column that was renamed, dropped or
+    given another type stops before it writes more, until its file is changed too; with `sync` it goes on.
     """
     form = "json" if as_json else output
     check_output(form)
-    session = SqlSession(open_catalog(warehouse, catalog_option), DuckDbEngine(), database)
+    session = SqlSession(open_catalog(warehouse, catalog_option), DuckDbEngine(), database, dry_run, allow_lossy)
     tables = 0
     for _, result in run_all(_given(text, file), session):
         if result.has_rows:
@@ -77,23 +90,6 @@ def _report(result: SqlResult, form: str) -> None:
     elif result.edit is not None and form == "table":
         report_edit(result.edit, result.table, as_json=False)
     elif result.edit is not None:
-        edit = result.edit
-        counts = {
-            "rows_deleted": edit.rows_deleted,
-            "rows_updated": edit.rows_updated,
-            "rows_inserted": edit.rows_inserted,
-        }
-        say(
-            json_line(
-                {
-                    "table": result.table,
-                    "snapshots": [snapshot.id for snapshot in edit.snapshots],
-                    **{name: count for name, count in counts.items() if count is not None},
-                    "files_removed": edit.files_removed,
-                    "files_added": edit.files_added,
-                    **({"waits_for_compaction": True} if edit.hidden_buckets else {}),
-                }
-            )
-        )
+        say(json_line(edit_facts(result.edit, result.table)))
     else:
         say(json_line({"done": result.message}) if form == "json" else result.message)

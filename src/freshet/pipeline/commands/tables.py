@@ -1,16 +1,57 @@
-"""Commands that show what a warehouse holds: tables, describe, snapshots, files."""
+"""Commands that show what there is: catalogs, tables, describe, snapshots, files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_catalog, open_table
-from freshet.pipeline.commands.output import complain, print_facts, print_json, say
-from freshet.storage.catalog import Catalog
+from freshet.pipeline.commands.arguments import (
+    AsJson,
+    CatalogOption,
+    TableName,
+    Warehouse,
+    complain_of_none,
+    open_catalog,
+    open_table,
+)
+from freshet.pipeline.commands.output import latest_facts, print_facts, print_json, say
+from freshet.storage.catalog import Catalog, NamedCatalog, known_catalogs
 from freshet.storage.exceptions import StorageError
-from freshet.storage.model.display import size_text, time_text
+from freshet.storage.model.display import rfc3339, size_text
+
+
+def catalogs(as_json: AsJson = False) -> None:
+    """List the catalogs that have names, and where they are.
+
+    A name is written where a command takes WAREHOUSE: `freshet read lake shop.orders`. They are in
+    ~/.config/freshet/catalogs.yaml (FRESHET_CATALOGS_FILE names another file), as
+    `lake: {warehouse: "s3://bucket/lake", s3.endpoint: "https://…"}`, or in environment variables such as
+    FRESHET_CATALOG__LAKE__WAREHOUSE. Secrets are not shown.
+    """
+    known = known_catalogs()
+    if as_json:
+        print_json([{"catalog": each.name, **_catalog_facts(each), "options": _options_beside(each)} for each in known])
+        return
+    facts = [
+        {"catalog": each.name, **_catalog_facts(each), "options": _options_line(_options_beside(each))}
+        for each in known
+    ]
+    header = {"catalog": "catalog", "place": "place", "options": "options", "source": "from"}
+    print_facts(facts, as_json=False, header=header)
+
+
+def _catalog_facts(catalog: NamedCatalog) -> dict[str, str]:
+    return {"place": catalog.place, "source": catalog.source}
+
+
+def _options_beside(catalog: NamedCatalog) -> dict[str, str]:
+    return {key: text for key, text in catalog.shown.items() if text != catalog.place}
+
+
+def _options_line(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={text}" for key, text in options.items()) or "-"
 
 
 def tables(
@@ -26,8 +67,14 @@ def tables(
     catalog = open_catalog(warehouse, catalog_option)
     databases = catalog.list_databases() if database is None else [database]
     if not databases:
-        complain(f"there are no databases in {catalog.warehouse}; is that the folder of a warehouse?")
+        complain_of_none(catalog)
     facts = [_table_line(catalog, f"{each}.{name}") for each in databases for name in catalog.list_tables(each)]
+    if as_json:
+        print_json(facts)
+        return
+    for each in facts:
+        keys = ", ".join(each["primary_key"] or ()) or "none (append-only)"
+        each["keys"] = keys if each["error"] is None else f"cannot be read: {each['error']}"
     header = {
         "table": "table",
         "keys": "primary key",
@@ -35,7 +82,7 @@ def tables(
         "records": "records",
         "time": "time (UTC)",
     }
-    print_facts(facts, as_json=as_json, header=header)
+    print_facts(facts, as_json=False, header=header)
 
 
 def describe(
@@ -65,7 +112,7 @@ def snapshots(
             {
                 "snapshot": snapshot.id,
                 "kind": str(snapshot.commit_kind),
-                "time": time_text(snapshot.time_ms).removesuffix(" UTC"),
+                "time": rfc3339(snapshot.time_ms),
                 "commit_user": snapshot.commit_user,
                 "identifier": snapshot.commit_identifier,
                 "written": rows.written,
@@ -103,19 +150,26 @@ def files(
                 "deletes": file.delete_row_count,
                 "marked": marked.get(file.file_name, 0),
                 "size_bytes": file.file_size_bytes,
-                "size": size_text(file.file_size_bytes),
-                "sequence_numbers": f"{file.min_sequence_number}..{file.max_sequence_number}",
+                "min_sequence_number": file.min_sequence_number,
+                "max_sequence_number": file.max_sequence_number,
                 "file": file.file_name,
-                "indexes": _indexes_text(opened.engine.index_names(entry)),
+                "indexes": opened.engine.index_names(entry),
             }
         )
+    if as_json:
+        print_json(facts)
+        return
+    for each in facts:
+        each["size"] = size_text(each["size_bytes"])
+        each["sequence_numbers"] = f"{each['min_sequence_number']}..{each['max_sequence_number']}"
+        each["indexes"] = _indexes_text(each["indexes"])
     header = {
         "bucket": "bucket", "level": "level", "rows": "rows", "deletes": "deletes", "marked": "marked",
         "size": "size", "sequence_numbers": "sequence numbers", "file": "file",
     }  # fmt: skip
     if any(each["indexes"] for each in facts):
         header["indexes"] = "indexes"
-    print_facts(facts, as_json=as_json, header=header)
+    print_facts(facts, as_json=False, header=header)
 
 
 def _indexes_text(indexes: dict[str, list[str]]) -> str:
@@ -125,12 +179,13 @@ def _indexes_text(indexes: dict[str, list[str]]) -> str:
 def _table_line(catalog: Catalog, name: str) -> dict[str, Any]:
     """One table; one that cannot be read is listed with the reason."""
     try:
-        table = catalog.summary(name)
+        table, failure = catalog.summary(name), None
     except StorageError as error:
-        return {"table": name, "error": str(error), "keys": f"cannot be read: {error}"}
-    snapshot, keys = table.snapshot, ", ".join(table.primary_keys) or "none (append-only)"
-    facts: dict[str, Any] = {"table": name, "location": table.location, "keys": keys}
-    if snapshot is None:
-        return facts
-    time = time_text(snapshot.time_ms).removesuffix(" UTC")
-    return {**facts, "snapshot": snapshot.id, "records": snapshot.total_record_count, "time": time}
+        table, failure = None, str(error)
+    return {
+        "table": name,
+        "location": None if table is None else table.location,
+        "primary_key": None if table is None else list(table.primary_keys),
+        **latest_facts(None if table is None else table.snapshot),
+        "error": failure,
+    }

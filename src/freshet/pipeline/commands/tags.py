@@ -1,4 +1,4 @@
-"""The commands tags and tag: what the names of snapshots are, and how they are given and taken away."""
+"""The commands tags, tag and expire-tags: what the names of snapshots are, and how they are given and taken away."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from freshet.pipeline.commands.arguments import (
 from freshet.pipeline.commands.bars import working
 from freshet.pipeline.commands.output import plural, print_facts, print_json, say
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.display import rfc3339
 
 _HEADER: Final = {
     "tag": "tag", "snapshot": "snapshot", "committed": "committed (UTC)", "records": "records",
@@ -44,6 +45,9 @@ def tags(warehouse: Warehouse, table: TableName, catalog_option: CatalogOption =
     stays until it is deleted.
     """
     facts = [_facts(each) for each in open_table(warehouse, table, catalog_option).tags.list()]
+    if not as_json:
+        for each in facts:
+            each |= {key: each[key] and each[key][:19].replace("T", " ") for key in ("created", "retained_until")}
     print_facts(facts, as_json=as_json, header=_HEADER)
 
 
@@ -124,11 +128,19 @@ def _facts(each: Any) -> dict[str, Any]:
     return {
         "tag": each.name,
         "snapshot": each.snapshot_id,
-        "committed": _time(each.commit_time),
+        "committed": rfc3339(each.snapshot.time_ms),
         "records": each.row_count,
-        "created": None if each.created is None else _time(each.created),
-        "retained_until": None if each.retained_until is None else _time(each.retained_until),
+        "created": _local(each.created),
+        "retained_until": _local(each.retained_until),
     }
+
+
+def _local(at: datetime | None) -> str | None:
+    """A time of the clock of the machine that made the tag, taken for the zone of this one: tags say none."""
+    try:
+        return None if at is None else at.astimezone().isoformat(timespec="seconds")
+    except (OverflowError, ValueError):  # at the ends of the calendar
+        return f"{at.isoformat(timespec='seconds')}Z" if at is not None else None
 
 
 def _time(at: datetime) -> str:
@@ -139,3 +151,46 @@ def _retained(hours: float) -> timedelta:
     if not 0 < hours <= HOURS_MAX:
         raise InvalidRequestError(f"--retained-hours {hours}: give more than 0, and up to {HOURS_MAX} hours")
     return timedelta(hours=hours)
+
+
+def expire_tags(
+    warehouse: Warehouse,
+    table: TableName,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="All tags that were made before this time go, also those that stay until they are deleted: "
+            "milliseconds since 1970, or a time such as 2026-03-01T12:00:00Z.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the tags that would go.")] = False,
+    catalog_option: CatalogOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the tags whose time to stay is over, with the files that only they name.
+
+    Whoever commits does this now and then, unless tag.time-expire-enabled is false.
+    """
+    opened = open_table(warehouse, table, catalog_option)
+    moment = None if older_than is None else time_ms(older_than, "--older-than")
+    with working(f"expiring tags of {table}"):
+        gone = opened.tags.expire(older_than=moment, dry_run=dry_run)
+    if as_json:
+        print_json(
+            [
+                {
+                    "tag": each.tag.name,
+                    "snapshot": each.tag.snapshot_id,
+                    "data_files": each.data_file_count,
+                    "metadata_files": each.metadata_file_count,
+                    "dry_run": each.is_dry_run,
+                }
+                for each in gone
+            ]
+        )
+        return
+    for each in gone:
+        counts = f"{plural(each.data_file_count, 'data file')}, {plural(each.metadata_file_count, 'metadata file')}"
+        say(f"{each.tag.name} of snapshot {each.tag.snapshot_id}: {counts}")
+    say(f"{plural(len(gone), 'tag')} {'would go; nothing was deleted' if dry_run else 'removed'}")

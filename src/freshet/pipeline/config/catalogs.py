@@ -64,10 +64,14 @@ def source_options(config: PipelineConfig, table: TableSourceConfig) -> dict[str
     return taken_options(warehouse_location(table.warehouse, revealed(config.catalog)), revealed(config.catalog))
 
 
+def store_options(config: PipelineConfig, location: str) -> dict[str, str]:
+    """The options by which a location beside the tables is reached: those of the catalog that its store takes."""
+    return taken_options(location, place_options(config.table.warehouse, revealed(config.catalog)))
+
+
 def spark_store_options(config: PipelineConfig, location: str) -> dict[str, str]:
     """The options by which Spark itself reaches the store of a location; secrets may be among them."""
-    own = place_options(config.table.warehouse, revealed(config.catalog))
-    return options_for_others(location, taken_options(location, own), process_environment())
+    return options_for_others(location, store_options(config, location), process_environment())
 
 
 def prefixed(options: Mapping[str, str]) -> dict[str, str]:
@@ -76,7 +80,7 @@ def prefixed(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def catalog_options_of(options: Mapping[str, str], own: frozenset[str]) -> dict[str, str]:
-    """Those of a frame's options that are the catalog's: with the prefix, or by a name that is none of the frame's
+    """The options of a frame that are the catalog's: with the prefix, or by a name that is none of the frame's
     `own`. The names are in small letters, as Spark hands them over."""
     plain = {key: text for key, text in options.items() if key not in own and is_catalog_option(key)}
     given = {key: text for key, text in options.items() if key.startswith(CATALOG_PREFIX)}

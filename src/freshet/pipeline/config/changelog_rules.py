@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.options import former_values, risky_options, unheeded_options
+from freshet.storage.options import risky_options, unheeded_options
 
 _WITHOUT_BEFORE = ("json", "avro", "debezium-unwrapped")
 _WITHOUT_OVERWRITES = ("lookup", "full-compaction")
@@ -35,8 +35,6 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
     except InvalidRequestError:
         return  # said elsewhere
     yield from unheeded_options(options)
-    for given in (options.given, *(source.table.given for source in config.sources if source.table is not None)):
-        yield from former_values(given)
     if not options.has_primary_key:
         return
     if table.moves_rows:
@@ -74,7 +72,7 @@ def _blind_warnings(config: PipelineConfig) -> Iterator[str]:
 
 
 def _truncate_warnings(config: PipelineConfig) -> Iterator[str]:
-    """Of tables whose options refuse `streaming-read-overwrite`, with which readers see a truncate."""
+    """Warnings of tables whose options refuse `streaming-read-overwrite`, with which readers see a truncate."""
     if all(source.on_truncate != "apply" for source in config.sources):
         return
     for producer in _WITHOUT_OVERWRITES:
@@ -87,7 +85,7 @@ def _truncate_warnings(config: PipelineConfig) -> Iterator[str]:
 
 
 def _table_options(config: PipelineConfig) -> list[Mapping[str, str]]:
-    """Of the table that is written, or of each rule of `sync`."""
+    """The options of the table that is written, or of each rule of `sync`."""
     if not isinstance(config, SyncPipelineConfig):
         return [config.table.options]
     return [{**config.sync.options, **rule.options} for rule in config.sync.tables]

@@ -15,11 +15,11 @@ NULL gives NULL. Source: docs/content of Apache Paimon, cdc-ingestion/overview "
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.sql_type import parse_sql_type
@@ -39,8 +39,7 @@ STRING: Final = parse_sql_type("STRING")
 INT: Final = parse_sql_type("INT")
 
 
-@dataclass(frozen=True, slots=True)
-class ComputedColumn:
+class ComputedColumn(Frozen):
     """One call; `column` is None for a constant."""
 
     function: str

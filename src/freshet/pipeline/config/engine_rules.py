@@ -21,15 +21,14 @@ Source: MERGING.md §2.4 to §2.6.1.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import assert_never
 
+from freshet._frozen import Frozen
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import CAPABILITIES, CoreOptions, EngineOptions, MergeEngine, SequenceGroup, engine_options
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRules:
+class EngineRules(Frozen):
     """The rules of one table."""
 
     core: CoreOptions

@@ -1,10 +1,11 @@
 """What a pipeline file says, as frozen values: one file = one streaming query into one table.
 
-    PipelineConfig ── name, trigger, checkpoint, dead_letters, spark, catalog
-      ├── sources[]: SourceConfig ── kafka | files | table, format, schema, select, on_unknown_field, on_truncate
-      ├── table: TableConfig ── warehouse, name, columns, primary_key, partition_by, options
+    PipelineConfig ── name, run_on, trigger, checkpoint, dead_letters, spark, catalog
+      ├── sources[]: SourceConfig ── kafka | files | table | postgres, format, schema, select, on_unknown_field, …
+      ├── table: TableConfig ── warehouse, name, columns, primary_key, partition_by, options, expect: Expectation{}
       ├── max_dead_letters: MaxDeadLetters ── share, count
-      └── compaction: CompactionConfig ── background, batch_budget
+      ├── compaction: CompactionConfig ── background, batch_budget
+      └── metrics: MetricsConfig ── port, host
 
 Defaults are here and nowhere else; `config.pipeline_file` reads the files and reports what is wrong. A value whose
 key names a secret (`storage.options.secrets`), or which has one in it, is a `SecretStr`: every output of a model masks
@@ -17,13 +18,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
-from warnings import warn
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -32,17 +32,16 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     StrictBool,
-    ValidationInfo,
     model_validator,
 )
 
 from freshet.logstore.kafka.java_options import READ_COMMITTED
+from freshet.pipeline.config.expectations import Expectations
 from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, DEBEZIUM_FORMATS, Format
 from freshet.pipeline.config.interval import interval_ms, spark_interval
-from freshet.pipeline.config.only_tables import OnlyTables
+from freshet.pipeline.config.only_tables import ANY, OnlyTables, number_text
 from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.record_place import RecordPlace
-from freshet.pipeline.exceptions import KeyPath
 from freshet.storage.catalog import split_branch, split_identifier
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, with_nullable
@@ -77,12 +76,14 @@ TABLE_SOURCE_OPTIONS: Final = (
 """Options of a table that is read, besides everything that begins with `kafka.`."""
 _OPTION_NAMES: Final = {"isolation": "log.read.isolation"}
 
-RENAMED_KEYS: Final[Mapping[KeyPath, str]] = {
-    ("compaction", "beside"): "compaction.beside is now called compaction.background; the old name works until 1.0"
-}
-"""Keys of earlier versions that still work, and the warning about each."""
-READ_FROM_FILE: Final = {"read from": "file"}
-"""Context of validation: the file's reader warns of old keys, so the model does not."""
+RunOn = Literal["spark", "local"]
+
+SPARK_INTERVAL: Final = "1 second"
+LOCAL_INTERVAL_MS: Final = 200
+"""How often a batch begins by default, on Spark and without it."""
+
+METRICS_PORT: Final = 9464
+METRICS_HOST: Final = "127.0.0.1"
 
 SHARE_RECORDS_MIN: Final = 1000
 """`max_dead_letters.share` says nothing about smaller batches: a few bad records may be most of them."""
@@ -117,10 +118,6 @@ def _masked(value: Any) -> Any:
     return {key: SecretStr(item) if is_secret(key, item) else item for key, item in texts.items()}
 
 
-def _number_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _table_name(text: str) -> str:
     """Any name that the catalog takes, also of a branch of a table."""
     try:
@@ -141,11 +138,13 @@ def revealed(options: Mapping[str, str | SecretStr]) -> dict[str, str]:
     return {key: item.get_secret_value() if isinstance(item, SecretStr) else item for key, item in options.items()}
 
 
-class _Model(BaseModel):
+class FileModel(BaseModel):
+    """A section of a pipeline file: other keys than its own are refused, and no message has its values."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
 
 
-class FilesConfig(_Model):
+class FilesConfig(FileModel):
     """A folder of files, a record per line; new files are picked up as they appear."""
 
     path: str = Field(min_length=1)
@@ -164,7 +163,7 @@ class FilesConfig(_Model):
         return {**own, "options": {**rest, **dict(own.get("options") or {})}} if rest else own
 
 
-class TableSourceConfig(_Model):
+class TableSourceConfig(FileModel):
     """A table whose rows and changes are read."""
 
     warehouse: str = Field(min_length=1)
@@ -195,9 +194,49 @@ class TableSourceConfig(_Model):
         return {"scan.mode": "latest-full", **given}
 
 
-class SourceConfig(_Model):
+class PostgresConfig(FileModel):
+    """Tables of a PostgreSQL database, whose changes its logical decoding sends."""
+
+    dsn: SecretStr
+    """As libpq takes it: a URI, or `host=… dbname=…`."""
+    password: SecretStr | None = None
+    """Or `env:NAME`: that of the environment each time a connection is made."""
+    tables: tuple[str, ...] = Field(min_length=1)
+    """Patterns of `schema.table`, in which `*` takes any part of a name; those of no pattern are passed over."""
+    slot: str = Field(pattern="^[a-z0-9_]{1,63}$")
+    publication: str = Field(min_length=1)
+    snapshot: Literal["initial", "never", "only"] = "initial"
+    """Whether the rows that are there are copied first, never, or alone."""
+
+    @property
+    def shown(self) -> dict[str, str | SecretStr]:
+        """Its texts by their keys, for those who hide secrets."""
+        return {"dsn": self.dsn, **({} if self.password is None else {"password": self.password})}
+
+    @property
+    def may_be_several(self) -> bool:
+        """Whether the patterns take more than one table."""
+        return len(self.tables) > 1 or any(mark in self.tables[0] for mark in "*?[")
+
+    def takes(self, schema: str, table: str) -> bool:
+        """Whether the changes of a table are read."""
+        return any(fnmatchcase(f"{schema}.{table}", pattern) for pattern in self.tables)
+
+
+AS_DEBEZIUM: Final[Mapping[str, str]] = {
+    "format": "debezium-json",
+    "decimal_handling_mode": "string",
+    "time_precision_mode": "isostring",
+    "binary_handling_mode": "hex",
+}
+"""How changes of PostgreSQL are written where one is looked at as a text."""
+
+
+class SourceConfig(FileModel):
     """One input of a pipeline and how its records become rows."""
 
+    postgres: PostgresConfig | None = None
+    """A database that is read without a broker; neither `format` nor what says how values are written goes with it."""
     table: TableSourceConfig | None = None
     """The changes of a table; neither `format` nor `schema` nor what belongs to records goes with it."""
     kafka: MaskedTexts | None = None
@@ -228,6 +267,16 @@ class SourceConfig(_Model):
     """Debezium's; how binary values are written as text. With bytes, what a schema calls a string is none."""
     unavailable_value_placeholder: str = Field(default="__debezium_unavailable_value", min_length=1)
     """Debezium's; the text in place of an unchanged TOAST value, or `hex:` and its bytes."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_debezium(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or value.get("postgres") is None:
+            return value
+        given = [key for key in AS_DEBEZIUM if value.get(key, AS_DEBEZIUM[key]) != AS_DEBEZIUM[key]]
+        if given:
+            raise ValueError(f"{given[0]} has no place beside postgres: its values have types")
+        return {**value, **AS_DEBEZIUM}
 
     def fills(self, column: str) -> bool:
         """True when rows of this source have a value for the table column; the others are NULL in them."""
@@ -270,6 +319,11 @@ class SourceConfig(_Model):
         return self.format in BINLOG_FORMATS
 
     @property
+    def taken_tables(self) -> OnlyTables | None:
+        """`only`; of a database `tables` has said which are read."""
+        return OnlyTables.model_validate(ANY) if self.only is None and self.postgres is not None else self.only
+
+    @property
     def captures_changes(self) -> bool:
         """True when the records are the changes of a table, which they name."""
         return self.is_debezium or self.is_binlog
@@ -280,7 +334,7 @@ class SourceConfig(_Model):
         return self.time_precision_mode or ("adaptive" if self.is_debezium else "isostring")
 
 
-class TableConfig(_Model):
+class TableConfig(FileModel):
     """The table that the pipeline writes."""
 
     warehouse: str = Field(min_length=1)
@@ -292,6 +346,8 @@ class TableConfig(_Model):
     """Options that the table gets when it is created."""
     write_options: TableTexts = Field(default_factory=OptionTexts)
     """Options of this writer alone, over those of the table; for example write-only where others compact."""
+    expect: Expectations = Field(default_factory=dict)
+    """What is expected of rows; what becomes of records that break it."""
 
     _defaults: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -341,31 +397,21 @@ class TableConfig(_Model):
         return TableSchema(0, fields, highest, self.partition_by, self.primary_key, dict(self.options))
 
 
-class TriggerConfig(_Model):
+class TriggerConfig(FileModel):
     """When micro-batches start: on a clock, or over what is there now and then the end."""
 
-    processing_time: Annotated[str, BeforeValidator(_number_text), AfterValidator(spark_interval)] | None = None
+    processing_time: Annotated[str, BeforeValidator(number_text), AfterValidator(spark_interval)] | None = None
     """As Spark's trigger takes it, whatever unit was written."""
     available_now: StrictBool = False
 
 
-class CompactionConfig(_Model):
+class CompactionConfig(FileModel):
     """Where the compactions of the tables are made."""
 
-    background: StrictBool = Field(default=False, validation_alias=AliasChoices("background", "beside"))
+    background: StrictBool = False
     """Batches compact what readers wait for, larger compactions run in the background, as tasks of the application."""
-    batch_budget: Annotated[str, BeforeValidator(_number_text), AfterValidator(spark_interval)] = "200 milliseconds"
+    batch_budget: Annotated[str, BeforeValidator(number_text), AfterValidator(spark_interval)] = "200 milliseconds"
     """With `background`: time of each task of a batch for compactions that are not required, of all tables."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _take_old_name(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, Mapping) and "beside" in value:
-            if "background" in value:
-                raise ValueError("give either background or its old name beside, not both")
-            if info.context is not READ_FROM_FILE:
-                warn(RENAMED_KEYS["compaction", "beside"], FutureWarning, stacklevel=3)
-        return value
 
     @property
     def budget_ms(self) -> int:
@@ -373,7 +419,15 @@ class CompactionConfig(_Model):
         return interval_ms(self.batch_budget)
 
 
-class MaxDeadLetters(_Model):
+class MetricsConfig(FileModel):
+    """Where a run publishes its metrics by HTTP; only to programs of this machine unless `host` says more."""
+
+    port: int = Field(default=METRICS_PORT, ge=0, le=65535)
+    """0: any that is free."""
+    host: str = Field(default=METRICS_HOST, min_length=1)
+
+
+class MaxDeadLetters(FileModel):
     """How many records of one batch may become dead letters before the run stops, with nothing committed."""
 
     share: float = Field(default=0.5, ge=0, le=1)
@@ -388,19 +442,23 @@ class MaxDeadLetters(_Model):
         return read >= SHARE_RECORDS_MIN and dead > self.share * read
 
 
-class PipelineConfig(_Model):
+class PipelineConfig(FileModel):
     """One pipeline file."""
 
     name: str = Field(min_length=1)
     """Commit user and query name; a checkpoint belongs to one name and one table."""
+    run_on: RunOn = "spark"
+    """The engine: Spark, or this process and its workers."""
     sources: tuple[SourceConfig, ...]
     table: TableConfig
-    trigger: TriggerConfig = TriggerConfig(processing_time="1 second")
+    trigger: TriggerConfig = TriggerConfig(processing_time=SPARK_INTERVAL)
     checkpoint: str = Field(min_length=1)
     dead_letters: TableName | None = None
     """Default: the table's name and `_dead_letters`."""
     max_dead_letters: MaxDeadLetters = MaxDeadLetters()
     compaction: CompactionConfig = CompactionConfig()
+    metrics: MetricsConfig | None = None
+    """None: the run publishes none."""
     spark: MaskedTexts = Field(default_factory=dict)
     catalog: MaskedTexts = Field(default_factory=dict)
     """Options of the catalog and its store, such as `s3.endpoint`; a secret only as `env:NAME`."""
@@ -408,6 +466,22 @@ class PipelineConfig(_Model):
     _origin: Origin = PrivateAttr(default_factory=Origin)
     _accepted_loss: tuple[int, int] | None = PrivateAttr(default=None)
     _skipped_records: frozenset[RecordPlace] = PrivateAttr(default=frozenset())
+
+    @property
+    def is_local(self) -> bool:
+        """True where it runs without Spark."""
+        return self.run_on == "local"
+
+    def running_on(self, engine: RunOn) -> Self:
+        """The same pipeline on an engine."""
+        return self.model_copy(update={"run_on": engine})
+
+    @property
+    def trigger_ms(self) -> int:
+        """Milliseconds from the start of one batch to that of the next, if it takes less; by default the engine's."""
+        if self.is_local and "trigger" not in self.model_fields_set:
+            return LOCAL_INTERVAL_MS
+        return interval_ms(self.trigger.processing_time or SPARK_INTERVAL)
 
     @property
     def origin(self) -> Origin:
@@ -454,6 +528,7 @@ class PipelineConfig(_Model):
         """`text` with every secret of this file replaced, for messages that others wrote."""
         for source in self.sources:
             read = source.table.options if source.table else source.kafka or {}
+            read = source.postgres.shown if source.postgres else read
             text = without_secrets(text, revealed(read) | revealed(source.schema_registry or {}))
         own = {**self.table.options, **self.table.write_options}
         return without_secrets(text, revealed(self.spark) | revealed(self.catalog) | own)

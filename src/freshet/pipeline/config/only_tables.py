@@ -23,7 +23,8 @@ _SPECIAL: Final = frozenset("\\.^$*+?{}[]|()")
 _WANTED: Final = "wants any, or one or more of db, schema and table, such as {table: orders}"
 
 
-def _number_text(value: Any) -> Any:
+def number_text(value: Any) -> Any:
+    """A number as the text that it is a name or an interval by; other values as they are."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -37,7 +38,7 @@ def _name(text: str | None) -> str | None:
     return text
 
 
-_Name = Annotated[str | None, BeforeValidator(_number_text), AfterValidator(_name)]
+_Name = Annotated[str | None, BeforeValidator(number_text), AfterValidator(_name)]
 
 
 class OnlyTables(BaseModel):

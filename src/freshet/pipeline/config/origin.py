@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from freshet._frozen import Frozen, field
 from freshet.pipeline.exceptions import KeyPath, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Frozen):
     """One file. A config that was made from values alone has no path."""
 
     path: str | None = None

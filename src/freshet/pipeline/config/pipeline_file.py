@@ -29,14 +29,15 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from freshet.pipeline.config.catalogs import target_location
+from freshet.pipeline.config.expectations import Expectation
 from freshet.pipeline.config.model import (
     FILE_OPTIONS,
-    READ_FROM_FILE,
     TABLE_SOURCE_OPTIONS,
     CompactionConfig,
     FilesConfig,
     MaxDeadLetters,
     PipelineConfig,
+    PostgresConfig,
     SourceConfig,
     TableConfig,
     TableSourceConfig,
@@ -170,7 +171,7 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
         return None, [*document.problems, *map(Origin(path, document.lines).placed, misplaced)]
     try:
         model = SyncPipelineConfig if "sync" in tree else PipelineConfig
-        config = model.model_validate(_with_absolute_folders(tree), context=READ_FROM_FILE)
+        config = model.model_validate(_with_absolute_folders(tree))
     except ValidationError as error:
         wrong = [Problem(_key_path(item["loc"]), _message(item)) for item in error.errors()]
         if "sync" in tree:
@@ -326,10 +327,13 @@ def _message(item: Mapping[str, Any]) -> str:
 def _sibling_keys(loc: Sequence[str | int]) -> list[str]:
     """The valid keys of the model that an unknown key was given to."""
     model: type[BaseModel] = PipelineConfig
-    if loc[0] == "sources":
+    if "expect" in loc[:-2]:
+        model = Expectation
+    elif loc[0] == "sources":
         inner: Mapping[str, type[BaseModel]] = {
             "files": FilesConfig,
             "table": TableSourceConfig,
+            "postgres": PostgresConfig,
             "only": OnlyTables,
         }
         model = next((inner[str(key)] for key in loc[:-1] if key in inner), SourceConfig)

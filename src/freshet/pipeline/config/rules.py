@@ -22,7 +22,6 @@ from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.folder_rules import entangled_folders
 from freshet.pipeline.config.model import (
     KAFKA_OPTIONS,
-    RENAMED_KEYS,
     ROW_KIND_OPTION,
     SEQUENCE_OPTION,
     PipelineConfig,
@@ -30,11 +29,11 @@ from freshet.pipeline.config.model import (
     TableConfig,
     revealed,
 )
+from freshet.pipeline.config.postgres_rules import wrong_postgres
 from freshet.pipeline.config.registry_rules import wrong_registry
 from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafka_values
 from freshet.pipeline.config.spark_options import wrong_spark_values
 from freshet.pipeline.config.sync import SyncPipelineConfig
-from freshet.pipeline.config.table_source_rules import table_source
 from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.catalog import is_word
 from freshet.storage.exceptions import InvalidRequestError, StorageError
@@ -66,13 +65,26 @@ _SET_BY_US: Final = {
 _ENVELOPE_NAMES: Final = re.compile(r"(?<![A-Za-z0-9_`.])(_source|_ts_ms|_offset|_timestamp)\b")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _FILE_URI: Final = re.compile(r"file:(/[^/]|//[^/]*/)", re.IGNORECASE)
+QUICKEST_BATCH_MS: Final = 40
+SNAPSHOTS_MANY: Final = 20_000
+"""An hour of batches every 200 ms, the default, has 18,000."""
+COUNT_LOCALLY: Final = frozenset(
+    {
+        "spark.sql.session.timeZone",
+        "spark.sql.files.ignoreMissingFiles",
+        "spark.sql.streaming.fileSource.log.compactInterval",
+    }
+)
+"""Settings of Spark that mean something without it: for times, for files that are gone, and for the log of files."""
 _COLUMN_PREFIX: Final = "fields."
 _STATS_SUFFIX: Final = ".stats-mode"
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """` (did you mean …?)` for the closest choice, or nothing when none is close."""
-    close = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    known = list(choices)
+    same = [each for each in known if each.lower() == word.lower()]
+    close = same or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
@@ -109,10 +121,11 @@ def decides_meaning(key: str) -> bool:
 
 def warnings(config: PipelineConfig) -> Iterator[str]:
     """What a run should say before it starts; nothing here stops it."""
+    yield from _passed_over(config)
     if isinstance(config, SyncPipelineConfig):
         yield from _reading(config)
         return
-    yield from (text for key_path, text in RENAMED_KEYS.items() if key_path in config.origin.lines)
+    yield from _many_snapshots(config)
     sequence = config.table.core_options.sequence_field
     rules = _rules(config.table)
     unordered = [] if sequence or not config.table.primary_key else _unordered_columns(config.table, rules)
@@ -152,7 +165,29 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
         yield "the table has no primary key: updates are appended as rows and deletes become dead letters"
 
 
+def _many_snapshots(config: PipelineConfig) -> Iterator[str]:
+    """A hint where batches follow each other so quickly that very many snapshots are kept."""
+    options = config.table.core_options
+    interval_ms = max(config.trigger_ms, QUICKEST_BATCH_MS)
+    kept = min(options.snapshot_time_retained_ms // interval_ms, options.snapshot_num_retained_max)
+    if config.is_local and not config.trigger.available_now and kept > SNAPSHOTS_MANY:
+        minutes = options.snapshot_time_retained_ms / 60_000
+        yield (
+            f"a batch every {interval_ms} ms leaves up to {kept:,} snapshots in the {minutes:g} min that they live: "
+            "set snapshot.time-retained among the options of the table to less, such as 5 min, or a longer "
+            "trigger.processing_time. Readers that fall behind further than that begin anew"
+        )
+
+
+def _passed_over(config: PipelineConfig) -> Iterator[str]:
+    settings = [key for key in config.spark if key not in COUNT_LOCALLY]
+    if config.is_local and settings:
+        yield f"settings of Spark are passed over at run_on: local: {', '.join(settings)}"
+
+
 def _reading(config: PipelineConfig) -> Iterator[str]:
+    if config.is_local:
+        return
     for index, source in enumerate(config.sources):
         options = revealed(source.kafka or {})
         reason = why_spark_reads(source.select, options) if options and source.read == "auto" else None
@@ -320,15 +355,19 @@ def _trigger(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
-    if sum(each is not None for each in (source.kafka, source.files, source.table)) != 1:
-        yield Problem(key_path, "a source has exactly one of kafka, files and table")
+    if sum(each is not None for each in (source.kafka, source.files, source.table, source.postgres)) != 1:
+        yield Problem(key_path, "a source has exactly one of kafka, files, table and postgres")
         return
     yield from _selected(config, source, key_path)
     if source.table is not None:
+        from freshet.pipeline.config.table_source_rules import table_source
+
         yield from table_source(config, source, source.table, key_path)
         return
     if source.format is None:
         yield Problem((*key_path, "format"), "is missing")
+    if source.postgres is not None:
+        yield from wrong_postgres(config, source.postgres, (*key_path, "postgres"))
     if source.kafka is not None:
         yield from _kafka(revealed(source.kafka), (*key_path, "kafka"))
         yield from _read(config, source, (*key_path, "read"))
@@ -370,10 +409,18 @@ def _changes_of_the_source(config: PipelineConfig, source: SourceConfig, key_pat
     """What keeps the table from following its source."""
     if source.on_truncate == "apply":
         reason = None
-        if source.kafka is None:
+        if source.files is not None:
             reason = "lines of files have no order that a truncate could be placed in"
         elif len(config.sources) > 1:
             reason = "it would take away the rows of the other sources too"
+        elif (
+            source.postgres is not None
+            and source.postgres.may_be_several
+            and not isinstance(config, SyncPipelineConfig)
+        ):
+            reason = (
+                "postgres.tables takes several tables, and a truncate of one would take away the rows of the others"
+            )
         elif source.only is not None and source.only.may_be_several:
             reason = "only takes several tables, and a truncate of one would take away the rows of the others too"
         elif config.table.moves_rows:

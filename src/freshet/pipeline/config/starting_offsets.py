@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from freshet._frozen import Frozen
 
 Place = tuple[str, int]
 """A topic and the number of one of its partitions."""
@@ -24,8 +25,7 @@ EARLIEST: Final = -2
 _ALL_PARTITIONS: Final = "Spark wants all partitions: -2 is the earliest offset of one, -1 the latest"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Frozen):
     """What a file says: one option, and an offset or a time (ms) for each place; one time for all under no place."""
 
     option: str

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.table import Table
-from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit, StreamRequest
+from freshet.storage.table_engine import LoggedSplitStream, StreamLimit
 
 FILTER_OPTION: Final = "filter"
 COLUMNS_OPTION: Final = "columns"
@@ -46,11 +48,10 @@ _NUMBER: Final = re.compile(r"-?[0-9]+")
 
 ISOLATIONS: Final = ("committed", "speculative", "none")
 
-PlannedStream = SplitStream | LogSplitStream
+PlannedStream = SplitStream | LoggedSplitStream
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
+class StreamOptions(Frozen):
     """What the options of a streaming frame ask for."""
 
     request: StreamRequest

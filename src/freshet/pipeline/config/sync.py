@@ -19,11 +19,19 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
-from freshet.pipeline.config.model import OptionTexts, PipelineConfig, SourceConfig, TableName, TableTexts, Texts
+from freshet.pipeline.config.expectations import Expectations
+from freshet.pipeline.config.model import (
+    FileModel,
+    OptionTexts,
+    PipelineConfig,
+    SourceConfig,
+    TableName,
+    TableTexts,
+    Texts,
+)
 
-SchemaEvolution = Literal["lenient", "evolve", "freeze", "ignore"]
 WithoutKey = Literal["fail", "append"]
 MetadataColumn = Literal["db", "schema", "table", "op", "op_ts", "topic", "partition", "offset"]
 
@@ -41,8 +49,6 @@ LEDGER_COLUMNS: Final = {
 }
 """One row for each table, and one with an empty name for the pipeline; see `pipeline.sync.ledger`."""
 LEDGER_KEY: Final = "table_name"
-RENAMES_COLUMN: Final = "renames"
-"""A column more that a ledger gets once a source column is renamed (`schema_evolution: evolve`)."""
 _LEDGER_OPTIONS: Final = {"bucket": "1", "snapshot.num-retained.max": "100"}
 
 _PLACE: Final = re.compile(r"\{(db|schema|table)\}|\$([0-9]+)")
@@ -62,14 +68,21 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _known_evolution(value: object) -> object:
+    if value == "evolve":
+        raise ValueError(
+            "evolve is gone: columns that are renamed at the source are new columns, and an event says how to join the "
+            "two. Columns that were renamed so far keep their names. Write lenient"
+        )
+    return value
+
+
 Pattern = Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+SchemaEvolution = Annotated[Literal["lenient", "freeze", "ignore"], BeforeValidator(_known_evolution)]
 
 
-class TableRule(_Model):
+class TableRule(FileModel):
     """Which source tables go where; all of the name of a source table must match `from` or `exclude`."""
 
     exclude: Pattern | None = None
@@ -86,6 +99,8 @@ class TableRule(_Model):
     """Of columns, in place of those that the records say."""
     computed_columns: Texts = Field(default_factory=dict)
     metadata_columns: dict[str, MetadataColumn] = Field(default_factory=dict)
+    expect: Expectations = Field(default_factory=dict)
+    """What is expected of the rows of each table that has the columns."""
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> TableRule:
@@ -110,7 +125,7 @@ class TableRule(_Model):
         return _PLACE.sub(lambda place: named[place[1]] if place[1] else match[int(place[2])] or "", self.to or "")
 
 
-class SyncConfig(_Model):
+class SyncConfig(FileModel):
     """The source, and what becomes of its tables."""
 
     source: SourceConfig

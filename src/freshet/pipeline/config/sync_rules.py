@@ -73,8 +73,8 @@ def sync_contradictions(config: SyncPipelineConfig) -> Iterator[Problem]:
 
 def _of_section(config: SyncPipelineConfig) -> Iterator[Problem]:
     source, key_path = config.sync.source, ("sync", "source")
-    if source.kafka is None:
-        yield Problem((*key_path, "kafka"), "is missing: sync reads the tables of Kafka topics")
+    if source.kafka is None and source.postgres is None:
+        yield Problem((*key_path, "kafka"), "is missing: sync reads the tables of Kafka topics, or of postgres")
     for key, reason in _NOT_HERE.items():
         if key in source.model_fields_set and getattr(source, key) not in (None, {}):
             yield Problem((*key_path, _NAMES.get(key, key)), f"has no place under sync: {reason}")

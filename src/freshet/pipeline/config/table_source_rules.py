@@ -38,6 +38,12 @@ def table_source(
                 (*key_path, _WRITTEN.get(key, key)),
                 "belongs to records; rows of a table have types and kinds already",
             )
+    if config.table.expect:
+        yield Problem(
+            ("table", "expect"),
+            "belongs to records: rows of a table have no record that could be a dead letter. Expect it where records "
+            "become the rows of the table that is read",
+        )
     if any(each.table is None for each in config.sources):
         yield Problem(key_path, "tables and records cannot feed one pipeline; write two pipeline files into one table")
     try:

@@ -30,7 +30,7 @@ _UNBOUNDED_DIGITS: Final = 38
 
 def null_when_unchanged(columns: Mapping[str, DataType], source: SourceConfig) -> list[str]:
     """The columns whose unchanged values come as NULL from this source, if it is PostgreSQL."""
-    found = columns.items() if source.is_debezium else ()
+    found = columns.items() if source.is_debezium and source.postgres is None else ()
     return [name for name, each in found if _is_unseen(each, source)]
 
 
@@ -45,7 +45,7 @@ def toast_warning(names: Sequence[str], where: str = "") -> str:
 
 
 def toast_warnings(config: PipelineConfig) -> Iterator[str]:
-    """Of a file with one table."""
+    """The warnings of a file with one table."""
     if isinstance(config, SyncPipelineConfig) or not config.table.primary_key:
         return
     types = {field.name: field.type for field in config.table.table_schema.fields}

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.pipeline.config.stream_options import SNAPSHOT_OPTION, TAG_OPTION, TIMESTAMP_OPTION, whole_number
 from freshet.pipeline.exceptions import InvalidRequestError
 
@@ -44,8 +44,7 @@ TagNames = Callable[[], Collection[str]]
 """The names of a table's tags, where they are needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Travel:
+class Travel(Frozen):
     """The snapshot asked for, as arguments of `Table.scan`; none of them for the latest."""
 
     snapshot_id: int | None = None
@@ -53,8 +52,7 @@ class Travel:
     timestamp_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class ChangesBetween(Frozen):
     """The changes asked for, as arguments of `Table.changes_between`."""
 
     start: int | str | datetime
@@ -84,7 +82,7 @@ def travel_of(options: Mapping[str, str], tags: TagNames) -> Travel:
     return Travel(whole_number(options, SNAPSHOT_OPTION), options.get(TAG_OPTION), timestamp_ms)
 
 
-def between_of(options: Mapping[str, str], tags: TagNames) -> Between | None:
+def between_of(options: Mapping[str, str], tags: TagNames) -> ChangesBetween | None:
     """The changes that the options ask for; None where they ask for none."""
     mode = options.get(BETWEEN_MODE_OPTION, "auto").strip()
     if BETWEEN_TIMES_OPTION in options:
@@ -92,19 +90,19 @@ def between_of(options: Mapping[str, str], tags: TagNames) -> Between | None:
             datetime.fromtimestamp(_millis(text, BETWEEN_TIMES_OPTION) / 1000, UTC)
             for text in _pair(options, BETWEEN_TIMES_OPTION)
         )
-        return Between(start, end, mode)
+        return ChangesBetween(start, end, mode)
     if BETWEEN_OPTION not in options:
         return None
     first, last = _pair(options, BETWEEN_OPTION)
     known = tags()
     if first in known and last in known:
-        return Between(first, last, mode)
+        return ChangesBetween(first, last, mode)
     if not (_NUMBER.fullmatch(first) and _NUMBER.fullmatch(last)):
         raise InvalidRequestError(
             f"option {BETWEEN_OPTION} is two snapshot ids such as '3,7', or two tags, not {options[BETWEEN_OPTION]!r}; "
             f"tags of the table: {', '.join(sorted(known)) or 'none'}"
         )
-    return Between(int(first), int(last), mode)
+    return ChangesBetween(int(first), int(last), mode)
 
 
 def _version(text: str, tags: TagNames) -> Travel:

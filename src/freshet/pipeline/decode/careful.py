@@ -14,19 +14,24 @@
 | `before` is complete and the changelog wants it | -U of `before`, +U |
 | one of several changes of a record is none of these rows | the record is none of them: the first such change decides |
 
-It costs some 40 µs a record; what can take the fast path does (`fast`), with the same outcomes.
+It costs some 40 µs a record; it takes what parsers give (`evaluator`) and that rejects, with the same outcomes.
+
+Fields may differ from those of the plan in the case of their letters alone: the source has renamed its column. A record
+that has a field of the plan by its name is read as it is. Where it lacks the field, the one that is called so
+without regard to case stands in its place; of two nobody knows which it is, and the record is a dead letter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.pipeline.decode.change import (
     DELETE,
     INSERT,
@@ -39,16 +44,74 @@ from freshet.pipeline.decode.change import (
     Several,
     Skipped,
 )
-from freshet.pipeline.decode.convert.converter import LOST, Converter, Mask
+from freshet.pipeline.decode.convert.converter import LOST, Cell, Converter, Mask
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.images import Images, Note
 from freshet.pipeline.decode.inputs import FactsKey, Input, Inputs, facts_key, inputs_of
 from freshet.pipeline.decode.json_value import JsonValue, text_of
-from freshet.pipeline.decode.old_keys import old_key_text
+from freshet.pipeline.decode.outcomes import old_key_text
 from freshet.pipeline.decode.plan import DecodePlan, PayloadField
 from freshet.pipeline.decode.reading import deletion_of_update, old_key_of, read_record
-from freshet.pipeline.decode.spelled_fields import SpelledFields
 from freshet.pipeline.decode.toast import is_really_there, placeholder_forms
+
+
+class SpelledFields:
+    """The fields of a plan, by their names without regard to case."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_lower: dict[str, list[str]] = {}
+        for name in names:
+            self._by_lower.setdefault(name.lower(), []).append(name)
+
+    def may_have(self, name: str) -> bool:
+        """Whether a field that is none of the plan's is called like one."""
+        return name.lower() in self._by_lower
+
+    def found(self, names: Collection[str]) -> Mapping[str, str] | Dead:
+        """The fields of the plan by the names that a record of these names has for them, where those are others."""
+        found: dict[str, str] = {}
+        taken: dict[str, str] = {}
+        for name in names:
+            fields = self._by_lower.get(name.lower(), ())
+            if name in fields:
+                continue
+            missing = [each for each in fields if each not in names]
+            for each in missing:
+                first = taken.setdefault(each, name)
+                if first != name or len(missing) > 1:
+                    both = (first, name) if first != name else tuple(missing[:2])
+                    return Dead(f"fields {both[0]} and {both[1]} differ in the case of their letters alone", each)
+                found[name] = each
+        return found
+
+    def reading(self, reading: Reading) -> Reading:
+        """What a record says, by the names of the plan."""
+        if isinstance(reading, Change):
+            return self._change(reading)
+        if not isinstance(reading, Several):
+            return reading
+        changes = []
+        for each in reading.changes:
+            change = self._change(each)
+            if isinstance(change, Dead):
+                return change
+            changes.append(change)
+        return Several(tuple(changes))
+
+    def _change(self, change: Change) -> Change | Dead:
+        names = self.found({**change.image, **(change.before or {})})
+        if isinstance(names, Dead):
+            return replace(names, source=change.source)
+        if not names:
+            return change
+        before = None if change.before is None else _renamed(change.before, names)
+        facts = None if change.facts is None else _renamed(change.facts, names)
+        return replace(change, image=_renamed(change.image, names), before=before, facts=facts)
+
+
+def _renamed(members: Mapping[str, JsonValue], names: Mapping[str, str]) -> dict[str, JsonValue]:
+    return {names.get(name, name): value for name, value in members.items()}
+
 
 INCOMPLETE: Final = "the update does not carry the whole row before it, so its value would count twice"
 NO_KEY: Final = "a deletion, and the table has no primary key"
@@ -76,32 +139,29 @@ class Neighbours(Protocol):
         """Whether the one with this message key is the first of the batch, as far as can be known."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownFields:
+class UnknownFields(Frozen):
     """A record with fields that nothing reads, where that stops the run."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class RecordRow(Frozen):
     """One image of a record; `values` are those of the inputs."""
 
     kind: int
     sub: int
-    values: tuple[Any, ...]
+    values: tuple[Cell, ...]
     missing: frozenset[str] = frozenset()
     absent: frozenset[str] = frozenset()
     old_key: str | None = None
-    """Of a row that lacks values and had another key before, as `old_keys` writes it."""
+    """The key before, of a row that lacks values and had another one, as `outcomes.old_key_text` writes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class RecordRows(Frozen):
     """The rows that a change becomes; the notes are texts."""
 
     change: Change
-    rows: tuple[Row, ...]
+    rows: tuple[RecordRow, ...]
     notes: tuple[str, ...] = ()
     facts: FactsKey = None
 
@@ -160,7 +220,7 @@ class CarefulReader:
 
     def rows(
         self, reading: Change | Several, record: RawRecord = _NO_RECORD, neighbours: Neighbours | None = None
-    ) -> Rows | Skipped | Dead | UnknownFields:
+    ) -> RecordRows | Skipped | Dead | UnknownFields:
         """What becomes of a change, or of several of one record together; see the table of the module. `neighbours` are
         the records around it."""
         if isinstance(reading, Change):
@@ -168,17 +228,17 @@ class CarefulReader:
         parts = []
         for change in reading.changes:
             found = self._rows(change, record, neighbours)
-            if not isinstance(found, Rows):
+            if not isinstance(found, RecordRows):
                 return found
             parts.append(found)
         rows = chain.from_iterable(part.rows for part in parts)
         notes = dict.fromkeys(chain.from_iterable(part.notes for part in parts))
         numbered = tuple(replace(row, sub=sub) for sub, row in enumerate(rows))
-        return Rows(reading.changes[0], numbered, tuple(notes), parts[0].facts)
+        return RecordRows(reading.changes[0], numbered, tuple(notes), parts[0].facts)
 
     def _rows(
         self, change: Change, record: RawRecord, neighbours: Neighbours | None
-    ) -> Rows | Skipped | Dead | UnknownFields:
+    ) -> RecordRows | Skipped | Dead | UnknownFields:
         plan, kind = self._plan, change.kind
         is_retract = kind in (UPDATE_BEFORE, DELETE)
         if plan.ignores_deletes and is_retract:
@@ -223,11 +283,13 @@ class CarefulReader:
             *(LEFT_NOTE + each.name for each in toast.missing if each.name in left_null),
         )
         if split is None:
-            return Rows(change, (Row(new_kind, 0, new, lacking, absent, old_row),), notes, key)
+            return RecordRows(change, (RecordRow(new_kind, 0, new, lacking, absent, old_row),), notes, key)
         old = self._values(inputs, before or {}, change.source, is_delete=split == DELETE, is_old=True)
         if isinstance(old, Dead):
             return old
-        return Rows(change, (Row(split, 0, old), Row(new_kind, 1, new, lacking, absent, old_row)), notes, key)
+        return RecordRows(
+            change, (RecordRow(split, 0, old), RecordRow(new_kind, 1, new, lacking, absent, old_row)), notes, key
+        )
 
     def _resolved(self, change: Change) -> _Toast:
         """The image with what `before` has in place of unavailable values, NULL where it has none."""
@@ -263,7 +325,7 @@ class CarefulReader:
         return key, found is not None and neighbours is not None and neighbours.is_first(found[1].key)
 
     def _old_key(
-        self, inputs: Inputs, given: Mapping[str, JsonValue] | None, new: Sequence[Any], *, is_first: bool
+        self, inputs: Inputs, given: Mapping[str, JsonValue] | None, new: Sequence[Cell], *, is_first: bool
     ) -> str | None:
         """The text of the key that a row had before; None where that is not known. What is no field of the row is what
         the row has."""
@@ -300,9 +362,9 @@ class CarefulReader:
         *,
         is_delete: bool,
         is_old: bool = False,
-    ) -> tuple[Any, ...] | Dead:
+    ) -> tuple[Cell, ...] | Dead:
         members = source if isinstance(source, dict) else {}
-        values: list[Any] = []
+        values: list[Cell] = []
         for each in inputs.all:
             if is_old and not self._is_wanted_of_old(each):
                 values.append(None)
@@ -322,7 +384,7 @@ class CarefulReader:
         return each.name in self._old_fields
 
 
-def images_of(plan: DecodePlan, inputs: Inputs, found: Mapping[int, Rows]) -> Images:
+def images_of(plan: DecodePlan, inputs: Inputs, found: Mapping[int, RecordRows]) -> Images:
     """The images of some records (by index in the block)."""
     flat = [(index, rows, row) for index, rows in found.items() for row in rows.rows]
     columns = list(zip(*(row.values for _, _, row in flat), strict=True)) or [()] * len(inputs.all)
@@ -356,7 +418,7 @@ def _masks(names: Sequence[str], of_rows: Sequence[frozenset[str]]) -> dict[int,
     }
 
 
-def _array(converter: Converter, values: Any) -> Any:
+def _array(converter: Converter, values: Sequence[Cell]) -> pa.Array:
     return pa.array(values, converter.arrow)
 
 

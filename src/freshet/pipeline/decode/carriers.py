@@ -20,7 +20,7 @@ Source: FORMAT.md §2.3.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +32,7 @@ CARRIED_PRECISION_MAX: Final = 6
 """Fraction digits that Spark's timestamps hold; more travel as BIGINT."""
 
 _TIMES: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
-_FLOOR_UNITS: Final[dict[str, Any]] = {"s": "second", "ms": "millisecond"}
+_FLOOR_UNITS: Final[dict[str, str]] = {"s": "second", "ms": "millisecond"}
 
 
 def is_nanos(data_type: DataType) -> bool:
@@ -44,12 +44,12 @@ def is_nanos(data_type: DataType) -> bool:
     )
 
 
-def carrier_arrow_type(data_type: DataType) -> Any:
+def carrier_arrow_type(data_type: DataType) -> pa.DataType:
     """The Arrow type of a column as Spark sends and takes it."""
     return arrow_type(data_type, _carrier_of_scalar)
 
 
-def _carrier_of_scalar(scalar: ScalarType) -> Any:
+def _carrier_of_scalar(scalar: ScalarType) -> pa.DataType:
     if scalar.root is TypeRoot.TIME or is_nanos(scalar):
         return pa.int64()
     if scalar.root in _TIMES:
@@ -71,13 +71,13 @@ def carry_array(array: pa.Array, data_type: DataType) -> pa.Array:
     return _convert(array, carrier_arrow_type(data_type))
 
 
-def _convert(array: Any, target: Any) -> Any:
+def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
     if array.type == target:
         return array
     return converted(array, target, _convert) if pa.types.is_nested(target) else _convert_scalar(array, target)
 
 
-def _convert_scalar(array: Any, target: Any) -> Any:
+def _convert_scalar(array: pa.Array, target: pa.DataType) -> pa.Array:
     source = array.type
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
         # The zone only labels an instant in UTC; relabelling first keeps the cast from shifting anything.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.pipeline.decode.dialect import BYTES, STRING, Fact
 from freshet.pipeline.decode.json_value import JsonValue, parse_json
 
@@ -26,8 +26,7 @@ Facts = Mapping[str, Fact] | None
 """What the record's schema says of the fields; None when the record brings no schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Frozen):
     """A row that was inserted, updated or deleted. `before` is the row before an update, where the record brings it."""
 
     kind: int
@@ -39,15 +38,13 @@ class Change:
     source: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Frozen):
     """A record that is only counted."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Dead:
+class Dead(Frozen):
     """A record that cannot be read."""
 
     reason: str
@@ -56,30 +53,27 @@ class Dead:
     """Where it could be read: it names the table of the record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Frozen):
     """A record that says that the source table was truncated."""
 
     source: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True)
-class Several:
+class Several(Frozen):
     """The changes of a record that has several rows, at least two, in their order; all of one kind and source."""
 
     changes: tuple[Change, ...]
 
     @property
     def source(self) -> JsonValue:
-        """Of the record."""
+        """The source of the record."""
         return self.changes[0].source
 
 
 Reading = Change | Several | Skipped | Dead | Truncate
 
 
-@dataclass(frozen=True, slots=True)
-class RawRecord:
+class RawRecord(Frozen):
     """One record; `is_line` for lines of files."""
 
     key: bytes | None

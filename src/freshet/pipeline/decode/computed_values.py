@@ -1,8 +1,8 @@
-"""The values of computed columns, in Arrow."""
+"""The values of computed columns, over Arrow columns."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from freshet.storage.model.sql_type import parse_sql_type
 _STAMP: Final = parse_sql_type("TIMESTAMP(6)")
 
 
-def computed_values(computed: ComputedColumn, column: Any, count: int) -> Any:
+def computed_values(computed: ComputedColumn, column: pa.Array, count: int) -> pa.Array:
     """The result as an Arrow array, in storage form or a carrier; `column` is in storage form, None for a constant."""
     if computed.function == "cast":
         return _constant(computed, count)
@@ -31,7 +31,7 @@ def computed_values(computed: ComputedColumn, column: Any, count: int) -> Any:
     return pc.call_function(TEXT_FUNCTIONS[computed.function], [column])
 
 
-def _constant(computed: ComputedColumn, count: int) -> Any:
+def _constant(computed: ComputedColumn, count: int) -> pa.Array:
     text, type_text = computed.arguments
     found = convert_texts(parse_sql_type(type_text), pa.array([text]))
     if found.null_count:
@@ -39,7 +39,7 @@ def _constant(computed: ComputedColumn, count: int) -> Any:
     return found.take(pa.array(np.zeros(count, np.int64)))
 
 
-def _of_times(computed: ComputedColumn, times: Any) -> Any:
+def _of_times(computed: ComputedColumn, times: pa.Array) -> pa.Array:
     if computed.function == "date_format":
         plain = times.cast(pa.timestamp("s")) if pa.types.is_date(times.type) else _in_seconds(times)
         return pc.strftime(plain, format=strftime_pattern(computed.arguments[0]))
@@ -48,12 +48,12 @@ def _of_times(computed: ComputedColumn, times: Any) -> Any:
     return pc.call_function(computed.function, [times]).cast(pa.int32())
 
 
-def _in_seconds(times: Any) -> Any:
+def _in_seconds(times: pa.Array) -> pa.Array:
     floored = pc.floor_temporal(times, unit="second")
     return floored.cast(pa.timestamp("s", times.type.tz), safe=False)
 
 
-def _truncated(column: Any, width: int) -> Any:
+def _truncated(column: pa.Array, width: int) -> pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return pc.utf8_slice_codeunits(column, 0, width)
     numbers = column.cast(pa.int64())

@@ -10,7 +10,7 @@
 | op t | stops the run, or skipped: truncate |
 | op m | skipped: message |
 | `status` BEGIN or END | skipped: transaction |
-| `databaseName` or `ddl` | skipped: schema change (`schema_changes` reads the renames in it) |
+| `databaseName` or `ddl` | skipped: schema change |
 | nothing but `ts_ms` | skipped: heartbeat |
 | no JSON, no envelope, an unknown op, a missing image | dead letter |
 

@@ -1,11 +1,12 @@
 """The decoder: batches of raw records in, batches of outcomes out, one tally at the end; no Spark, no broker.
 
-    record batch ─ blocks ─ by schema ─┬─ fast: structs or columns ────┬─ columns of the table, rules ─ outcomes
-                                       └─ careful: one by one ─────────┘
-                            what many careful records have in common is learned: the fast path takes it from then on
+    record batch ─ blocks ─┬─ parser of the format ─ columns ─ evaluator ─┬─ columns of the table, rules ─ outcomes
+                           └─ careful: what these reject, one by one ─────┘
 
-A record that breaks a rule becomes a dead letter or takes the careful path; the others stay on the fast one. A record
-that must stop the run, or an error, ends the stream; the tally says why.
+A record that breaks a rule becomes a dead letter or takes the careful path. A record that must stop the run, or an
+error, ends the stream; the tally says why.
+
+Records that whoever starts a pipeline has named to be skipped are dead letters without anybody looking into them.
 
 Source: docs/reference/debezium.md.
 """
@@ -13,43 +14,44 @@ Source: docs/reference/debezium.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
 from freshet._garbage import collect_now_and_then, without_gc
-from freshet._lazy import LazyModule
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
-from freshet.pipeline.decode import raw_records
-from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, images_of, shown_name
+from freshet.pipeline.config.formats import AVRO_FORMATS
+from freshet.pipeline.config.record_place import RecordPlace
+from freshet.pipeline.decode import raw_records, record_block
+from freshet.pipeline.decode.careful import CarefulReader, RecordRows, UnknownFields, images_of, shown_name
 from freshet.pipeline.decode.change import Change, Dead, Several, Skipped, Truncate
-from freshet.pipeline.decode.described_table import DescribedTable
-from freshet.pipeline.decode.fast.learned_readers import LearnedReaders
-from freshet.pipeline.decode.fast.reader import at_rows
-from freshet.pipeline.decode.fast.structs import can_be_member
+from freshet.pipeline.decode.column_block import columns_of
+from freshet.pipeline.decode.described_table import (
+    DescribedTable,
+    described_fields,
+    fields_of,
+    joined_tables,
+    new_names,
+)
+from freshet.pipeline.decode.evaluator import RecordParser, at_rows
+from freshet.pipeline.decode.event_times import EventTimes, joined_times
 from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey
-from freshet.pipeline.decode.new_fields import described_fields, new_names
+from freshet.pipeline.decode.json.parser import JsonParser
 from freshet.pipeline.decode.outcome_batches import BlockWriter, OutcomeWriter
 from freshet.pipeline.decode.outcomes import SeenSchema, SeenTable, Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.record_block import RecordBlock, block_of, blocks_within
-from freshet.pipeline.decode.skipped_records import with_culprit, without_skipped
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.decode.tables_seen import TablesSeen
-from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS
+from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ErrorDocument, error_document
 from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.storage.exceptions import RetryableError
-
-if TYPE_CHECKING:
-    from freshet.pipeline.decode.avro import reader as _avro
-else:
-    _avro = LazyModule("freshet.pipeline.decode.avro.reader")
 
 BLOCK_VALUES: Final = 128 * 1024
 BLOCK_RECORDS: Final = 16_384
@@ -61,12 +63,26 @@ BLOCK_BYTES_OF_SEVERAL: Final = 2 * 1024 * 1024
 """The same for records of several rows, whose number shows in their length alone: messages of 100 rows cost half as
 much per row as in blocks of 32 MiB."""
 
+
+def _avro_parser(plan: DecodePlan, careful: CarefulReader, tables: TablesSeen) -> RecordParser:
+    from freshet.pipeline.decode.avro.reader import AvroParser
+
+    return AvroParser(plan, careful, tables)
+
+
+PARSERS: Final[dict[str, Callable[[DecodePlan, CarefulReader, TablesSeen], RecordParser]]] = {
+    **dict.fromkeys(
+        ("debezium-json", "debezium-unwrapped", "canal-json", "maxwell-json", "json", "row-kind"), JsonParser
+    ),
+    **dict.fromkeys(AVRO_FORMATS, _avro_parser),
+}
+"""By format; records of one that has none take the careful path."""
+
 DECODERS_MAX: Final = 512
 """What one process keeps of plans: as many as the tables of a large database."""
 
-_LEARN_ROUNDS: Final = 4
 _THE_TABLE: Final = SourceTable("", "", "")
-"""Of a source that has one."""
+"""The table of a source that has one."""
 _TRUNCATED: Final = (
     ": the source table was truncated and on_truncate is fail; set on_truncate: apply, or "
     "delete the rows of the table yourself, set on_truncate: skip, and start again"
@@ -76,8 +92,7 @@ _UNKNOWN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RecordDecoder:
+class RecordDecoder(Frozen):
     """The decoder of one source; a small value that travels to the workers. Call it once per stream of batches."""
 
     plan: DecodePlan
@@ -100,7 +115,7 @@ class RecordDecoder:
         seen: DescribedTable | None = None
         for batch in batches:
             records = block_of(batch)
-            counts.sizes = counts.sizes.joined(records.sizes())
+            counts.saw(records)
             for block in blocks_of(records, 1 if self.plan.is_avro else len(self.plan.fields), bytes_max):
                 if self.plan.skips:
                     count = block.num_rows
@@ -113,7 +128,8 @@ class RecordDecoder:
                 try:
                     outcomes = list(state.decode(block, counts))
                     if self.plan.on_unknown == "add":
-                        described = described_fields(self.plan, block, new_names(counts.notes, before, ()))
+                        names = new_names(counts.notes, before, ())
+                        described = _described(self.plan, block, names)
                         if described is not None:
                             seen = described if seen is None else seen.joined(described)
                 except RetryableError:
@@ -130,6 +146,7 @@ class RecordDecoder:
                 counts.notes,
                 tables=counts.named(self.plan),
                 sizes=counts.sizes,
+                times=counts.times,
                 truncated=tuple(TruncatedAt(0, *place) for place in counts.truncates),
                 seen=() if seen is None else (SeenSchema(_THE_TABLE, seen.to_document()),),
             )
@@ -152,6 +169,12 @@ class Counts:
     truncates: list[tuple[str, int, int]] = field(default_factory=list)
     """Topic, partition and offset of each truncate that is applied."""
     sizes: RecordSizes = NOTHING_SEEN
+    times: EventTimes | None = None
+
+    def saw(self, records: RecordBlock) -> None:
+        """Takes what is known of some records as they are."""
+        self.sizes = self.sizes.joined(records.sizes())
+        self.times = joined_times(self.times, records.times())
 
     def named(self, plan: DecodePlan) -> tuple[SeenTable, ...]:
         """The tables, if the source may have only one."""
@@ -161,23 +184,16 @@ class Counts:
 
 
 class BlockDecoder:
-    """What one process knows of one source: the structs made so far, and what they were made from."""
+    """What one process knows of one source: what its parser has made so far, and what that was made from."""
 
     def __init__(self, plan: DecodePlan, is_careful: bool) -> None:
         self.plan = plan
         self.writer = OutcomeWriter(plan)
         self._careful = CarefulReader(plan)
         self._tables = TablesSeen(plan)
-        self._fast = LearnedReaders(plan, self._careful, self._tables)
-        names = {each.name for each in plan.fields}
-        flat = plan.format == "debezium-unwrapped"
-        read = {each.name for each in self._careful.inputs(None).all} | {plan.kind_field or ""}
-        envelopes = ({"event_count", "data_collections"}, {"source", "databaseName"}, {"schema", "payload"})
-        looks_like_others = flat and any(marks <= names for marks in envelopes)
-        is_unfit = looks_like_others or not all(map(can_be_member, read))
-        self._is_always_careful = is_careful or (is_unfit and not plan.is_avro)
-        self._avro = _avro.AvroReaders(plan, self._careful, self._tables) if plan.is_avro else None
-        self._heartbeats = flat and "ts_ms" in names
+        parser = None if is_careful else PARSERS.get(plan.format)
+        self._parser = None if parser is None else parser(plan, self._careful, self._tables)
+        self._of_columns: RecordParser | None = None
 
     def decode(self, block: RecordBlock, counts: Counts) -> Iterator[pa.RecordBatch]:
         """The outcomes of one block."""
@@ -190,7 +206,10 @@ class BlockDecoder:
             indexes = np.arange(block.num_rows)
         elif tombstones:
             findings.skipped["tombstone"] += tombstones
-        images, careful = self._read(block, indexes, findings)
+        images, careful = list[Images](), indexes
+        parser = self._parser_of(block)
+        if parser is not None and len(indexes):
+            images, careful = parser.read(block, indexes, findings)
         context = self.writer.block(block, first)
         notes: list[Note] = []
         images, moved = _without_moved(block, images)
@@ -205,34 +224,42 @@ class BlockDecoder:
             notes += _without(each.notes, broken)
             if batch is not None:
                 yield batch
+        yield from context.refused
         if findings.dead:
             yield context.dead(findings.dead)
         counts.skipped.update(findings.skipped)
-        counts.truncates += [raw_records.place(block, index) for index in findings.truncates]
+        counts.truncates += [record_block.place(block, index) for index in findings.truncates]
         for table, index in findings.tables.items():
             if table not in counts.tables:
-                counts.tables[table] = raw_records.where(block, index)
+                counts.tables[table] = record_block.where(block, index)
         _count(notes, counts)
+
+    def _parser_of(self, block: RecordBlock) -> RecordParser | None:
+        columns = columns_of(block)
+        if columns is None or self._parser is None:
+            return self._parser
+        if self._of_columns is None:
+            self._of_columns = columns.parser(self.plan, self._careful, self._tables)
+        return self._of_columns
 
     # --- records of one table alone -----------------------------------------------------------------------------------
 
     def can_presume(self) -> bool:
-        """Whether there are structs that refuse records of any table but one."""
-        return not self._is_always_careful and self._avro is None and self._fast.can_refuse_tables()
+        """Whether the parser can refuse records of any table but one."""
+        return self._parser is not None and self._parser.can_presume()
 
     def decode_presumed(
         self, block: RecordBlock, counts: Counts, table: SourceTable
     ) -> tuple[list[pa.RecordBatch], RowIndexes]:
-        """The outcomes of the records that the fast path takes for changes of this table, and the indexes of all others
+        """The outcomes of the records that the parser takes for changes of this table, and the indexes of all others
         whose values are not NULL: they are not counted, and `decode` takes them where they are of the table."""
+        assert self._parser is not None
         findings, notes = Findings(), list[Note]()
-        able, left = self._readable(block, block.present())
-        read = self._fast.reader(None, (table,)).read(block.values(able), able)
-        findings.skipped.update(read.skipped)
-        findings.dead.update(read.dead)
+        images, left = self._parser.read_presumed(block, table, findings)
         context = self.writer.block(block, counts.read)
-        batches, broken = _written(context, read.images, findings, notes)
-        left = np.unique(np.concatenate([left, read.careful, broken]))
+        batches, broken = _written(context, images, findings, notes)
+        left = np.unique(np.concatenate([left, broken]))
+        batches += context.refused
         if findings.dead:
             batches.append(context.dead(findings.dead))
         counts.read += block.num_rows - len(left)
@@ -240,73 +267,21 @@ class BlockDecoder:
         _count(notes, counts)
         return batches, left
 
-    # --- the fast path ------------------------------------------------------------------------------------------------
-
-    def _read(self, block: RecordBlock, indexes: RowIndexes, findings: Findings) -> tuple[list[Images], RowIndexes]:
-        """The images of the records that take the fast path, and the other records, from which it learns."""
-        if self._is_always_careful or not len(indexes):
-            return [], indexes
-        if self._avro is not None:
-            return self._avro.read(block, block.column(raw_records.VALUE), indexes, findings)
-        for _ in range(_LEARN_ROUNDS):
-            images, careful, detoured, read = self._read_fast(block, indexes)
-            if not self._fast.learn(block, careful, detoured, len(indexes)):
-                break
-        if self._tables.decide():
-            self._fast.renew()
-        findings.skipped.update(read.skipped)
-        findings.dead.update(read.dead)
-        findings.tables.update(read.tables)
-        return images, careful
-
-    def _read_fast(
-        self, block: RecordBlock, indexes: RowIndexes
-    ) -> tuple[list[Images], RowIndexes, RowIndexes, Findings]:
-        able, careful = self._readable(block, indexes)
-        images: list[Images] = []
-        found = Findings()
-        left, detoured = [careful], [careful[:0]]
-        for group in self._fast.groups(block, able):
-            reader = self._fast.reader(group.facts)
-            if self._tables.must_sort(reader.only, self._careful.inputs(group.facts)):
-                group, unread = self._tables.sort(group, found)
-                left.append(unread)
-            read = reader.read(group.values, group.indexes)
-            self._tables.read_alone(reader.only, group.indexes, read.careful, found)
-            left.append(read.careful)
-            detoured.append(read.detoured)
-            found.skipped.update(read.skipped)
-            found.dead.update(read.dead)
-            images += read.images
-        return images, np.sort(np.concatenate(left)), np.sort(np.concatenate(detoured)), found
-
-    def _readable(self, block: RecordBlock, indexes: RowIndexes) -> tuple[RowIndexes, RowIndexes]:
-        """The indexes of values that are there and UTF-8 throughout, and the others."""
-        there = block.present() if self.plan.format == "debezium-unwrapped" else indexes
-        able = np.zeros(block.num_rows, bool)
-        able[there] = True
-        able[block.broken_texts(there)] = False
-        if self._heartbeats:
-            keys = block.column(raw_records.KEY).cast(pa.large_binary())
-            marked = pc.match_substring(keys, b'"serverName"').fill_null(False)
-            able &= ~marked.to_numpy(zero_copy_only=False)
-        return np.flatnonzero(able), indexes[~able[indexes]]
-
     # --- the careful path ---------------------------------------------------------------------------------------------
 
     def _one_by_one(
         self, block: RecordBlock, indexes: RowIndexes, findings: Findings, begins: bool
-    ) -> dict[FactsKey, dict[int, Rows]]:
-        found: dict[FactsKey, dict[int, Rows]] = {}
+    ) -> dict[FactsKey, dict[int, RecordRows]]:
+        found: dict[FactsKey, dict[int, RecordRows]] = {}
         if not len(indexes):
             return found
-        for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
+        for index, record in zip(indexes.tolist(), record_block.each_of(block, indexes), strict=True):
             reading: Any = self._tables.judged(self._careful.read(record), index, findings)
             if isinstance(reading, Change | Several):
-                around = raw_records.RecordsAround(block, index, begins)
+                around = record_block.RecordsAround(block, index, begins)
                 reading = self._careful.rows(reading, record, around)
             match reading:
-                case Rows(facts=facts):
+                case RecordRows(facts=facts):
                     found.setdefault(facts, {})[index] = reading
                 case Skipped(reason):
                     findings.skipped[reason] += 1
@@ -314,19 +289,21 @@ class BlockDecoder:
                     findings.dead[index] = (reason, column)
                 case Truncate():
                     if self.plan.on_truncate == "fail":
-                        raise StoppedByRecordError("truncate record at " + raw_records.where(block, index) + _TRUNCATED)
+                        raise StoppedByRecordError(
+                            "truncate record at " + record_block.where(block, index) + _TRUNCATED
+                        )
                     if self.plan.on_truncate == "apply":
                         findings.truncates.append(index)
                     findings.skipped["truncate"] += 1
                 case UnknownFields(names):
                     shown = f"unknown field {', '.join(map(shown_name, names))}"
-                    raise StoppedByRecordError(f"{shown} in the record at {raw_records.where(block, index)}{_UNKNOWN}")
+                    raise StoppedByRecordError(f"{shown} in the record at {record_block.where(block, index)}{_UNKNOWN}")
         return found
 
 
 @lru_cache(DECODERS_MAX)
 def block_decoder(plan: DecodePlan, is_careful: bool = False) -> BlockDecoder:
-    """That of this process for a plan."""
+    """The decoder of this process for a plan."""
     return BlockDecoder(plan, is_careful)
 
 
@@ -334,6 +311,15 @@ def blocks_of(records: RecordBlock, field_count: int, bytes_max: int = BLOCK_BYT
     """Slices of limited size, of records with so many fields."""
     records_max = max(1, min(BLOCK_RECORDS, BLOCK_VALUES // max(1, field_count)))
     return blocks_within(records, records_max, bytes_max)
+
+
+def _described(plan: DecodePlan, block: RecordBlock, names: Iterable[str]) -> DescribedTable | None:
+    """What the records of a block say of fields that nothing reads."""
+    columns = columns_of(block)
+    if columns is None:
+        return described_fields(plan, block, names)
+    whole = joined_tables(columns.described())
+    return fields_of(plan, names, lambda shown: whole)
 
 
 def _written(
@@ -378,7 +364,53 @@ def _count(notes: Sequence[Note], counts: Counts) -> None:
             counts.notes[note.text] += len(note.records)
 
 
-def _without(notes: Any, broken: RowIndexes) -> list[Note]:
+def _without(notes: Sequence[Note], broken: RowIndexes) -> list[Note]:
     if not len(broken):
         return list(notes)
     return [Note(note.text, np.setdiff1d(np.asarray(note.records, np.int64), broken)) for note in notes]
+
+
+SKIPPED: Final = "skipped by --skip-record"
+
+
+def without_skipped(
+    block: RecordBlock, places: Collection[RecordPlace], writer: OutcomeWriter
+) -> tuple[RecordBlock, pa.RecordBatch | None]:
+    """The other records of a block, and the dead letters of those at these places; None where there are none."""
+    offsets = block.column(raw_records.OFFSET).to_numpy(zero_copy_only=False)
+    near = np.flatnonzero(np.isin(offsets, [each.offset for each in places]))
+    gone = [index for index in near.tolist() if record_block.place(block, index) in places]
+    if not gone:
+        return block, None
+    dead = writer.block(block, 0).dead(dict.fromkeys(gone, (SKIPPED, None)))
+    return block.take(np.setdiff1d(np.arange(block.num_rows), gone)), dead
+
+
+def with_culprit(error: Exception, block: RecordBlock, decode: Callable[[RecordBlock], object]) -> ErrorDocument:
+    """The document of an error that decoding a block raised, which names the record where one alone raises it."""
+    document = error_document(error)
+    if isinstance(error, StoppedByRecordError) or not document["text"]:
+        return document
+    while block.num_rows > 1:
+        half = block.num_rows // 2
+        parts = (block.slice(0, half), block.slice(half, block.num_rows - half))
+        failing = next((part for part in parts if _fails(part, decode)), None)
+        if failing is None:
+            return document
+        block = failing
+    topic, partition, offset = record_block.place(block, 0)
+    if partition is None:
+        return document
+    place = RecordPlace(topic, partition, offset)
+    text = (
+        f"{document['text']}; this is raised by the record {place}, and --skip-record {place} makes a dead letter of it"
+    )
+    return {**document, "text": text}
+
+
+def _fails(block: RecordBlock, decode: Callable[[RecordBlock], object]) -> bool:
+    try:
+        decode(block)
+    except REPEATING_ERRORS:
+        return True
+    return False

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.pipeline.config.model import SourceConfig
 
 BYTES: Final = "bytes"
 STRING: Final = "string"
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Frozen):
     """How values without a JSON type are written.
 
     `coded_decimals`: decimals may be base64 of the unscaled number; `digits_are_coded`: so are texts without a schema,
@@ -36,8 +35,7 @@ PLAIN_TEXT: Final = Dialect(
 """Texts: numbers and ISO times."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Frozen):
     """What the schema of a record says of a field: the name of its type ('' if it has none), the scale, the same of the
     items of an array, and whether it is `bytes` or a `string` ('' for all else)."""
 

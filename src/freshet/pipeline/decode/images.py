@@ -8,30 +8,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from freshet._frozen import Frozen
+from freshet._frozen import field as struct_field
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.source_table import SourceTable
 
 RowIndexes = npt.NDArray[np.int64]
 
+Subs = npt.NDArray[np.int32]
+"""The number of each image in its record."""
+
 Cause = tuple[str, str | None]
 """Reason and column of a dead letter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Frozen):
     """A text to be counted, and the records (indexes in the block) that it is about."""
 
     text: str
     records: Sequence[int] | RowIndexes
 
 
-@dataclass(frozen=True, slots=True)
-class Images:
+class Images(Frozen):
     """Some images of one block; all arrays are of one length.
 
     `records` are indexes in the block, `inputs` the arrays of `Inputs.all`, `missing` says of payload fields (by index)
@@ -40,16 +43,16 @@ class Images:
 
     records: RowIndexes
     kinds: npt.NDArray[np.int8]
-    subs: npt.NDArray[np.int32]
-    inputs: Sequence[Any]
-    ops: Any
-    ts_ms: Any
-    sources: Any
+    subs: Subs
+    inputs: Sequence[pa.Array]
+    ops: pa.Array | None
+    ts_ms: pa.Array | None
+    sources: pa.Array | None
     missing: Mapping[int, Mask]
-    old_keys: Mapping[int, str] = field(default_factory=dict)
-    """Texts of the keys that rows had before (`old_keys`), by their places here."""
+    old_keys: Mapping[int, str] = struct_field(default_factory=dict)
+    """Texts of the keys that rows had before (`outcomes.OldKey`), by their places here."""
     notes: Sequence[Note] = ()
-    absent: Mapping[int, Mask] = field(default_factory=dict)
+    absent: Mapping[int, Mask] = struct_field(default_factory=dict)
 
 
 @dataclass(slots=True)

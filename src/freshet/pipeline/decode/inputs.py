@@ -12,16 +12,15 @@ The fast and the careful path fill the same inputs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from freshet.pipeline.decode.change import Facts
 from freshet.pipeline.decode.convert.by_type import converter_for, is_refused
-from freshet.pipeline.decode.convert.converter import Converted, Converter, FieldConversion
+from freshet.pipeline.decode.convert.converter import Cell, Converted, Converter, FieldConversion
 from freshet.pipeline.decode.convert.scalars import IntegerConverter, TextConverter
-from freshet.pipeline.decode.convert.time_texts import NAMED_TEXTS
-from freshet.pipeline.decode.convert.times import unit_of
+from freshet.pipeline.decode.convert.times import NAMED_TEXTS, unit_of
 from freshet.pipeline.decode.dialect import PLAIN_TEXT, Fact
 from freshet.pipeline.decode.dialect import STRING as STRING_KIND
 from freshet.pipeline.decode.json_value import INT, STRING, JsonValue, text_of
@@ -45,12 +44,12 @@ class MemberConverter(Converter):
         super().__init__(data_type)
         self._text = converter_for(data_type, PLAIN_TEXT)
 
-    def one(self, value: JsonValue) -> Any:
+    def one(self, value: JsonValue) -> Cell:
         text = text_of(value)
         assert text is not None
         return self._text.one(str(text))
 
-    def of_array(self, array: Any) -> Converted | None:
+    def of_array(self, array: pa.Array) -> Converted | None:
         if pa.types.is_integer(array.type) and not isinstance(self._text, IntegerConverter | TextConverter):
             return None  # The text of a number is none to the others.
         if pa.types.is_integer(array.type) or isinstance(self._text, TextConverter):

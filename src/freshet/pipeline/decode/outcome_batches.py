@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,8 @@ from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, re
 from freshet.pipeline.decode.change import DELETE, INSERT, UPDATE_BEFORE
 from freshet.pipeline.decode.computed_values import computed_values
 from freshet.pipeline.decode.convert.converter import Mask
-from freshet.pipeline.decode.images import Cause, Images, RowIndexes
+from freshet.pipeline.decode.expectations import broken_records, rule_columns
+from freshet.pipeline.decode.images import Cause, Images, RowIndexes, Subs
 from freshet.pipeline.decode.json_value import encodable
 from freshet.pipeline.decode.outcomes import (
     BUCKET,
@@ -34,6 +35,7 @@ from freshet.pipeline.decode.outcomes import (
     TAG,
     TAG_DATA,
     TAG_DEAD,
+    TAG_QUARANTINED,
     TAG_TALLY,
     TIMESTAMP,
     TOPIC,
@@ -41,7 +43,9 @@ from freshet.pipeline.decode.outcomes import (
     Tally,
 )
 from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, ScopeColumn
-from freshet.pipeline.decode.row_rules import broken_rules, with_zeros
+from freshet.pipeline.decode.record_block import RecordBlock
+from freshet.pipeline.decode.row_rules import Broken, Kinds, broken_rules, with_zeros
+from freshet.pipeline.decode.selected_columns import fill_selected
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataType
 
@@ -64,23 +68,24 @@ _HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.fiel
 
 def scope_columns(plan: DecodePlan) -> dict[str, ScopeColumn]:
     """The columns appended for expressions, by name."""
-    wanted = [each for each in plan.scope if each.is_member or each.name not in _HEAD_ONLY]
+    wanted = [each for each in plan.appended if each.is_member or each.name not in _HEAD_ONLY]
     return {f"{SCOPE_PREFIX}{index}": each for index, each in enumerate(wanted)}
 
 
 def other_columns(plan: DecodePlan) -> dict[str, str]:
     """The columns appended to say what the other row of a record has: their names, and of which column of that row."""
-    if not plan.expressions or not plan.splits_updates or plan.has_several_rows:
+    if not plan.needs_spark or not plan.splits_updates or plan.has_several_rows:
         return {}
     names = {f"{OTHER_PREFIX}{name}": name for name in (KIND, UNAVAILABLE)}
     grouped = {name for group in plan.groups for name in (*group.ordering, *group.protected)}
+    read = rule_columns(plan) if plan.judges_by_spark else frozenset()
     for index, column in enumerate(plan.columns):
-        if column.field.name in grouped and column.expression is None:
+        if (column.field.name in grouped or index in read) and column.expression is None:
             names[f"{OTHER_PREFIX}{DATA_PREFIX}{index}"] = f"{DATA_PREFIX}{index}"
     return names | {f"{OTHER_PREFIX}{name}": name for name in scope_columns(plan)}
 
 
-def outcome_schema(plan: DecodePlan) -> Any:
+def outcome_schema(plan: DecodePlan) -> pa.Schema:
     """The Arrow schema of a decoder's batches."""
     data = [pa.field(f"{DATA_PREFIX}{index}", carrier_arrow_type(c.field.type)) for index, c in enumerate(plan.columns)]
     scope = [
@@ -101,6 +106,7 @@ class OutcomeWriter:
         self.scope = scope_columns(plan)
         self.others = other_columns(plan)
         self.unknown = frozenset(plan.expressions)
+        self.read_locally = {index for c in plan.columns if c.local is not None for index in c.local.reads}
         self.field_indexes = {each.name: index for index, each in enumerate(plan.fields)}
         members = [column.field.name for column in plan.columns if column.member is not None]
         self.member_indexes = {name: len(plan.fields) + index for index, name in enumerate(members)}
@@ -112,22 +118,22 @@ class OutcomeWriter:
         self.defaults = {
             index: carry_array(pa.array([c.default], pa.string()).cast(arrow_type(c.field.type)), c.field.type)
             for index, c in enumerate(plan.columns)
-            if c.default is not None and not (c.member or c.metadata or c.expression or c.computed)
+            if c.default is not None and not (c.member or c.metadata or c.expression or c.local or c.computed)
         }
         self.kept_fields: dict[str, list[int]] = {}
         for index, column in enumerate(plan.columns):
             if column.only_field is not None:
                 self.kept_fields.setdefault(column.only_field, []).append(index)
 
-    def block(self, block: Any, first: int) -> BlockWriter:
+    def block(self, block: RecordBlock, first: int) -> BlockWriter:
         """The writer of one block; `first` is the number of records that the stream had before it."""
         return BlockWriter(self, block, first)
 
-    def tally(self, tally: Tally) -> Any:
+    def tally(self, tally: Tally) -> pa.RecordBatch:
         """The one tally of a stream."""
         return self._batch(1, {TAG: pa.array([TAG_TALLY], pa.int8()), RAW_VALUE: pa.array([tally.encode()])}, [])
 
-    def _batch(self, count: int, head: Mapping[str, Any], rest: Sequence[Any]) -> Any:
+    def _batch(self, count: int, head: Mapping[str, pa.Array], rest: Sequence[pa.Array]) -> pa.RecordBatch:
         given = {SOURCE: pa.array(np.full(count, self.plan.source_index, np.int32)), **head}
         columns = [given.get(each.name) for each in HEAD_SCHEMA]
         columns += rest or [None] * (len(self.schema) - len(columns))
@@ -143,25 +149,30 @@ class BlockWriter:
     """Makes the batches of one block of records."""
 
     writer: OutcomeWriter
-    raw: Any
+    raw: RecordBlock
     first: int
+    refused: list[pa.RecordBatch] = field(default_factory=list)
+    """Of the records that break a rule of `expect`."""
 
-    def rows(self, images: Images, dead: MutableMapping[int, Cause] | None = None) -> tuple[Any | None, RowIndexes]:
-        """The batch of the rows, and the records that break a rule, which are not in it.
+    def rows(
+        self, images: Images, dead: MutableMapping[int, Cause] | None = None
+    ) -> tuple[pa.RecordBatch | None, RowIndexes]:
+        """The batch of the rows, and the records that cannot be rows, which are not in it. Nor are those that break a
+        rule of `expect`, which are put into `refused`.
 
         With `dead`, the reasons are put there; those of the row after a change come first.
         """
         plan = self.writer.plan
         columns = self._table_columns(images)
+        failed = self._selected(columns, images) if plan.local else []
         kept = {
             index: mask
             for field_index, mask in images.missing.items()
             for index in self.writer.kept_fields.get(plan.fields[field_index].name, ())
         }
         broken = np.zeros(len(images.records), bool)
-        found = [
-            each for each in broken_rules(plan, columns, images.kinds, kept, self.writer.unknown) if each.rows.any()
-        ]
+        rules = broken_rules(plan, columns, images.kinds, kept, self.writer.unknown)
+        found = [each for each in (*failed, *rules) if each.rows.any()]
         for each in found:
             broken |= each.rows
         records = np.unique(images.records[broken])
@@ -170,15 +181,20 @@ class BlockWriter:
                 for each in found:
                     for record in images.records[each.rows & (images.subs == wanted_sub)].tolist():
                         dead.setdefault(record, (each.reason, each.column))
-        chosen = None
-        if len(records):
-            chosen = np.flatnonzero(~np.isin(images.records, records))
+        chosen, left_out = None, records
+        if plan.rules and not plan.judges_by_spark:
+            refused, numbers = broken_records(plan, columns, images, kept, records)
+            if len(refused):
+                self.refused.append(self._refused(refused, numbers))
+                left_out = np.concatenate([records, refused])
+        if len(left_out):
+            chosen = np.flatnonzero(~np.isin(images.records, left_out))
             if not len(chosen):
                 return None, records
         columns = with_zeros(plan, columns, images.kinds, self.writer.unknown)
         return self._batch(images, columns, kept, chosen), records
 
-    def dead(self, dead: Mapping[int, Cause]) -> Any:
+    def dead(self, dead: Mapping[int, Cause]) -> pa.RecordBatch:
         """The batch of dead letters."""
         indexes = np.fromiter(sorted(dead), np.int64, len(dead))
         found = [dead[index] for index in indexes.tolist()]
@@ -193,7 +209,26 @@ class BlockWriter:
         }
         return self.writer._batch(len(indexes), head, [])
 
-    def _batch(self, images: Images, columns: Sequence[Any], kept: Mapping[int, Mask], chosen: Any) -> Any:
+    def _refused(self, records: RowIndexes, numbers: RowIndexes) -> pa.RecordBatch:
+        """The batch of records that break the rules of these numbers."""
+        rules, at = self.writer.plan.rules, pa.array(numbers)
+        tags = np.array([rule.tag for rule in rules], np.int8)[numbers]
+        is_kept: Mask = tags == TAG_QUARANTINED
+        head = {
+            **self._head(records, np.zeros(len(records), np.int32)),
+            TIMESTAMP: self._times(records),
+            TAG: pa.array(tags),
+            REASON: pa.array([rule.name for rule in rules], pa.string()).take(at),
+            COLUMN: pa.array([rule.column for rule in rules], pa.string()).take(at),
+        }
+        if is_kept.any():
+            head[RAW_KEY] = self._raw(raw_records.KEY, records, is_kept)
+            head[RAW_VALUE] = self._raw(raw_records.VALUE, records, is_kept)
+        return self.writer._batch(len(records), head, [])
+
+    def _batch(
+        self, images: Images, columns: Sequence[pa.Array], kept: Mapping[int, Mask], chosen: RowIndexes | None
+    ) -> pa.RecordBatch:
         plan = self.writer.plan
         scope = self._scope(images)
         records, kinds, subs = images.records, images.kinds, images.subs
@@ -206,7 +241,7 @@ class BlockWriter:
             kept = {index: mask[chosen] for index, mask in kept.items()}
             old_keys = {to: old_keys[of] for to, of in enumerate(chosen.tolist()) if of in old_keys} if old_keys else {}
         count = len(records)
-        head: dict[str, Any] = {
+        head: dict[str, pa.Array] = {
             **self._head(records, subs),
             TAG: pa.array(np.full(count, TAG_DATA, np.int8)),
             KIND: pa.array(kinds),
@@ -214,12 +249,12 @@ class BlockWriter:
         }
         stays = {index: mask for index, mask in kept.items() if mask.any()}
         # Of two rows of one record the first one becomes its dead letter.
-        may_die = np.logical_or.reduce([*stays.values(), (subs == 0) & bool(plan.expressions)])
+        may_die = np.logical_or.reduce([*stays.values(), (subs == 0) & plan.needs_spark])
         if may_die.any():
             head[RAW_KEY] = self._raw(raw_records.KEY, records, may_die)
             head[RAW_VALUE] = self._raw(raw_records.VALUE, records, may_die)
             head[UNAVAILABLE] = self._unavailable(stays, kinds, old_keys)
-        if plan.expressions:
+        if plan.needs_spark:
             head[TIMESTAMP] = self._times(records)
         elif may_die.any():
             head[TIMESTAMP] = self._times(records, may_die)
@@ -240,7 +275,7 @@ class BlockWriter:
                 rest.append(array if array.type == each.type else array.cast(each.type))
         return self.writer._batch(count, head, rest)
 
-    def _table_columns(self, images: Images) -> list[Any]:
+    def _table_columns(self, images: Images) -> list[pa.Array]:
         """The table's columns; NULL where Spark computes them or nothing fills them."""
         writer, count = self.writer, len(images.records)
         columns = []
@@ -263,7 +298,12 @@ class BlockWriter:
             columns[index] = self._computed(computed, columns, writer.plan.columns[index].field.type, count)
         return columns
 
-    def _with_default(self, array: Any, column: ColumnPlan, default: Any, images: Images) -> Any:
+    def _selected(self, columns: list[pa.Array], images: Images) -> list[Broken]:
+        plan = self.writer.plan
+        inputs = {index: self._read(plan.scope[index], images) for index in self.writer.read_locally}
+        return list(fill_selected(plan, columns, inputs, images.kinds))
+
+    def _with_default(self, array: pa.Array, column: ColumnPlan, default: pa.Array, images: Images) -> pa.Array:
         """The column with its default in new rows whose record lacks the field, or where nothing fills it."""
         is_lacking = np.ones(len(array), bool)
         if column.direct is not None:
@@ -274,7 +314,7 @@ class BlockWriter:
         positions = np.where(is_lacking, len(array), np.arange(len(array)))
         return pa.concat_arrays([array.cast(default.type), default]).take(pa.array(positions))
 
-    def _computed(self, computed: ComputedColumn, columns: Sequence[Any], of: DataType, count: int) -> Any:
+    def _computed(self, computed: ComputedColumn, columns: Sequence[pa.Array], of: DataType, count: int) -> pa.Array:
         given = None
         if computed.column is not None:
             at = self.writer.column_indexes[computed.column]
@@ -282,7 +322,7 @@ class BlockWriter:
             given = restore_array(columns[at], data_type)
         return carry_array(computed_values(computed, given, count), of)
 
-    def _metadata(self, name: str, images: Images) -> Any:
+    def _metadata(self, name: str, images: Images) -> pa.Array:
         match name:
             case "_op":
                 return images.ops
@@ -294,24 +334,31 @@ class BlockWriter:
                 return self.raw.taken(raw_records.TOPIC, images.records)
             case "_offset":
                 return self._offsets(images.records)
+            case "_timestamp":
+                return self._times(images.records)
             case "_partition":
                 return self.raw.taken(raw_records.KAFKA_PARTITION, images.records)
             case _:
                 return self.raw.taken(raw_records.HEADERS, images.records).cast(_HEADERS_TYPE)
 
-    def _scope(self, images: Images) -> list[Any]:
-        writer = self.writer
-        arrays = []
-        for each in writer.scope.values():
-            if each.is_member:
-                arrays.append(images.inputs[writer.read_member_indexes[each.name]])
-            elif each.name in writer.field_indexes:
-                arrays.append(images.inputs[writer.field_indexes[each.name]])
-            else:
-                arrays.append(self._metadata(each.name, images))
-        return arrays
+    def _scope(self, images: Images) -> list[pa.Array | None]:
+        return [self._scope_column(each, images) for each in self.writer.scope.values()]
 
-    def _head(self, records: RowIndexes, subs: Any) -> dict[str, Any]:
+    def _scope_column(self, each: ScopeColumn, images: Images) -> pa.Array | None:
+        writer = self.writer
+        if each.is_member:
+            return images.inputs[writer.read_member_indexes[each.name]]
+        if each.name in writer.field_indexes:
+            return images.inputs[writer.field_indexes[each.name]]
+        return self._metadata(each.name, images)
+
+    def _read(self, each: ScopeColumn, images: Images) -> pa.Array:
+        """What an expression reads, in its carrier."""
+        assert each.type is not None
+        array, wanted = self._scope_column(each, images), carrier_arrow_type(each.type)
+        return pa.nulls(len(images.records), wanted) if array is None else array.cast(wanted)
+
+    def _head(self, records: RowIndexes, subs: Subs) -> dict[str, pa.Array]:
         return {
             RANK: self.raw.taken(raw_records.RANK, records),
             TOPIC: self.raw.taken(raw_records.TOPIC, records),
@@ -320,26 +367,26 @@ class BlockWriter:
             SUB: pa.array(subs),
         }
 
-    def _times(self, records: RowIndexes, mask: Mask | None = None) -> Any:
+    def _times(self, records: RowIndexes, mask: Mask | None = None) -> pa.Array:
         """The times of these records, NULL where `mask` is false: of dead letters, and for expressions."""
         timestamps = self._raw(raw_records.TIMESTAMP, records, mask)
         return timestamps.cast(pa.timestamp("us", timestamps.type.tz)).view(pa.timestamp("us", "UTC"))
 
-    def _offsets(self, records: RowIndexes) -> Any:
+    def _offsets(self, records: RowIndexes) -> pa.Array:
         """Offsets; in files the number of the line within the stream makes the lower bits."""
         offsets = self.raw.taken(raw_records.OFFSET, records)
         if self.writer.plan.is_kafka:
             return offsets
         return pa.array(offsets.to_numpy(zero_copy_only=False) + records + self.first)
 
-    def _raw(self, name: str, records: RowIndexes, mask: Mask | None = None) -> Any:
+    def _raw(self, name: str, records: RowIndexes, mask: Mask | None = None) -> pa.Array:
         """A column of these records, NULL where `mask` is false."""
         if mask is None or mask.all():
             return self.raw.taken(name, records)
         places = np.cumsum(mask) - 1
         return self.raw.taken(name, records[mask]).take(pa.array(places, mask=~mask))
 
-    def _buckets(self, columns: Sequence[Any], count: int) -> Any:
+    def _buckets(self, columns: Sequence[pa.Array], count: int) -> pa.Array:
         bucket = self.writer.plan.bucket
         if bucket is None:
             return None
@@ -349,7 +396,7 @@ class BlockWriter:
         keys = [restore_array(columns[index], each) for index, each in zip(bucket.indexes, rule.types, strict=True)]
         return pa.array(rule.numbers(keys))
 
-    def _unavailable(self, stays: Mapping[int, Mask], kinds: Any, old_keys: Mapping[int, str]) -> Any:
+    def _unavailable(self, stays: Mapping[int, Mask], kinds: Kinds, old_keys: Mapping[int, str]) -> pa.Array:
         """The columns whose stored value is kept, and the key that the row had before. A row that an envelope calls new
         is one whose key has changed: what would stay NULL is not there yet."""
         columns = self.writer.plan.columns
@@ -369,7 +416,7 @@ class BlockWriter:
         return pa.array(texts, pa.string())
 
 
-def _other_rows(records: RowIndexes) -> Any:
+def _other_rows(records: RowIndexes) -> pa.Array:
     """For each row, the index of the other row of its record; NULL where it is alone."""
     order = np.argsort(records, kind="stable")
     is_first = records[order[1:]] == records[order[:-1]]

@@ -15,8 +15,10 @@
 | `_reason` | string | NULL | why, counted by this text | NULL |
 | `_column` | string | NULL | the table column that the reason is about, if there is one | NULL |
 | `_raw_key`, `_raw_value` | binary | of rows that may yet become dead letters | of the record | value: the tally |
-| `_unavailable` | string | columns whose stored value is kept, as "3,7", and the old key (`old_keys`) | NULL | NULL |
+| `_unavailable` | string | columns whose stored value is kept, as "3,7", and the old key (`OldKey`) | NULL | NULL |
 | `_d0` … | carriers | the table's columns by index; see `carriers` | NULL | NULL |
+
+Tags 5 to 7 are records that break a rule of `expect`, and look like dead letters; only 5 has the raw bytes.
 
 A row of tag 2 is the second one of a record whose first became a dead letter under `select`: tasks leave it out.
 
@@ -27,20 +29,28 @@ It crosses the shuffle as a row, so it is there exactly once for the rows that a
 them twice.
 Skipped records are no rows: they are in the tally alone. A decoder that cannot go on says why in its tally, so that
 Spark does not try the same records again.
+
+The key that a row had before a change gave it another one travels with the list of unavailable columns, as one more
+part of that text: a stream of Arrow of one row, whose columns are the carriers of the primary key's, in base64.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 import pyarrow as pa
 
+from freshet._frozen import Frozen, field
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.pipeline.decode.carriers import carrier_arrow_type
+from freshet.pipeline.decode.event_times import EventTimes
+from freshet.pipeline.decode.json_value import JsonValue
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.repeating_errors import ErrorDocument
+from freshet.storage.model.data_type import DataField
 
 BUCKET: Final = "_bucket"
 TAG: Final = "_tag"
@@ -68,6 +78,12 @@ TAG_TALLY: Final = 3
 
 TAG_INDEX: Final = 4
 """What an assigner of dynamic buckets reports (`assigner_task`), in `_raw_value`."""
+
+TAG_QUARANTINED: Final = 5
+TAG_DROPPED: Final = 6
+TAG_STOPPED: Final = 7
+"""Records that break a rule of `expect`, whose name is the reason: dead letters, those that are counted alone, and
+those that stop the run."""
 
 ORDER_COLUMNS: Final = (SOURCE, RANK, TOPIC, KAFKA_PARTITION, OFFSET, SUB)
 """The input order, the most significant first."""
@@ -102,7 +118,7 @@ class SeenTable(NamedTuple):
     where: str
 
     @classmethod
-    def of(cls, document: Sequence[Any]) -> SeenTable:
+    def of(cls, document: Sequence[JsonValue]) -> SeenTable:
         """From its form in JSON."""
         source_index, table, where = document
         return cls(source_index, SourceTable(*table), where)
@@ -121,26 +137,23 @@ class TruncatedAt(NamedTuple):
 
 
 class SeenSchema(NamedTuple):
-    """A source table that a decoder does not know, or what of it is new (`described_table`, as a document; empty where
-    nothing is). `renamed` are renames of its columns (`schema_changes`, as documents)."""
+    """A source table that a decoder does not know, or what of it is new (`described_table`, as a document)."""
 
     table: SourceTable
-    described: list[Any]
-    renamed: Sequence[Any] = ()
+    described: list[JsonValue]
 
     @classmethod
-    def of(cls, document: Sequence[Any]) -> SeenSchema:
+    def of(cls, document: Sequence[JsonValue]) -> SeenSchema:
         """From its form in JSON."""
-        table, described, renamed = document
-        return cls(SourceTable(*table), described, renamed)
+        table, described = document
+        return cls(SourceTable(*table), described)
 
-    def to_document(self) -> list[Any]:
-        """As JSON takes it."""
-        return [list(self.table), self.described, list(self.renamed)]
+    def to_document(self) -> list[JsonValue]:
+        """The form that JSON takes."""
+        return [list(self.table), self.described]
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Frozen):
     """What one decoder counted. Counts are of records."""
 
     read: int = 0
@@ -154,15 +167,17 @@ class Tally:
     sizes: RecordSizes = NOTHING_SEEN
     """Sizes of the records that it read."""
     reached: Mapping[str, int] = field(default_factory=dict)
-    """Offsets to which ranges were read, where a worker reads them itself (`sources.direct_frame`)."""
+    """Offsets to which ranges were read, where a worker reads them itself (`query.task.kafka_ranges`)."""
     truncated: tuple[TruncatedAt, ...] = ()
-    """Of sources whose truncates are applied; the driver sees to it that nothing before them is written."""
+    """The truncates of sources where they are applied; the driver sees to it that nothing before them is written."""
     seen: tuple[SeenSchema, ...] = ()
     """What is new, where a source has many tables; then nothing of the batch is committed before that is followed."""
+    times: EventTimes | None = None
+    """When the records were made."""
 
     def encode(self) -> bytes:
         """The value of a tally row."""
-        document: dict[str, Any] = {"read": self.read, "skipped": dict(self.skipped), "notes": dict(self.notes)}
+        document: dict[str, JsonValue] = {"read": self.read, "skipped": dict(self.skipped), "notes": dict(self.notes)}
         if self.sizes.largest:
             document["sizes"] = [self.sizes.mean, self.sizes.largest]
         if self.reached:
@@ -173,6 +188,8 @@ class Tally:
             document["seen"] = [each.to_document() for each in self.seen]
         if self.truncated:
             document["truncated"] = [list(each) for each in self.truncated]
+        if self.times is not None:
+            document["times"] = list(self.times)
         if self.error is not None:
             document["error"] = dict(self.error)
         return orjson.dumps(document, default=str)
@@ -186,4 +203,42 @@ class Tally:
         truncated = tuple(TruncatedAt(*each) for each in document.get("truncated", ()))
         counts = document["read"], document["skipped"], document["notes"]
         seen = tuple(SeenSchema.of(each) for each in document.get("seen", ()))
-        return cls(*counts, document.get("error"), tables, sizes, document.get("reached", {}), truncated, seen)
+        times = EventTimes(*document["times"]) if "times" in document else None
+        return cls(*counts, document.get("error"), tables, sizes, document.get("reached", {}), truncated, seen, times)
+
+
+_MARK: Final = "@"
+_FIRST: Final = "!"
+"""Behind the mark of a key that no record of the batch has in front of its deletion."""
+
+
+class OldKey(NamedTuple):
+    """The values of the key's columns by their names, and whether its deletion is its first record in the batch."""
+
+    values: Mapping[str, object]
+    is_first: bool
+
+
+def old_key_text(fields: Sequence[DataField], values: Mapping[str, object], *, is_first: bool = False) -> str:
+    """The text of a key, whose columns have these values."""
+    arrays = [pa.array([values[each.name]], carrier_arrow_type(each.type)) for each in fields]
+    batch = pa.RecordBatch.from_arrays(arrays, names=[each.name for each in fields])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return _MARK + (_FIRST if is_first else "") + base64.b64encode(sink.getvalue()).decode()
+
+
+def old_key_in(parts: Sequence[str]) -> OldKey | None:
+    """The key, if one of the parts of an unavailable text is one."""
+    for part in parts:
+        if is_old_key(part):
+            text = part.removeprefix(_MARK)
+            (row,) = pa.ipc.open_stream(base64.b64decode(text.removeprefix(_FIRST))).read_all().to_pylist()
+            return OldKey(row, text.startswith(_FIRST))
+    return None
+
+
+def is_old_key(part: str) -> bool:
+    """Whether a part of an unavailable text is a key; the others are indexes of columns."""
+    return part.startswith(_MARK)

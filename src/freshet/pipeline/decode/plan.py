@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
+from freshet._frozen import Frozen
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, ENVELOPE_FORMATS, Format
 from freshet.pipeline.config.only_tables import OnlyTables
@@ -18,6 +19,10 @@ from freshet.pipeline.decode.dialect import Dialect
 from freshet.storage.codec.bucket_function import BucketRule
 from freshet.storage.model.data_type import LENGTH_MAX, ArrayType, DataField, DataType, ScalarType, TypeRoot
 from freshet.storage.options import SequenceGroup
+
+if TYPE_CHECKING:
+    from freshet.pipeline.expressions.column_expression import ColumnExpression
+    from freshet.pipeline.expressions.evaluation import ExpressionSql
 
 References = frozenset[tuple[str, ...]]
 """The names that an expression reads, split at the dots."""
@@ -35,8 +40,7 @@ _NO_TOAST: Final = (NAMED_TYPES - {TypeRoot.DECIMAL}) | {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadField:
+class PayloadField(Frozen):
     """One field that is read. `column` is the table column that its dead letters name."""
 
     name: str
@@ -58,12 +62,11 @@ class PayloadField:
         return isinstance(kind, ScalarType)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnPlan:
+class ColumnPlan(Frozen):
     """One table column: filled by one of the sources below, or (none of them) with NULL.
 
     `direct` is a payload field of the column's type, `member` a field of `_source`, `metadata` one of the plain
-    metadata columns; `expression` is SQL text that Spark computes, from `references`.
+    metadata columns; `expression` is SQL that Spark computes, from `references`, `local` SQL that the decoder does.
     """
 
     field: DataField
@@ -76,6 +79,7 @@ class ColumnPlan:
     member: str | None = None
     metadata: str | None = None
     expression: str | None = None
+    local: ColumnExpression | None = None
     references: References = frozenset()
     is_epoch: bool = False
     """A member or a metadata column in milliseconds since 1970, which fills a TIMESTAMP."""
@@ -112,8 +116,7 @@ class ColumnPlan:
         return self.can_stay and not self.keeps_on_null
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeColumn:
+class ScopeColumn(Frozen):
     """One thing that expressions read: a payload field, a field of `_source` (`member`), or a metadata column."""
 
     name: str
@@ -121,8 +124,7 @@ class ScopeColumn:
     is_member: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BucketPlan:
+class BucketPlan(Frozen):
     """How buckets are computed: indexes of the bucket key's columns, and the rule."""
 
     indexes: tuple[int, ...]
@@ -143,8 +145,22 @@ class RegistrySettings:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class DecodePlan:
+class PlannedRule(Frozen):
+    """One rule of `expect`. `tag` is that of the outcomes of records that break it, `column` the only one it reads.
+
+    `reads` are the indexes of the table's columns that it reads, None where only Spark knows; `local` is true where a
+    row breaks it, over those columns as `c0` …, None where Spark computes it.
+    """
+
+    name: str
+    text: str
+    tag: int
+    column: str | None
+    reads: tuple[int, ...] | None
+    local: ExpressionSql | None
+
+
+class DecodePlan(Frozen):
     """All that a decoder of one source knows."""
 
     source_index: int
@@ -154,6 +170,8 @@ class DecodePlan:
     fields: tuple[PayloadField, ...]
     columns: tuple[ColumnPlan, ...]
     scope: tuple[ScopeColumn, ...]
+    appended: tuple[ScopeColumn, ...]
+    """Those of `scope` that Spark gets as columns, since an expression that it computes reads them."""
     bucket_key: BucketPlan
     kind_field: str | None
     has_key: bool
@@ -172,7 +190,9 @@ class DecodePlan:
     has_whole_ranges: bool = False
     """True where one decoder has all records of a Kafka partition in a batch."""
     spells_freely: bool = False
-    """Whether fields may differ from their names in the case of their letters (`spelled_fields`)."""
+    """Whether fields may differ from their names in the case of their letters (`careful.SpelledFields`)."""
+    rules: tuple[PlannedRule, ...] = ()
+    """What is expected of rows, the most severe first; the decoder computes all of them, or Spark does."""
 
     @property
     def fails_on_unknown(self) -> bool:
@@ -252,6 +272,21 @@ class DecodePlan:
     def reads_headers(self) -> bool:
         """True when an expression reads `_headers`."""
         return any(each.name == "_headers" and not each.is_member for each in self.scope)
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        """Indexes of the columns whose expressions the decoder computes."""
+        return tuple(index for index, column in enumerate(self.columns) if column.local is not None)
+
+    @property
+    def judges_by_spark(self) -> bool:
+        """True where Spark computes the rules."""
+        return any(rule.local is None for rule in self.rules)
+
+    @property
+    def needs_spark(self) -> bool:
+        """True where Spark computes columns or rules, from outcomes that cross column by column."""
+        return bool(self.expressions) or self.judges_by_spark
 
     @property
     def expressions(self) -> tuple[int, ...]:

@@ -8,7 +8,8 @@ the type of the one column that `select` fills with nothing but this field, STRI
 | a field whose type is the column's | the decoder |
 | `_source.x`, into any type by its text | the decoder |
 | `_op`, `_topic` into STRING; `_ts_ms`, `_offset` into BIGINT; `_partition` into INT | the decoder |
-| anything else | a Spark expression over the fields and metadata that it names, which the decoder appends (`scope`) |
+| an expression that `expressions` translates | the decoder |
+| anything else | a Spark expression over the fields and metadata that it names, which the decoder appends |
 
 Vital columns are those without which a deletion is not known: primary key, partition, sequence fields, ordering columns
 of the sequence groups that the source fills.
@@ -18,12 +19,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest
 from freshet.pipeline.decode.dialect import dialect_of
+from freshet.pipeline.decode.expectations import with_rules
 from freshet.pipeline.decode.plan import (
     STRING,
     BucketPlan,
@@ -41,6 +45,10 @@ from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import CoreOptions, SequenceGroup
 
+if TYPE_CHECKING:
+    from freshet.pipeline.expressions.grammar import Parsed
+    from freshet.pipeline.expressions.values import Value
+
 _BIGINT: Final = ScalarType(TypeRoot.BIGINT)
 _INT: Final = ScalarType(TypeRoot.INT)
 _SPLITTING: Final = frozenset({"minpartitions", "maxrecordsperpartition"})
@@ -48,6 +56,17 @@ _SPLITTING: Final = frozenset({"minpartitions", "maxrecordsperpartition"})
 _PLAIN_METADATA: Final[Mapping[str, DataType]] = {
     "_op": STRING, "_topic": STRING, "_ts_ms": _BIGINT, "_offset": _BIGINT, "_partition": _INT,
 }  # fmt: skip
+_METADATA_TYPES: Final[Mapping[str, DataType]] = {
+    **_PLAIN_METADATA, "_source": STRING, "_timestamp": ScalarType(TypeRoot.TIMESTAMP_LTZ, precision=6),
+}  # fmt: skip
+_HARMLESS_SETTINGS: Final = tuple(
+    f"spark.sql.{name}"
+    for name in (
+        "adaptive.", "ansi.enabled", "caseSensitive", "catalog", "execution.", "extensions", "files.",
+        "maxPlanStringLength", "session.timeZone", "shuffle.", "streaming.", "ui.", "warehouse.dir",
+    )
+)  # fmt: skip
+"""Settings whose names begin with these change nothing in an expression, or not in one of `select`."""
 _NO_MEMBERS: Final[Mapping[str | None, str]] = {
     "type": "use _op", "ts": "use _ts_ms",
     "data": "its members are the payload fields", "old": "the values before a change are not payload fields",
@@ -78,8 +97,12 @@ _CONSTANTS: Final = frozenset(
 
 
 def spark_expressions(source: SourceConfig) -> dict[str, str]:
-    """The entries of `select` that are more than a name: Spark's parser finds what they refer to."""
-    return {column: text for column, text in source.select.items() if plain_reference(text) is None}
+    """The entries of `select` of which only Spark's parser finds what they refer to."""
+    return {
+        column: text
+        for column, text in source.select.items()
+        if plain_reference(text) is None and _parsed(text) is None
+    }
 
 
 def plain_reference(text: str) -> tuple[str, ...] | None:
@@ -109,8 +132,13 @@ def plan_decoding(
         plain = plain_reference(text)
         if plain is not None:
             read[column] = frozenset({plain})
+        elif (parsed := _parsed(text)) is not None:
+            read[column] = parsed.references
     types = _types(source, schema, read)
     columns = _columns(source, schema, rules, groups, types, read)
+    scope = _scope(columns, types)
+    if any(each.expression for each in columns) and not meaning_settings(revealed(config.spark)):
+        columns = _with_local(columns, scope)
     if source.is_binlog:
         _check_members(columns)
     fields = tuple(_payload_field(field, data_type, columns) for field, data_type in types.items())
@@ -119,18 +147,19 @@ def plan_decoding(
     takes_before = not (core.ignore_update_before or core.ignore_delete) and (
         core.changelog_producer.emits.at_flush or bool(added_up)
     )
-    return DecodePlan(
+    plan = DecodePlan(
         source_index=source_index,
         format=source.format,
         dialect=dialect_of(source),
         placeholder=source.unavailable_value_placeholder if source.is_debezium else None,
         fields=fields,
         columns=columns,
-        scope=_scope(columns, types),
+        scope=scope,
+        appended=_scope([column for column in columns if column.expression is not None], types),
         bucket_key=_bucket(schema, rules),
         kind_field=_kind_field(source, core) if source.format == "row-kind" else None,
         has_key=schema.has_primary_key,
-        is_kafka=source.is_kafka,
+        is_kafka=source.is_kafka or source.postgres is not None,
         ignores_deletes=core.ignore_delete,
         ignores_update_before=core.ignore_update_before,
         takes_before=takes_before,
@@ -138,11 +167,17 @@ def plan_decoding(
         groups=tuple(groups),
         on_truncate=source.on_truncate,
         on_unknown=source.on_unknown_field,
-        only=source.only,
+        only=source.taken_tables,
         registry=registry_settings(source),
         skips=config.skipped_records,
         has_whole_ranges=source.is_kafka and not any(key.lower() in _SPLITTING for key in source.kafka or {}),
     )
+    return with_rules(plan, config.table.expect, by_spark=bool(meaning_settings(revealed(config.spark))))
+
+
+def local_failures(plan: DecodePlan) -> dict[str, tuple[str, ...]]:
+    """What may go wrong while a decoder computes a column of `select`, by column; such records become dead letters."""
+    return {column.field.name: column.local.causes for column in plan.columns if column.local and column.local.causes}
 
 
 def registry_settings(source: SourceConfig) -> RegistrySettings | None:
@@ -259,10 +294,48 @@ def _scope(columns: Sequence[ColumnPlan], types: Mapping[str, DataType]) -> tupl
         if parts[0] == "_source" and len(parts) > 1:
             scope[ScopeColumn(parts[1], STRING, is_member=True)] = None
         elif parts[0] in METADATA_COLUMNS:
-            scope[ScopeColumn(parts[0], STRING if parts[0] == "_source" else _PLAIN_METADATA.get(parts[0]))] = None
+            scope[ScopeColumn(parts[0], _METADATA_TYPES.get(parts[0]))] = None
         else:
             scope[ScopeColumn(parts[0], types[parts[0]])] = None
     return tuple(scope)
+
+
+def _parsed(text: str) -> Parsed | None:
+    from freshet.pipeline.expressions.grammar import NotOursError, parse
+
+    try:
+        return parse(text)
+    except NotOursError:
+        return None
+
+
+def meaning_settings(settings: Mapping[str, str]) -> list[str]:
+    """Those of some settings of Spark under which expressions may mean what they do not mean without."""
+    return [key for key in settings if key.startswith("spark.sql.") and not key.startswith(_HARMLESS_SETTINGS)]
+
+
+def _with_local(columns: Sequence[ColumnPlan], scope: Sequence[ScopeColumn]) -> tuple[ColumnPlan, ...]:
+    """The columns, of which the decoder computes what is translated."""
+    from freshet.pipeline.expressions.column_expression import carrier, column_expression
+    from freshet.pipeline.expressions.evaluation import column_sql
+    from freshet.pipeline.expressions.grammar import NotOursError
+    from freshet.pipeline.expressions.values import Value
+
+    known: dict[tuple[str, ...], Value] = {}
+    for index, each in enumerate(scope):
+        with suppress(NotOursError):
+            known[("_source", each.name) if each.is_member else (each.name,)] = Value(
+                column_sql(index), carrier(each.type)
+            )
+    found = []
+    for column in columns:
+        parsed = None if column.expression is None else _parsed(column.expression)
+        if parsed is not None and column.expression is not None:
+            with suppress(NotOursError):
+                local = column_expression(column.expression, parsed, known, column.field.type)
+                column = replace(column, expression=None, local=local)
+        found.append(column)
+    return tuple(found)
 
 
 def _bucket(schema: TableSchema, rules: EngineRules) -> BucketPlan:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
 
-from freshet._lazy import LazyModule
 from freshet.pipeline.config.formats import Format
-from freshet.pipeline.decode.canal import read_canal
+from freshet.pipeline.decode.binlog import read_canal, read_maxwell
 from freshet.pipeline.decode.change import DELETE, INSERT, Change, RawRecord, Reading, key_image
 from freshet.pipeline.decode.debezium import read_envelope
 from freshet.pipeline.decode.flat import read_row, read_unwrapped
 from freshet.pipeline.decode.json_value import JsonValue
-from freshet.pipeline.decode.maxwell import read_maxwell
 from freshet.pipeline.decode.plan import RegistrySettings
 
-if TYPE_CHECKING:
-    from freshet.pipeline.decode.avro import reading as _avro
-    from freshet.pipeline.decode.avro import schemas as _schemas
-else:
-    _avro = LazyModule("freshet.pipeline.decode.avro.reading")
-    _schemas = LazyModule("freshet.pipeline.decode.avro.schemas")
+_Reader: TypeAlias = Callable[[RawRecord, str | None, RegistrySettings | None], Reading]
 
 _SAME_EVENT: Final = ("db", "schema", "table", "txId", "lsn", "scn", "change_lsn", "pos")
 """Members of `source` that a deletion and an insert have in common where they stand for one update."""
@@ -34,25 +27,33 @@ def read_record(
 ) -> Reading:
     """What the record says; `kind_field` names the member with the row kind of `row-kind` records, `registry` has the
     schemas of records in Avro."""
-    match format_name:
-        case "debezium-json":
-            return read_envelope(record)
-        case "debezium-unwrapped":
-            return read_unwrapped(record)
-        case "canal-json":
-            return read_canal(record)
-        case "maxwell-json":
-            return read_maxwell(record)
-        case "debezium-avro":
-            assert registry is not None, "a rule of the pipeline file"
-            return _avro.read_avro_envelope(record, _schemas.schemas_of(registry))
-        case "avro":
-            assert registry is not None, "a rule of the pipeline file"
-            return _avro.read_avro_row(record, _schemas.schemas_of(registry))
-        case "json" | "row-kind":
-            return read_row(record, kind_field)
-        case unknown:
-            assert_never(unknown)
+    return READERS[format_name](record, kind_field, registry)
+
+
+def _of_registry(name: str) -> _Reader:
+    """The reader of this name of records in Avro."""
+
+    def read(record: RawRecord, kind_field: str | None, registry: RegistrySettings | None) -> Reading:
+        from freshet.pipeline.decode.avro import schemas
+
+        assert registry is not None, "a rule of the pipeline file"
+        reading: Reading = getattr(schemas, name)(record, schemas.schemas_of(registry))
+        return reading
+
+    return read
+
+
+READERS: Final[dict[str, _Reader]] = {
+    "debezium-json": lambda record, *_: read_envelope(record),
+    "debezium-unwrapped": lambda record, *_: read_unwrapped(record),
+    "canal-json": lambda record, *_: read_canal(record),
+    "maxwell-json": lambda record, *_: read_maxwell(record),
+    "debezium-avro": _of_registry("read_avro_envelope"),
+    "avro": _of_registry("read_avro_row"),
+    "json": lambda record, kind_field, _: read_row(record, kind_field),
+    "row-kind": lambda record, kind_field, _: read_row(record, kind_field),
+}
+"""How a record of each format is read."""
 
 
 def old_key_of(
@@ -64,7 +65,9 @@ def old_key_of(
         return None if deletion is None else deletion.image
     if registry is None:
         return key_image(record.old_key)
-    return _avro.read_avro_key(record.old_key, record.topic, _schemas.schemas_of(registry))
+    from freshet.pipeline.decode.avro.schemas import read_avro_key, schemas_of
+
+    return read_avro_key(record.old_key, record.topic, schemas_of(registry))
 
 
 def deletion_of_update(
@@ -82,7 +85,7 @@ def deletion_of_update(
     return None
 
 
-def _event_of(change: Change) -> Any:
+def _event_of(change: Change) -> tuple[JsonValue, ...] | None:
     """What tells the event of a change from others; None where the record does not say it."""
     source = change.source if isinstance(change.source, dict) else {}
     found = tuple(source.get(name) for name in _SAME_EVENT)

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.pipeline.decode.carriers import carrier_arrow_type
 from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
 from freshet.pipeline.decode.convert.converter import Mask, null_mask
@@ -40,8 +40,7 @@ SEQUENCE_NULL: Final = "the sequence field of a deletion is NULL: it would be or
 Kinds = npt.NDArray[np.int8]
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Frozen):
     """One rule that some rows break: which, and what the dead letter says."""
 
     rows: Mask
@@ -51,7 +50,7 @@ class Broken:
 
 def broken_rules(
     plan: DecodePlan,
-    columns: Sequence[Any],
+    columns: Sequence[pa.Array],
     kinds: Kinds,
     kept: Mapping[int, Mask],
     unknown: AbstractSet[int] = frozenset(),
@@ -82,7 +81,7 @@ def broken_rules(
 
 
 def _broken_groups(
-    plan: DecodePlan, columns: Sequence[Any], kinds: Kinds, kept: Mapping[int, Mask], unknown: AbstractSet[int]
+    plan: DecodePlan, columns: Sequence[pa.Array], kinds: Kinds, kept: Mapping[int, Mask], unknown: AbstractSet[int]
 ) -> Iterator[Broken]:
     indexes = {column.field.name: index for index, column in enumerate(plan.columns)}
     used = {indexes[name] for group in plan.groups for name in (*group.ordering, *group.protected) if name in indexes}
@@ -104,7 +103,7 @@ def _broken_groups(
 
 
 def _has_value(
-    group: SequenceGroup, columns: Sequence[Any], indexes: Mapping[str, int], kept: Mapping[int, Mask]
+    group: SequenceGroup, columns: Sequence[pa.Array], indexes: Mapping[str, int], kept: Mapping[int, Mask]
 ) -> Mask:
     """True where the row has a value for a column of the group, or an unavailable one."""
     found: Mask = np.zeros(len(columns[0]), bool)
@@ -116,7 +115,9 @@ def _has_value(
     return found
 
 
-def with_zeros(plan: DecodePlan, columns: Sequence[Any], kinds: Kinds, unknown: AbstractSet[int]) -> list[Any]:
+def with_zeros(
+    plan: DecodePlan, columns: Sequence[pa.Array], kinds: Kinds, unknown: AbstractSet[int]
+) -> list[pa.Array]:
     """The columns, the zero of the type in NOT NULL columns of deletions that have no value there."""
     filled = list(columns)
     is_delete = kinds == DELETE

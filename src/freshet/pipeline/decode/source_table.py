@@ -9,8 +9,8 @@
 MySQL and MariaDB have no schema: it is empty. A record that names no table (a heartbeat, an unwrapped row or tombstone
 without added fields) has none. Where one topic stands for one table (`sync`), it names it instead (`table_of_topic`).
 
-`TableSorter` reads only this of a record, for topics that do hold records of several tables; the structs of the fast
-path refuse all but one table by their type (`fast.structs`).
+`TableSorter` reads only this of a record, for topics that do hold records of several tables; structs refuse all but one
+table by their type (`json.structs`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from freshet.pipeline.config.formats import BINLOG_FORMATS, PLAIN_FORMATS
-from freshet.pipeline.decode.canal import KINDS as CANAL_KINDS
+from freshet.pipeline.decode.binlog import CANAL_KINDS, MAXWELL_KINDS
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.json_value import JsonValue, encodable, text_of
-from freshet.pipeline.decode.maxwell import KINDS as MAXWELL_KINDS
 
 PARTS: Final[tuple[str, str, str]] = ("db", "schema", "table")
 ADDED_NAMES: Final = tuple(f"{ADDED_PREFIX}{mark}{part}" for part in PARTS for mark in ("source_", ""))
@@ -53,7 +52,7 @@ class SourceTable(NamedTuple):
 
     @property
     def as_only(self) -> str:
-        """As `only` of a pipeline file takes it."""
+        """The form that `only` of a pipeline file takes."""
         parts = (f"{name}: {_as_yaml(part)}" for name, part in zip(PARTS, self, strict=True) if part)
         return f"{{{', '.join(parts)}}}"
 
@@ -93,12 +92,15 @@ def table_of_record(format_name: str, source: JsonValue, topic: str) -> SourceTa
     return named or table_of_topic(format_name, topic)
 
 
+_Parts = Sequence[str | None] | None
+
+
 class TableSorter:
     """Reads the tables of many records of one format."""
 
     def __init__(self, format_name: str) -> None:
-        self._known: dict[Any, SourceTable | None] = {}
-        self._parts: Callable[[Any], Any] = msgspec.structs.astuple
+        self._known: dict[_Parts, SourceTable | None] = {}
+        self._parts: Callable[[Any], _Parts] = msgspec.structs.astuple
         text = str | None
         if format_name == "debezium-json":
             source = msgspec.defstruct("Source", [(part, text, None) for part in PARTS], gc=False)
@@ -116,7 +118,7 @@ class TableSorter:
         self._decode = msgspec.json.Decoder(shape).decode
 
     def tables(self, values: Sequence[bytes]) -> list[SourceTable | None]:
-        """Of each record its table, None where it names none, `UNREAD` where it has to take the careful path."""
+        """The table of each record, None where it names none, `UNREAD` where it has to take the careful path."""
         return [self._table(value) for value in values]
 
     def _table(self, value: bytes) -> SourceTable | None:
@@ -131,16 +133,16 @@ class TableSorter:
             return found
 
 
-def _parts_of_envelope(envelope: Any) -> Any:
+def _parts_of_envelope(envelope: Any) -> _Parts:
     source = envelope.source
     return None if source is None else (source.db, source.schema, source.table)
 
 
-def _parts_of_message(message: Any) -> Any:
+def _parts_of_message(message: Any) -> _Parts:
     return message.database, None, message.table
 
 
-def _table(parts: Any) -> SourceTable | None:
+def _table(parts: _Parts) -> SourceTable | None:
     if parts is None:
         return None
     if len(parts) > len(PARTS):  # of an unwrapped row: both names of each part, then the operation

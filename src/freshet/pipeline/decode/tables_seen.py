@@ -6,7 +6,7 @@
 | {…} | skipped, counted by the table's name | dead letter |
 | any | taken, and not in the tally | taken |
 
-Most topics hold one table. Once it is known, the structs of the fast path take no other (`fast.structs`), which costs
+Most topics hold one table. Once it is known, structs take no other (`json.structs`), which costs
 nearly nothing; a record of another table then takes the careful path. Until it is known, and as soon as many records of
 a block are of another one, each record is read twice: its names first (0.6 µs), then the whole, if it is taken.
 """
@@ -22,10 +22,10 @@ import numpy as np
 
 from freshet.pipeline.decode.change import Change, Dead, Reading, Several, Skipped, Truncate
 from freshet.pipeline.decode.convert.converter import Mask
-from freshet.pipeline.decode.fast.schemas_seen import Group
-from freshet.pipeline.decode.fast.structs import Slot, can_refuse_tables
 from freshet.pipeline.decode.images import Findings, RowIndexes
 from freshet.pipeline.decode.inputs import Inputs
+from freshet.pipeline.decode.json.schemas_seen import Group
+from freshet.pipeline.decode.json.structs import Slot, can_refuse_tables
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.source_table import PARTS, UNREAD, SourceTable, TableSorter, part_names, table_of
 

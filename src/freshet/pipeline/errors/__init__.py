@@ -1,1 +1,1 @@
-"""Of which kind an error is, and how it travels from Spark's workers to the terminal."""
+"""The kind of an error, and how it travels from Spark's workers to the terminal."""

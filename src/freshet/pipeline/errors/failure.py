@@ -1,4 +1,4 @@
-"""Of which kind an error is, wherever it comes from.
+"""The kind of an error, wherever it comes from.
 
 Errors of Freshet say it by their class, those of the operating system by their number. Errors that Spark has carried
 from a Python worker are texts: the last exception of the worker's traceback is named there, and the classes that it

@@ -84,6 +84,11 @@ _KINDS: Final = (  # the first one that is found counts
     (re.compile(r"SQLSTATE: KD001"), ErrorKind.CORRUPT_DATA),
     (re.compile(r"SQLSTATE: 42\w{3}"), ErrorKind.INVALID_REQUEST),
 )
+SECOND_RUN: Final = (
+    "another run of this pipeline is using its checkpoint, and was ahead of this one with a batch: this one stops, "
+    "whichever was started first; no row is lost or written twice. Look whether the other one still runs before "
+    "you start this one again; two pipelines need a checkpoint each"
+)
 HEAP: Final = (
     "spark.driver.memory, 1g where it is not set (under spark: in the pipeline file; with spark-submit "
     "--driver-memory, on a cluster --executor-memory too)"
@@ -92,6 +97,8 @@ READ_LESS: Final = "read less at a time (maxOffsetsPerTrigger or maxFilesPerTrig
 _OUT_OF_MEMORY: Final = re.compile(
     r"java\.lang\.OutOfMemoryError|Python worker exited unexpectedly|^MemoryError\b", re.MULTILINE
 )
+_DIED: Final = re.compile(r"^a worker process (?:was |has )?ended", re.M)
+"""What the local engine says (`local/workers`)."""
 
 
 def kind_of_text(text: str) -> ErrorKind:
@@ -106,7 +113,7 @@ def is_crash(text: str) -> bool:
 
     The same batch may end in the same way, or may not.
     """
-    return _OUT_OF_MEMORY.search(text) is not None
+    return _OUT_OF_MEMORY.search(text) is not None or _DIED.search(text) is not None
 
 
 def out_of_memory(text: str) -> str | None:
@@ -153,7 +160,7 @@ def missing_file(text: str) -> str | None:
 
 
 def gone_text(path: str) -> str:
-    """That a file of a source is not there any more, and what to do."""
+    """The text that a file of a source is not there any more, and what to do."""
     return (
         f"{path.removeprefix('file://')} was there when a batch was planned and is gone now; nothing of the batch was "
         "committed. Put the file back under its name and start again, or go on without its records: under spark: set "
@@ -162,15 +169,20 @@ def gone_text(path: str) -> str:
     )
 
 
+def pattern_text(path: str) -> str:
+    """The text that Spark takes the name of a file for a pattern, and what to do."""
+    return (
+        f"{path} has one of ?, *, [, ], {{, }} and \\ in its name, which Spark takes for a pattern: it would read "
+        "all files of the folder once more, and their records would be doubled. Nothing of the batch was committed. "
+        "Run the pipeline without Spark once (--on local): it reads files of any name, and Spark goes on behind it. Or "
+        'give the file another name and start with spark.sql.files.ignoreMissingFiles set to "true": it then comes '
+        "as a new one"
+    )
+
+
 def second_run(text: str) -> str | None:
     """Where a text of Spark's says that another query has written the same checkpoint: what to do; else None."""
-    if _TWO_RUNS.search(text) is None:
-        return None
-    return (
-        "another run of this pipeline is using its checkpoint, and was ahead of this one with a batch: this one stops, "
-        "whichever was started first; no row is lost or written twice. Look whether the other one still runs before "
-        "you start this one again; two pipelines need a checkpoint each"
-    )
+    return None if _TWO_RUNS.search(text) is None else SECOND_RUN
 
 
 def lost_offsets(text: str) -> str | None:
@@ -201,4 +213,19 @@ def full_checkpoint(text: str, checkpoint: str) -> str | None:
     return (
         f"checkpoint {checkpoint} cannot be written: {match[0]}. Make room on its disk, or grow it, and start again: "
         "the run goes on where it stopped, nothing is lost or written twice. Do not delete files of the checkpoint"
+    )
+
+
+_NO_DAEMON: Final = re.compile(r"reading the port number from \S+ stdout(?: and terminated with code: (\d+))?")
+
+
+def dead_worker(text: str) -> str | None:
+    """The sentence for Python workers that end before they say anything; None for other texts."""
+    found = _NO_DAEMON.search(text)
+    if found is None:
+        return None
+    how = f" with exit status {found[1]}" if found[1] else ""
+    return (
+        f"Spark's Python workers end{how} before they start: the interpreter is the one of PYSPARK_PYTHON, else "
+        "python3 of the PATH; run it by hand to see why"
     )

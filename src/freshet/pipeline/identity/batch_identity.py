@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from freshet._frozen import Frozen
 from freshet.storage.table_engine import CommitDigest
 
 
-@dataclass(frozen=True, slots=True)
-class BatchIdentity:
+class BatchIdentity(Frozen):
     """`query_id` is Spark's id of the streaming query, `digest` what the batch read, None where Spark does not say."""
 
     micro_batch_id: int

@@ -15,12 +15,16 @@ A folder that only Spark can reach is looked at once it runs (`checkpoint_folder
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.logstore.exceptions import LOST
 from freshet.pipeline.config.starting_offsets import Place, places_of, range_text, shown
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.errors.known_causes import SECOND_RUN
+from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace, as_folder
 
 Positions = Mapping[Place, int]
@@ -28,13 +32,16 @@ Positions = Mapping[Place, int]
 OFFSETS: Final = "offsets"
 COMMITS: Final = "commits"
 
+SLOT: Final = "slot"
+CHANGES: Final = "changes"
+"""What the offset of a database has instead of a topic and an offset of it."""
+
 _LINES_BEFORE_OFFSETS: Final = 2
 """Of Spark's files below `offsets`: the version, and what it notes of the batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointOffsets:
-    """Of one source: where its next batch begins, where it ends if it was planned, whether any batch is done."""
+class CheckpointOffsets(Frozen):
+    """The offsets of one source: where its next batch begins, where it ends if planned, whether any batch is done."""
 
     start: Positions
     planned: Positions
@@ -115,6 +122,15 @@ def finished_lines(checkpoint: CheckpointPlace) -> list[str]:
     return (folder.read(OFFSETS, str(number)) or "").splitlines()[_LINES_BEFORE_OFFSETS:]
 
 
+def offsets_by_topic(text: str | None) -> Mapping[str, Mapping[str, int]]:
+    """Topic, partition and offset in the text of a source's offset; of a database its slot stands for a topic of one
+    partition, and its offset for the number of the next record."""
+    document = json.loads(text or "{}")
+    if not isinstance(document, Mapping) or document.keys() >= {SLOT, CHANGES}:
+        return {document[SLOT]: {"0": document[CHANGES]}} if isinstance(document, Mapping) else {}
+    return document
+
+
 def ends_of_batch(checkpoint: CheckpointPlace, number: int, source_index: int) -> dict[str, dict[str, int]] | None:
     """Where a batch ended: topic, partition, offset; None where the checkpoint does not say it, or of no Kafka source.
 
@@ -155,3 +171,8 @@ def _begun(folder: CheckpointFolder, source_index: int) -> Positions | None:
 def _positions(line: str) -> Positions | None:
     """None for a source without offsets (`-`); raises `ValueError` or `AttributeError` for one of another kind."""
     return None if line.strip() == "-" else places_of(line)
+
+
+def second_run_error(place: str) -> PipelineFailedError:
+    """The error of a run that finds a file of the checkpoint written by another one."""
+    return PipelineFailedError(f"{place}: {SECOND_RUN}", kind=ErrorKind.INVALID_REQUEST)

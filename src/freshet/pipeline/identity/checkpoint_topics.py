@@ -63,7 +63,7 @@ def _known(folder: CheckpointFolder) -> dict[str, str]:
 
 
 def renewal_text(checkpoint: CheckpointPlace, topics: Sequence[str]) -> str:
-    """That topics have other ids than before, and what to do."""
+    """The text that topics have other ids than before, and what to do."""
     return (
         f"{_were_created_again(topics)} (other ids in Kafka). The checkpoint's offsets belong to what was there: "
         "records of the new one up to the same offset would be missing. To read the new one from its beginning, name "

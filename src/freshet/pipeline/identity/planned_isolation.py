@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from freshet._frozen import Frozen
 from freshet.logstore.kafka.java_options import READ_UNCOMMITTED
 from freshet.pipeline.config.model import SourceConfig
 from freshet.pipeline.exceptions import ConfigurationError
@@ -25,8 +25,7 @@ from freshet.pipeline.identity.checkpoint_offsets import unfinished_batch
 ISOLATION_FILE: Final = "freshet-isolation.json"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedBefore:
+class PlannedBefore(Frozen):
     """A batch that an earlier run has planned, and the isolation of each source then, by its index."""
 
     micro_batch_id: int

@@ -2,39 +2,34 @@
 
 `progress_report` makes text and JSON of them.
 
-Two sides report each micro-batch: the sink knows what became of the records (`BatchReport`), Spark knows the lag and
-its own times (`StreamingQueryListener`). They meet here by query name and batch id; a `Progress` is complete when both
-have reported. `ProgressListener` may be added to any session: `spark.streams.addListener(ProgressListener(hub))`.
+Two sides report each micro-batch: the writer knows what became of the records (`BatchReport`), the engine knows the lag
+and its own times, as the JSON of Spark's `StreamingQueryProgress` has them. They meet here by query name and batch id;
+a `Progress` is complete when both have reported.
 
-A query that found nothing to read for some seconds is idle; Spark reports that by the id of the query.
+A query that found nothing to read for some seconds is idle; the engine reports that by the id of the query.
 
 Lag = records that the source had and that were not read when the batch began; None for sources that do not know.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark import SparkContext
-from pyspark.sql.streaming import StreamingQueryListener
-
-from freshet.pipeline.batch.batch_report import BatchReport
+from freshet._frozen import Frozen, field
 from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.query.driver.batch_report import BatchReport
 from freshet.pipeline.running.restarts import Restart
 
 UNMATCHED_MAX: Final = 100
-"""Reports kept while Spark has not reported their batch."""
+"""Reports kept while the engine has not reported their batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """One micro-batch, reported by both sides. `spark_ms` are the durations that Spark gives.
+class Progress(Frozen):
+    """One micro-batch, reported by both sides. `spark_ms` are the durations that the engine gives, by Spark's names.
 
-    `records_per_s` is 0 where Spark gives no duration.
+    `records_per_s` is 0 where the engine gives no duration.
     """
 
     report: BatchReport
@@ -44,8 +39,7 @@ class Progress:
     spark_ms: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineState:
+class PipelineState(Frozen):
     """A pipeline that does not run while others may: it waits for a `restart`, or is dead where there is none."""
 
     pipeline: str
@@ -61,17 +55,21 @@ class ProgressHub:
     """Brings the two sides together and hands each complete `Progress` on; called from several threads."""
 
     def __init__(
-        self, on_progress: Callable[[Progress], None], on_idle: Callable[[str], None] = lambda pipeline: None
+        self,
+        on_progress: Callable[[Progress], None],
+        on_idle: Callable[[str, int | None], None] = lambda pipeline, lag: None,
     ) -> None:
-        """`on_idle` gets the name of a query that waits for records, every few seconds while it waits."""
+        """`on_idle` gets the name of a query that waits for records and its lag, every few seconds while it waits."""
         self._on_progress = on_progress
         self._on_idle = on_idle
         self._names: dict[str, str] = {}
+        self._with_lag: set[str] = set()
+        """Pipelines whose sources know how far behind they are."""
         self._reports: dict[tuple[str, int], BatchReport] = {}
         self._lock = threading.Lock()
 
     def add_report(self, report: BatchReport) -> None:
-        """The sink's side; comes first, because Spark reports a batch when it is over."""
+        """The writer's side; comes first, because the engine reports a batch when it is over."""
         with self._lock:
             self._reports[report.pipeline, report.micro_batch_id] = report
             while len(self._reports) > UNMATCHED_MAX:
@@ -82,71 +80,35 @@ class ProgressHub:
         with self._lock:
             self._names[query_id] = name
 
-    def add_idle(self, query_id: str) -> None:
-        """A query found nothing to read."""
+    def add_idle(self, query_id: str, lag: int | None = None) -> None:
+        """A query found nothing to read; an engine that does not know its lag gives none, and has read everything."""
         with self._lock:
             name = self._names.get(query_id)
+            lag = 0 if lag is None and name in self._with_lag else lag
         if name is not None:
-            self._on_idle(name)
+            self._on_idle(name, lag)
 
-    def add_spark_progress(self, source: Mapping[str, Any]) -> None:
-        """Spark's side: the JSON of a `StreamingQueryProgress`."""
+    def add_engine_progress(self, source: Mapping[str, Any]) -> None:
+        """The engine's side: the JSON of a `StreamingQueryProgress`."""
         with self._lock:
             report = self._reports.pop((source.get("name") or "", int(source["batchId"])), None)
         if report is None:
             return
         durations = source.get("durationMs") or {}
         batch_ms = float(durations.get("triggerExecution") or 0)
-        speed = report.read_count * 1000 / batch_ms if batch_ms else 0.0
-        self._on_progress(Progress(report, speed, lag_of(source), batch_ms, durations))
-
-
-class ProgressListener(StreamingQueryListener):
-    """Spark's listener that feeds a hub. Its events are the JVM's own, of which one JSON text is read.
-
-    PySpark would copy each event into Python field by field: of a stream of small batches on two cores, that took 40 %
-    of a core in the JVM and a tenth of one in Python.
-    """
-
-    class Java:
-        """What py4j asks for: the interface that the JVM calls."""
-
-        implements: Final = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
-
-    def __init__(self, hub: ProgressHub) -> None:
-        self._hub = hub
-        self._wrapper: Any = None
-
-    @property
-    def _jlistener(self) -> Any:
-        """Where `addListener` and `removeListener` find the JVM's side; the version of PySpark is pinned."""
-        if self._wrapper is None:
-            jvm: Any = SparkContext._jvm
-            self._wrapper = jvm.PythonStreamingQueryListenerWrapper(self)
-        return self._wrapper
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Idle queries are reported by their id alone."""
-        self._hub.add_query(event.id().toString(), event.name() or "")
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """A micro-batch is over."""
-        self._hub.add_spark_progress(json.loads(event.progress().json()))
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """No new records."""
-        self._hub.add_idle(event.id().toString())
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """The runner sees this by itself."""
+        speed, lag = report.read_count * 1000 / batch_ms if batch_ms else 0.0, lag_of(source)
+        if lag is not None:
+            self._with_lag.add(report.pipeline)
+        self._on_progress(Progress(report, speed, lag, batch_ms, durations))
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
-    """Records behind the newest offsets, over all Kafka sources of the query; None when none of them knows."""
+    """Records behind the newest offsets, over all Kafka sources of the query; None when none of them knows. An engine
+    that knows the `lag` of a source says so."""
     lags = [
         lag
         for each in source.get("sources") or ()
-        if (lag := _offset_lag(each.get("endOffset"), each.get("latestOffset"))) is not None
+        if (lag := each.get("lag", _offset_lag(each.get("endOffset"), each.get("latestOffset")))) is not None
     ]
     return sum(lags) if lags else None
 

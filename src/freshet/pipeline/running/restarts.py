@@ -9,19 +9,17 @@ at the first wait again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from freshet._frozen import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(Frozen):
     """A start to come: the `number`-th in a row, after so many seconds."""
 
     number: int
     wait_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class RestartRule:
+class RestartRule(Frozen):
     """How often in a row, and after which waits; each is twice as long as the one before."""
 
     count_max: int = 5

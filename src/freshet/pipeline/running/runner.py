@@ -1,51 +1,38 @@
-"""Runs pipelines: several files in one Spark session, until they end, one fails, or they are asked to stop.
+"""Runs pipelines: several files on one engine, until they end, one fails, or they are asked to stop.
 
-    1. tables are compared, `select` is analysed, for all      a mistake here: nothing has been written, exit code 2;
+    1. tables are compared, sources are understood, for all    a mistake here: nothing has been written, exit code 2;
        files; then tables are created, checkpoints claimed     with `keep_going` the others go on, 2 at the end
-    2. one streaming query per file is started
+    2. one query per file is started
     3. wait: a query fails                                     exit code by the kind of the error (`error_kind`)
        a. worth another try, and tries are left                it is started again, the others go on
        b. else, with `keep_going`                              it stays dead and is reported, the others go on
        c. else                                                 it stops the others
     4. SIGTERM, Ctrl-C: every query finishes its batch         exit code 0
 
-On a stop no sink begins another batch: one that Spark starts after that is refused before it does anything, and Spark's
-stop is called only between triggers, because it interrupts what runs. A batch that was begun and refused is begun again
-by the next run.
-
-When the Java process dies, all queries are lost with it, and nothing is started again in this process.
+On a stop no other batch begins (`engine_pipeline.Gate`). Where the engine dies, all queries are lost with it, and
+nothing is started again in this process.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-
-from freshet.pipeline.batch.table_setup import refuse_other_table
-from freshet.pipeline.checks.open_transactions import wait_for_transactions, waiting_texts
-from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.errors.error_kind import worst
 from freshet.pipeline.errors.failure import is_retryable
 from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, Problem
 from freshet.pipeline.identity.checkpoint_folder import CheckpointPlace
-from freshet.pipeline.running.progress import PipelineState, Progress, ProgressHub, ProgressListener
+from freshet.pipeline.query.driver.table_setup import refuse_other_table
+from freshet.pipeline.running.engine_pipeline import PipelineEngine
+from freshet.pipeline.running.progress import PipelineState, Progress, ProgressHub
 from freshet.pipeline.running.progress_report import progress_line
 from freshet.pipeline.running.restarts import NO_RESTARTS, Restart, RestartRule
 from freshet.pipeline.running.running_pipeline import RunningPipeline, failed_pipeline
-from freshet.pipeline.running.signals import when_asked_to_stop
-from freshet.pipeline.spark.java_process import JavaDiedError, java_death
 from freshet.storage.exceptions import StorageError
-
-POLL_S: Final = 0.2
-"""How often the runner looks whether a query has ended; batches do not wait for it."""
 
 STOP_POLL_S: Final = 0.02
 
@@ -54,27 +41,31 @@ REMIND_S: Final = 60.0
 
 
 class Runner:
-    """Runs some pipelines in one session. `on_progress` gets every micro-batch, `on_idle` the name of a pipeline that
-    waits for records, `on_state` every pipeline that waits for a restart or is dead, `say` what people should know."""
+    """Runs some pipelines on one engine. `on_progress` gets every micro-batch, `on_idle` the name of a pipeline that
+    waits for records and its lag, `on_state` every pipeline that waits for a restart or is dead, `say` what people
+    should know; `on_look` is called each time the runner looks after them, and at the end."""
 
     def __init__(
         self,
-        spark: SparkSession,
+        engine: PipelineEngine,
         configs: Sequence[PipelineConfig],
         *,
         on_progress: Callable[[Progress], None] | None = None,
-        on_idle: Callable[[str], None] = lambda pipeline: None,
+        on_idle: Callable[[str, int | None], None] = lambda pipeline, lag: None,
         on_state: Callable[[PipelineState], None] = lambda state: None,
+        on_look: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = lambda text: None,
         topic_ids: Mapping[str, Mapping[str, str]] | None = None,
         restarts: RestartRule = NO_RESTARTS,
         keep_going: bool = False,
     ) -> None:
         """`topic_ids` are those of the Kafka topics by pipeline, as far as they are known."""
-        self._spark = spark
+        self._engine = engine
+        self._may_fail_by: tuple[type[Exception], ...] = (PipelineError, StorageError, *engine.errors)
         self._hub = ProgressHub(on_progress or (lambda progress: say(progress_line(progress))), on_idle)
         self._say = say
         self._on_state = on_state
+        self._on_look = on_look
         self._restarts = restarts
         self._keep_going = keep_going
         self._stop = threading.Event()
@@ -83,7 +74,7 @@ class Runner:
         self._refused: list[Problem] = []
         ids = topic_ids or {}
         self._pipelines = [
-            RunningPipeline(spark, config, self._hub, self._stop, ids.get(config.name, {})) for config in configs
+            RunningPipeline(engine, config, self._hub, self._stop, ids.get(config.name, {})) for config in configs
         ]
         self._reported_s: dict[str, float] = {}
 
@@ -104,12 +95,12 @@ class Runner:
         try:
             failures = self._run()
         except Exception as error:
-            death = java_death(error)
+            death = self._engine.death(error, may_survive=self._may_survive())
             if death is None:
                 raise
             with suppress(Exception):  # of what talks to the process that is gone
                 self._close()
-            raise JavaDiedError(death, is_worth_a_try=self._may_survive()) from error
+            raise death from error
         if len(failures) > 1:
             text = "\n".join(str(failure) for failure in failures)
             raise PipelineFailedError(text, kind=worst(failure.kind for failure in failures)) from failures[0]
@@ -124,20 +115,22 @@ class Runner:
         try:
             for each in self._pipelines:
                 self._prepare(each, RunningPipeline.open)
-            listener = ProgressListener(self._hub)
-            self._spark.streams.addListener(listener)
-            try:
-                for each in self._pipelines if self._may_read_on() else ():  # 2
-                    if self._prepare(each, RunningPipeline.start):
-                        self._say(f"{each.name}: running into {each.target_text}, checkpoint {each.config.checkpoint}")
-                self._watch()  # 3
-            finally:
-                self._finish()  # 4
-                self._spark.streams.removeListener(listener)
+            with self._engine.reporting_to(self._hub):
+                try:
+                    for each in self._pipelines if self._may_read_on() else ():  # 2
+                        if self._prepare(each, RunningPipeline.start):
+                            place = each.config.checkpoint
+                            self._say(f"{each.name}: running into {each.target_text}, checkpoint {place}")
+                    self._watch()  # 3
+                finally:
+                    self._finish()  # 4
         finally:
             self._close()
         for each in self._pipelines:
-            if each.config.trigger.available_now and each.failure is None and not self._is_asked:
+            is_read = each.config.trigger.available_now and each.failure is None and not self._is_asked
+            if is_read and _reads_kafka(each.config):
+                from freshet.pipeline.checks.open_transactions import waiting_texts
+
                 for text in waiting_texts(each.config, each.checkpoint):
                     self._say(f"{each.name}: {text}")
         failed = [each.failure for each in self._pipelines if each.failure is not None]
@@ -152,7 +145,7 @@ class Runner:
             return False
         try:
             step(each)
-        except (PipelineError, StorageError, PySparkException, Py4JJavaError) as error:
+        except self._may_fail_by as error:
             if not self._keep_going:
                 raise
             self._take(each, failed_pipeline(each.config, error))
@@ -167,12 +160,21 @@ class Runner:
 
     def _may_read_on(self) -> bool:
         """Waits for transactions that the checkpoints lie behind; False when it was asked to stop meanwhile."""
-        places = [(each.config, each.checkpoint) for each in self._pipelines if each.failure is None]
-        return wait_for_transactions(places, say=self._say, stop=self._stop)
+        places = [
+            (each.config, each.checkpoint)
+            for each in self._pipelines
+            if each.failure is None and _reads_kafka(each.config)
+        ]
+        if places:  # files alone need no client of Kafka
+            from freshet.pipeline.checks.open_transactions import wait_for_transactions
+
+            wait_for_transactions(places, say=self._say, stop=self._stop)
+        return not self._stop.is_set()
 
     def _watch(self) -> None:
-        while not self._stop.wait(POLL_S):
+        while not self._stop.wait(self._engine.poll_s):
             # A query that fails behind the look is looked after in the next round, and started again if it may be.
+            self._on_look()
             were_over = all(each.is_over for each in self._pipelines)
             for each in self._pipelines:
                 self._look_after(each)
@@ -202,9 +204,6 @@ class Runner:
     def _take(self, each: RunningPipeline, failure: PipelineFailedError) -> None:
         """A pipeline has failed: start it again later, or leave it, or end all."""
         each.close()
-        if each.follow_columns(failure):
-            self._begin(each, each.restart, "the batch is run once more, with the columns that its table has now")
-            return
         restart = each.wait_by(self._restarts) if is_retryable(failure) else None
         if restart is not None:
             self._on_state(_state_of(each, failure, restart))
@@ -264,16 +263,5 @@ def _state_of(each: RunningPipeline, failure: PipelineFailedError, restart: Rest
     )
 
 
-@contextmanager
-def stop_on_signals(runner: Runner) -> Iterator[None]:
-    """SIGTERM and Ctrl-C ask the runner to stop; a second one ends the program at once."""
-    with when_asked_to_stop(runner.request_stop):
-        yield
-
-
-def spark_settings(configs: Sequence[PipelineConfig]) -> dict[str, str]:
-    """The Spark settings of all files together; `config.pipeline_file` has refused files that contradict each other."""
-    settings: dict[str, str] = {}
-    for config in configs:
-        settings |= revealed(config.spark)
-    return settings
+def _reads_kafka(config: PipelineConfig) -> bool:
+    return any(source.is_kafka for source in config.sources)

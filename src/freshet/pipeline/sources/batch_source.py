@@ -31,9 +31,12 @@ The modules of this room alone know the signatures of Spark's data sources.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial, wraps
+from typing import Any, Final, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -68,15 +71,19 @@ from freshet.pipeline.config.travel_options import (
     check_travel,
     travel_of,
 )
-from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
-from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.exceptions import InvalidRequestError, PipelineError
 from freshet.pipeline.sources.batch_writer import FreshetWriter
-from freshet.pipeline.sources.change_reader import ChangeReader, changes_struct, check_changes_schema
-from freshet.pipeline.sources.stream_source import ChangeStreamReader, check_stream_schema, stream_struct
+from freshet.pipeline.sources.change_reader import ChangeReader, carried, changes_struct, check_given
+from freshet.pipeline.sources.stream_source import ChangeStreamReader, stream_struct
 from freshet.pipeline.spark.arrow_bridge import spark_struct
+from freshet.pipeline.spark.worker_python import is_connect, settle_python
 from freshet.storage.catalog import Catalog, check_no_secrets, is_catalog_option, is_system_name
+from freshet.storage.changes.changelog import Changelog
+from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataField, with_nullable
-from freshet.storage.table import Changelog, SystemScan, Table, TableScan
+from freshet.storage.scan.table_scan import TableScan
+from freshet.storage.system_tables.system_scan import SystemScan
+from freshet.storage.table import Table
 from freshet.storage.table_engine import Split
 
 FORMAT: Final = "freshet"
@@ -96,17 +103,74 @@ _STREAM_WRITE: Final = (
     "'shop.orders', commit_user='…')) does, and so do pipeline files (freshet run)"
 )
 
+_WORKER: Final = "pyspark.worker_util"
+"""A module that workers alone load."""
+_NO_TRACE: Final = "SPARK_HIDE_TRACEBACK"
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
 _KNOWN: Final = frozenset(option.lower() for option in _OPTIONS)
 
 
 def register(session: SparkSession) -> None:
-    """Makes the format `freshet` known to a session."""
-    session.dataSource.register(FreshetDataSource)
+    """Makes the format `freshet` known to a session, and to those that `session.newSession()` makes of it.
+
+    Workers of a local session run the interpreter of this program, unless PYSPARK_PYTHON or spark.pyspark.python names
+    one. Of a session of Spark Connect, Freshet has to be installed where its server runs. Raises `InvalidRequestError`
+    where the interpreter that was chosen cannot load Freshet.
+    """
+    if is_connect(session):
+        session.dataSource.register(FreshetDataSource)
+        return
+    settle_python(session)
+    classic: Any = session
+    sessions = classic._jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(classic._jsparkSession)  # in which Spark looks whether the name is taken
+    try:
+        session.dataSource.register(FreshetDataSource)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+    classic.newSession = partial(_new_session, session)  # a session has formats of its own
+
+
+def is_registered(session: SparkSession) -> bool:
+    """Whether the format is known to a session; False where it does not say."""
+    classic: Any = session
+    return not is_connect(session) and bool(
+        classic._jsparkSession.sessionState().dataSourceManager().dataSourceExists(FORMAT)
+    )
+
+
+def _new_session(session: SparkSession) -> SparkSession:
+    made = type(session).newSession(session)
+    register(made)
+    return made
+
+
+def _in_one_sentence(method: _Method) -> _Method:
+    """The method, of whose refusals Spark shows what they say, without a trace of Python. It runs in a process of
+    Spark's that ends with the error. Not for `streamReader`: where it raises, Spark stops the reader that it has not
+    got, and the trace alone has what was refused."""
+
+    @wraps(method)
+    def answer(*args: Any, **named: Any) -> Any:
+        try:
+            return method(*args, **named)
+        except (StorageError, PipelineError):
+            if _WORKER in sys.modules:
+                os.environ[_NO_TRACE] = "1"
+            raise
+
+    return cast(_Method, answer)
 
 
 class FreshetDataSource(DataSource):
     """The source that Spark makes for `format("freshet")` and its options."""
 
+    @_in_one_sentence
     def __init__(self, options: Mapping[str, str]) -> None:
         # Spark hands the names over in lower case.
         self.options = {name.lower(): text for name, text in options.items()}  # type: ignore[assignment]
@@ -117,6 +181,7 @@ class FreshetDataSource(DataSource):
         """The format's name."""
         return FORMAT
 
+    @_in_one_sentence
     def schema(self) -> spark.StructType:
         """The columns that a read gives when no schema is given."""
         changes = self._changes()
@@ -128,6 +193,7 @@ class FreshetDataSource(DataSource):
             return stream_struct(options.stream(self._table()))
         return spark_struct(self._scan(column_list(self.options)).fields)
 
+    @_in_one_sentence
     def reader(self, schema: spark.StructType) -> DataSourceReader:
         """A reader of the columns in `schema`."""
         if MODE_OPTION in self.options:
@@ -136,10 +202,11 @@ class FreshetDataSource(DataSource):
             )
         changes = self._changes()
         if changes is not None:
-            check_changes_schema(changes_struct(changes, with_snapshot_id=self._with_snapshot_id), schema)
+            check_given("these changes have", changes_struct(changes, with_snapshot_id=self._with_snapshot_id), schema)
             return ChangeReader(changes, with_snapshot_id=self._with_snapshot_id)
         return FreshetReader(self._scan(schema.fieldNames()), schema)
 
+    @_in_one_sentence
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A writer of frames with this schema; raises where they do not fit the table."""
         name = self.options["table"]
@@ -161,9 +228,10 @@ class FreshetDataSource(DataSource):
                 "latest only what is committed from now on"
             )
         stream = options.stream(self._table())
-        check_stream_schema(stream, schema)
+        check_given("this stream has", stream_struct(stream), schema)
         return ChangeStreamReader(stream, options.limit)
 
+    @_in_one_sentence
     def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Refused, naming what writes streams."""
         del schema, overwrite
@@ -246,12 +314,7 @@ class FreshetReader(DataSourceReader):
         """
         if not isinstance(partition, SplitPartition):
             return
-        target = pa.schema([pa.field(f.name, carrier_arrow_type(f.type), f.type.nullable) for f in self._fields])
-        for batch in self._scan.read_split(partition.split):
-            arrays = [
-                carry_array(column, field.type) for column, field in zip(batch.columns, self._fields, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=target)
+        yield from carried(self._scan.read_split(partition.split), self._fields)
 
 
 def _tags(table: Table) -> set[str]:

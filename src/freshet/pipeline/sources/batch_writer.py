@@ -30,11 +30,12 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from freshet.pipeline.batch.column_fit import check_names, fit_of, resolved_names
-from freshet.pipeline.batch.restored_rows import restored_array
-from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ErrorDocument, error_document, error_of
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.query.driver.schema_follow import check_names
+from freshet.pipeline.query.task.restored_rows import restored_array
+from freshet.pipeline.query.task.worker_table_cache import open_worker_table
+from freshet.pipeline.spark.column_fit import fit_of, resolved_names
 from freshet.storage.exceptions import InvalidRequestError as RefusedError
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.model.arrow_types import arrow_schema

@@ -6,9 +6,9 @@ the changes of a key can be put into their order: the rows of a frame have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -17,12 +17,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark.arrow_bridge import spark_struct
-from freshet.storage.model.row_kind import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN
-from freshet.storage.table import Changelog
+from freshet.storage.changes.changelog import Changelog
+from freshet.storage.model.data_type import DataField
 from freshet.storage.table_engine import ChangeSplit
 
-_KIND: Final = spark.StructField(ROW_KIND_COLUMN, spark.StringType(), nullable=False)
-_SNAPSHOT: Final = spark.StructField(SNAPSHOT_ID_COLUMN, spark.LongType(), nullable=False)
+_APPENDED: Final[dict[Any, spark.DataType]] = {pa.string(): spark.StringType(), pa.int64(): spark.LongType()}
+"""Types of the columns that come with every change."""
 
 
 @dataclass(frozen=True)
@@ -47,26 +47,45 @@ class ChangeReader(DataSourceReader):
         """The changes of one split, in the carriers that Spark takes."""
         if not isinstance(partition, ChangeSplitPartition):
             return
-        fields = self._changes.fields
-        count = len(fields) + 1 + self._with_snapshot_id
-        appended = [self._changes.schema.field(index) for index in range(len(fields), count)]
-        carried = [pa.field(f.name, carrier_arrow_type(f.type), f.type.nullable) for f in fields]
-        target = pa.schema([*carried, *(field.with_nullable(False) for field in appended)])
-        for batch in self._changes.read_split(partition.split):
-            arrays = [carry_array(column, field.type) for column, field in zip(batch.columns, fields, strict=False)]
-            yield pa.RecordBatch.from_arrays([*arrays, *batch.columns[len(fields) : count]], schema=target)
+        batches = self._changes.read_split(partition.split)
+        yield from carried(batches, self._changes.fields, _appended(self._changes, self._with_snapshot_id))
 
 
 def changes_struct(changes: Changelog, *, with_snapshot_id: bool) -> spark.StructType:
     """The schema of the frame."""
-    return spark.StructType([*spark_struct(changes.fields), _KIND, *([_SNAPSHOT] if with_snapshot_id else [])])
+    return struct_of(changes.fields, _appended(changes, with_snapshot_id))
 
 
-def check_changes_schema(own: spark.StructType, given: spark.StructType) -> None:
-    """Raises `InvalidRequestError` where a schema that a user gave is not that of the changes."""
+def _appended(changes: Changelog, with_snapshot_id: bool) -> list[pa.Field]:
+    """The columns that come with every change."""
+    first = len(changes.fields)
+    return [changes.schema.field(first + index).with_nullable(False) for index in range(1 + with_snapshot_id)]
+
+
+def struct_of(fields: Sequence[DataField], appended: Iterable[pa.Field]) -> spark.StructType:
+    """The columns of a table in their carriers, and those that come with every change."""
+    struct = spark_struct(fields)
+    for field in appended:
+        struct = struct.add(field.name, _APPENDED[field.type], nullable=field.nullable)
+    return struct
+
+
+def carried(
+    batches: Iterable[pa.RecordBatch], fields: Sequence[DataField], appended: Sequence[pa.Field] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a table in the carriers that Spark takes, with the `appended` columns as they are, and no others."""
+    own = [pa.field(f.name, carrier_arrow_type(f.type), f.type.nullable) for f in fields]
+    target = pa.schema([*own, *appended])
+    for batch in batches:
+        arrays = [carry_array(column, field.type) for column, field in zip(batch.columns, fields, strict=False)]
+        yield pa.RecordBatch.from_arrays([*arrays, *batch.columns[len(fields) : len(target)]], schema=target)
+
+
+def check_given(what: str, own: spark.StructType, given: spark.StructType) -> None:
+    """Raises `InvalidRequestError` where a schema that a user gave is not that of the frame, which `what` names."""
     if [(field.name, field.dataType) for field in given] != [(field.name, field.dataType) for field in own]:
         raise InvalidRequestError(
-            f"these changes have the columns {own.simpleString()}, not {given.simpleString()}: load the frame "
+            f"{what} the columns {own.simpleString()}, not {given.simpleString()}: load the frame "
             "again, since the table was changed after it was loaded; where .schema(...) was given, leave it out, and "
             "choose columns with the option 'columns'"
         )

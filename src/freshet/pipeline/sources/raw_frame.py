@@ -47,7 +47,7 @@ from freshet.pipeline.identity.checkpoint_folder import spark_path
 from freshet.pipeline.spark.fetch_sizes import fetch_options
 
 if TYPE_CHECKING:  # the client of Kafka, which files do not need
-    from freshet.logstore.kafka.range_reader import OffsetRange
+    from freshet.logstore.kafka.offset_range import OffsetRange
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _NO_OLD_KEY: Final = "CAST(NULL AS BINARY)"

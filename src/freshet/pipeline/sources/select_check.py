@@ -1,27 +1,43 @@
-"""Whether Spark can analyse the `select` of a pipeline's sources, asked with an empty frame: nothing is read."""
+"""Whether Spark can analyse the `select` of a pipeline's sources, asked with an empty frame: nothing is read.
+
+Expressions that the decoder computes need no Spark.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from freshet.pipeline.checks.local_engine import is_computed, placed_entry, remark
 from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.decode.planning import plan_decoding, spark_expressions
 from freshet.pipeline.exceptions import ConfigurationError, Problem, brief_reason
-from freshet.pipeline.sources.record_frame import RECORD_SCHEMA, failures_of_select, record_frame
+from freshet.pipeline.sources.outcome_frame import decoded_frame, expression_failures
+from freshet.pipeline.sources.record_frame import no_records
 from freshet.pipeline.sources.table_frame import table_frame
-
-_PLAIN: Final = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*")
-_ENTRY: Final = re.compile(r"select\.([^:]+): (.*)", re.DOTALL)
 
 
 def has_expressions(configs: Sequence[PipelineConfig]) -> bool:
-    """True when some `select` holds more than names of fields, so that there is something for Spark to analyse."""
-    texts = (text for config in configs for source in config.sources for text in source.select.values())
-    return any(_PLAIN.fullmatch(text) is None for text in texts)
+    """True when some `select` has more than names of fields and what the decoder computes, or `expect` more than that:
+    Spark analyses it."""
+    return any(
+        (is_computed(source) or config.table.expect) and not _is_local(config, index)
+        for config in configs
+        for index, source in enumerate(config.sources)
+    )
+
+
+def _is_local(config: PipelineConfig, index: int) -> bool:
+    """Whether a decoder computes all expressions of a source; False where that cannot be known without Spark."""
+    source = config.sources[index]
+    if source.table is not None or spark_expressions(source):
+        return False
+    try:
+        return not plan_decoding(config, index).needs_spark
+    except ConfigurationError:
+        return False
 
 
 def select_problems(spark: SparkSession, configs: Sequence[PipelineConfig]) -> list[Problem]:
@@ -33,7 +49,7 @@ def select_problems(spark: SparkSession, configs: Sequence[PipelineConfig]) -> l
                 if source.table is not None:
                     table_frame(spark, source, source.table, config)
                 else:
-                    record_frame(spark, RECORD_SCHEMA.empty_table(), config, index)
+                    decoded_frame(no_records(spark), config, index)
             except (ConfigurationError, PySparkException) as error:
                 problems.append(_placed(config, index, error))
     return problems
@@ -42,18 +58,13 @@ def select_problems(spark: SparkSession, configs: Sequence[PipelineConfig]) -> l
 def select_remarks(spark: SparkSession, configs: Sequence[PipelineConfig]) -> list[str]:
     """Warnings of expressions that fail for some values: such records become dead letters."""
     return [
-        f"{config.name}: warning: select.{column}: {' or '.join(failures)} makes a record a dead letter; where NULL is "
-        "meant, write try_divide, try_add, try_cast or the like"
+        remark(config, column, failures)
         for config in configs
         for index, source in enumerate(config.sources)
         if source.table is None
-        for column, failures in failures_of_select(spark, config, index).items()
+        for column, failures in expression_failures(no_records(spark), config, index).items()
     ]
 
 
 def _placed(config: PipelineConfig, index: int, error: Exception) -> Problem:
-    text = str(error) if isinstance(error, ConfigurationError) else brief_reason(error)
-    match = _ENTRY.fullmatch(text)
-    if match is None:
-        return config.origin.placed(Problem(("sources", index, "select"), text))
-    return config.origin.placed(Problem(("sources", index, "select", match[1]), match[2]))
+    return placed_entry(config, index, str(error) if isinstance(error, ConfigurationError) else brief_reason(error))

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
 from functools import cached_property
 from typing import Final
 from uuid import uuid4
-from weakref import WeakSet
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -18,10 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from freshet._frozen import Frozen
 from freshet.pipeline.config.catalogs import prefixed
 from freshet.pipeline.config.stream_options import FILTER_OPTION, SNAPSHOT_OPTION, TAG_OPTION, TIMESTAMP_OPTION
 from freshet.pipeline.exceptions import brief_reason
-from freshet.pipeline.sources.batch_source import FORMAT, register
+from freshet.pipeline.sources.batch_source import FORMAT, is_registered, register
 from freshet.pipeline.spark.arrow_bridge import spark_struct
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.sql.run import Query, TableRead
@@ -29,12 +28,10 @@ from freshet.storage.sql.run import Query, TableRead
 _ZONE_CONF: Final = "spark.sql.session.timeZone"
 _UTC_NAMES: Final = frozenset({"UTC", "Z", "Etc/UTC", "GMT", "+00:00", "UTC+00:00", "GMT+00:00"})
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?")
-_REGISTERED: Final[WeakSet[SparkSession]] = WeakSet()
 _TRAVEL: Final = {"snapshot_id": SNAPSHOT_OPTION, "tag": TAG_OPTION, "timestamp_ms": TIMESTAMP_OPTION}
 
 
-@dataclass(frozen=True)
-class SparkEngine:
+class SparkEngine(Frozen, dict=True):
     """A `QueryEngine` of a session; the session's own views and functions may be named as well."""
 
     session: SparkSession
@@ -55,9 +52,8 @@ class SparkEngine:
 
     def run(self, query: Query) -> SparkRows:
         """The rows of the query; Spark computes them when they are asked for."""
-        if query.reads and self.session not in _REGISTERED:  # Spark warns of a source that is made known twice
+        if query.reads and not is_registered(self.session):  # Spark warns of a source that is made known twice
             register(self.session)
-            _REGISTERED.add(self.session)
         prefix = f"freshet_{uuid4().hex}_"
         views = [f"{prefix}{read.label}" for read in query.reads]
         try:
@@ -83,8 +79,7 @@ class SparkEngine:
         return reader.schema(spark_struct(fields)).load()
 
 
-@dataclass(frozen=True)
-class SparkRows:
+class SparkRows(Frozen, dict=True):
     """Rows of a DataFrame; as Arrow they are brought to this process, all at once."""
 
     frame: DataFrame

@@ -16,12 +16,15 @@ from functools import cached_property
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
+from freshet.pipeline.spark.hadoop_folder import open_checkpoint
 from freshet.pipeline.spark.quick_replies import hasten_replies
 from freshet.pipeline.spark.single_stage import SingleStage
 
 _LOG: Final = logging.getLogger(__name__)
+_IGNORE_MISSING: Final = "spark.sql.files.ignoreMissingFiles"
 _NOTHING: Final = frozenset({"LocalTableScanExec", "EmptyRelationExec"})
 """Leaves of a plan that read nothing."""
 _RANGE: Final = re.compile(r"KafkaBatchInputPartition\(KafkaOffsetRange\(([\w.-]+)-(\d+),(\d+),(\d+),", re.ASCII)
@@ -33,8 +36,9 @@ _Range = tuple[str, int, int, int]
 class ActiveQuery:
     """A query that runs."""
 
-    def __init__(self, query: Any) -> None:
+    def __init__(self, query: Any, session: SparkSession) -> None:
         self._query = query
+        self._session = session
 
     @classmethod
     def find(cls, frame: DataFrame, query_id: str) -> ActiveQuery | None:
@@ -43,7 +47,7 @@ class ActiveQuery:
         classic: Any = frame
         queries = classic._jdf.sparkSession().sharedState().activeStreamingQueries().values()
         found = next((query for query in queries if query.id().toString() == query_id), None)
-        return None if found is None else cls(found)
+        return None if found is None else cls(found, frame.sparkSession)
 
     @cached_property
     def run_id(self) -> str:
@@ -107,9 +111,19 @@ class ActiveQuery:
             found.append((number, _ranges(parts)))
         return found
 
-    def checkpoint(self) -> str:
-        """The folder of the checkpoint, as a URI."""
-        return str(self._query.resolvedCheckpointRoot())
+    @cached_property
+    def folder(self) -> CheckpointFolder:
+        """The checkpoint."""
+        return open_checkpoint(self._session, str(self._query.resolvedCheckpointRoot()))
+
+    def ignores_missing_files(self) -> bool:
+        """Whether Spark passes files over that are gone."""
+        return str(self._session.conf.get(_IGNORE_MISSING, "false")).lower() == "true"
+
+    def takes_names_for_patterns(self) -> bool:
+        """`PlannedQuery.takes_names_for_patterns`: tried with seven files, of which five had such names and each of
+        these gave the records of all."""
+        return True
 
     def collect_binary(self, *, anew: bool = False) -> list[bytes]:
         """Runs the batch by the plan that Spark has made for it, and gives the only column of its rows.

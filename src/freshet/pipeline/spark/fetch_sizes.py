@@ -21,8 +21,8 @@ fetched ahead. Their sum is bounded, so many partitions keep the client's own si
 A fetch is counted in bytes as they were sent, a poll in records. A fetch of very compressible records holds a hundred
 times its size and more, all of it in one poll if the count allows: 16384 records of 100 KB are more than any heap that
 Spark has by default. So the count follows the records that were looked at (`unread_records`), uncompressed: a poll has
-about as many bytes as a fetch may have. Spark takes these options when a query starts; later `batch/kafka_polls` lets
-the number follow.
+about as many bytes as a fetch may have. Spark takes these options when a query starts; later
+`spark/kafka_parameters` lets the number follow.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def fetch_options(partition_count: int, seen: RecordSizes) -> dict[str, str]:
 
 
 def poll_records(fetched: int, seen: RecordSizes) -> int:
-    """As many records as a fetch may have bytes, uncompressed."""
+    """The records that a fetch may have bytes, uncompressed."""
     if not seen.largest:
         return CLIENT_POLL_RECORDS
     most = _POLL_RECORDS if fetched > FETCH_MIN_BYTES else CLIENT_POLL_RECORDS

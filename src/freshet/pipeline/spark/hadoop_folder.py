@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.known_causes import kind_of_text
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, as_folder
 
 
 class HadoopFolder:
@@ -95,6 +96,14 @@ class HadoopFolder:
             stream.write(text.encode("utf-8"))
         finally:
             stream.close()
+
+
+def open_checkpoint(spark: SparkSession, checkpoint: str) -> CheckpointFolder:
+    """The folder of a path or URI, through Spark's file systems where it is not on a local disk.
+
+    Raises `OSError` where Spark has no file system for it.
+    """
+    return as_folder(checkpoint) or HadoopFolder(spark, checkpoint)
 
 
 @contextmanager

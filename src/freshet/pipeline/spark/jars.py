@@ -24,9 +24,9 @@ import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from freshet._frozen import Frozen
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineError
 
@@ -47,8 +47,7 @@ class JarError(PipelineError):
         self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
-class Jar:
+class Jar(Frozen):
     """One pinned file of Maven Central."""
 
     organisation: str

@@ -25,7 +25,6 @@ from freshet.pipeline.errors.known_causes import HEAP, READ_LESS
 from freshet.pipeline.exceptions import PipelineFailedError
 
 HEAP_STATUS: Final = frozenset({52, 3})
-KILLED_STATUS: Final = frozenset({-9, 137})
 _UNKNOWN: Final = -1000
 
 GRACE_S: Final = 10.0

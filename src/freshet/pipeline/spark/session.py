@@ -37,12 +37,11 @@ from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.spark import worker_daemon
 from freshet.pipeline.spark.class_archive import archive_option
 from freshet.pipeline.spark.collector import collector_option
+from freshet.pipeline.spark.java_launch import quiet_java
 from freshet.pipeline.spark.java_process import JavaDiedError, java_death, stop_session
 from freshet.pipeline.spark.java_version import java_problem
-from freshet.pipeline.spark.worker_python import use_own_python
+from freshet.pipeline.spark.worker_python import IMPORT_ROOT, use_own_python
 
-_IMPORT_ROOT: Final = Path(__file__).resolve().parents[3]
-"""The folder that workers must find on their path: `src` of a checkout, or site-packages."""
 LOGGING_OPTION: Final = f"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name('log4j2.properties').as_uri()}"
 """For the JVM: what of Spark's logging is shown."""
 _FORKS: Final = "-Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
@@ -119,7 +118,7 @@ def create_session(
         use_own_python(wanted.get("spark.pyspark.python", submitted.get("spark.pyspark.python")))
     _silence_python_side()
     try:
-        with _children_without_sigterm():
+        with _children_without_sigterm(), quiet_java():
             spark = builder.getOrCreate()
         classic: Any = spark
         classic._jsparkSession.sessionState()  # reads the settings of SQL, which a session else does when first used
@@ -172,7 +171,7 @@ def settings_of_this_machine(others: Mapping[str, str]) -> dict[str, str]:
     Options that are given for the JVM come after ours: of two for one thing, a JVM takes the last.
     """
     path = os.pathsep.join(
-        dict.fromkeys([str(_IMPORT_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        dict.fromkeys([str(IMPORT_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     ).strip(":")
     given = others.get(JAVA_OPTIONS, "")
     collector = collector_option([others.get(DEFAULT_OPTIONS, ""), given])

@@ -9,34 +9,54 @@ The nodes below are those of the plan that Spark has made for the batch, so the 
 reported in the same way; nothing is analysed, optimised or planned once more. What is left out is the shuffle. This is
 the one place that makes nodes of a physical plan; the version of PySpark is pinned.
 
+Which batches are so small was measured on two cores: docs/decisions/2026-11-small-batches-in-one-task.md.
+
 Source: docs/explanation/spark.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import types as spark
 
+from freshet._frozen import Frozen
 from freshet.pipeline.spark.arrow_map import ArrowFunction, arrow_udf
+
+if TYPE_CHECKING:  # the client of Kafka, which other sources do not need
+    from freshet.logstore.kafka.record_sizes import RecordSizes
+    from freshet.pipeline.query.wire.ranges import Ranges
+
+RECORDS_MAX: Final = 4000
+BYTES_MAX: Final = 4 << 20
+"""By the mean of the records seen so far."""
+RANGES_MAX: Final = 8
+"""They are read one after the other, each with a round trip to its broker."""
+TASKS_MAX: Final = 4
+"""Tables whose batches are written by more tasks keep them: each bucket is a file that has to be on the disk."""
 
 _MAP: Final = "MapInArrowExec"
 _SHUFFLE: Final = "ShuffleExchangeExec"
 
 
-@dataclass(frozen=True, slots=True)
-class Chained:
+def is_small(ranges: Ranges, sizes: RecordSizes) -> bool:
+    """Whether one task takes a batch of these ranges; `sizes` are those of the records before it."""
+    each = [of for ranges_of in ranges.values() for of in ranges_of]
+    count = sum(max(0, of.end - of.start) for of in each)
+    return len(each) <= RANGES_MAX and count <= RECORDS_MAX and count * sizes.mean <= BYTES_MAX
+
+
+class Chained(Frozen):
     """One function after the other; a value that travels to the workers."""
 
     first: ArrowFunction
     then: ArrowFunction
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """As `ArrowFunction`."""
+        """The call of an `ArrowFunction`."""
         return self.then(self.first(batches))
 
 

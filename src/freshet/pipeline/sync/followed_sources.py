@@ -1,6 +1,5 @@
 """Source tables that are followed: tables are created for those that are new, and altered where they bring new columns.
 
-    rename ─▶ the ledger ─▶ the table (`renamed_columns`); what records say of its columns is asked for once more
     a source table ─┬─ of no table yet: its table is opened, or created as its rule says
                     ├─ of a table that another goes to: refused, unless their rule says merge
                     └─ new or wider columns: the table is altered (`table_changes`), unless schema_evolution says freeze
@@ -10,25 +9,25 @@ A table that it fails for good with is set apart; what only the pipeline file ca
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcomes import SeenSchema
-from freshet.pipeline.decode.schema_changes import FoundRenames
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.known_tables import PERMANENT, KnownTables, Target
-from freshet.pipeline.sync.ledger import APART, LedgerRow, Offsets
-from freshet.pipeline.sync.renames import with_names, with_newest_names
+from freshet.pipeline.sync.ledger import APART, LedgerRow, Offsets, anew_text
 from freshet.pipeline.sync.routes import Route, refuse_target, route_of
-from freshet.pipeline.sync.table_changes import changes_of, new_table
+from freshet.pipeline.sync.table_changes import (
+    changes_of,
+    joining_statements,
+    new_table,
+    rename_statement,
+    renamed_columns,
+)
 from freshet.storage import exceptions as storage
-from freshet.storage.table import AddColumn, ChangeType, SchemaChange
-
-_LOG: Final = logging.getLogger(__name__)
+from freshet.storage.schema.change import AddColumn, ChangeType, SchemaChange
 
 
 class FollowedSources:
@@ -37,61 +36,29 @@ class FollowedSources:
     def __init__(self, known: KnownTables) -> None:
         self._known = known
         self._config, self._catalog = known.config, known.catalog
-        self._state, self._renamed, self._targets = known.state, known.renamed, known.targets
+        self._state, self._targets = known.state, known.targets
         self.without_table: set[SourceTable] = set()
         """Source tables of which the batch has deletions alone, and which have no table yet."""
 
     def follow(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> None:
-        """Creates and alters tables so that the records fit. Raises where that must stop the query.
-
-        What records say of a table whose columns were renamed is asked for once more: by the names that it has now.
-        """
-        renamed = self._take_renames(seen, micro_batch_id, starts)
+        """Creates and alters tables so that the records fit. Raises where that must stop the query."""
         found: dict[SourceTable, DescribedTable] = {}
         for each in seen:
-            if not each.described:
-                continue
             described = DescribedTable.of(each.described)
             known = found.get(each.table)
             found[each.table] = described if known is None else known.joined(described)
-        self._create_new(found, renamed)
+        self._create_new(found)
         for source, described in sorted(found.items()):
             route = route_of(self._config.sync, source)
             assert isinstance(route, Route), "a decoder describes what a rule takes"
-            if route.target in renamed:
-                continue
             try:
-                self._follow_one(source, route, described, micro_batch_id)
+                self._follow_one(source, route, described)
             except PERMANENT as error:
                 self._known.apart(route.target, str(error), micro_batch_id, starts, source=source)
             except InvalidRequestError as error:
                 raise self._known.failed(str(error), micro_batch_id) from error
 
-    def _take_renames(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> set[str]:
-        """Takes the renames that are new; gives the names of their tables."""
-        found: dict[str, tuple[SourceTable, Route, list[FoundRenames]]] = {}
-        for each in seen:
-            route = route_of(self._config.sync, each.table)
-            if each.renamed and isinstance(route, Route) and self._state.state_of(route.target) != APART:
-                found.setdefault(route.target, (each.table, route, []))[2].extend(map(FoundRenames.of, each.renamed))
-        for name, (source, route, renamed) in sorted(found.items()):
-            target = self._targets.get(name)
-            try:
-                is_there = target is not None or self._has_table(source, route)
-                schema = self._catalog.table(name).schema if is_there else None
-                told = self._renamed.take(route, renamed, schema)
-                for text in told:  # at once: a driver that dies before it reports the batch has the statement behind it
-                    _LOG.warning("%s: %s", self._config.name, text)
-                self._known.events += told
-                if target is not None:
-                    self._known.events += self._renamed.apply(name, target.commit)
-            except PERMANENT as error:
-                self._known.apart(name, str(error), micro_batch_id, starts)
-            except InvalidRequestError as error:
-                raise self._known.failed(str(error), micro_batch_id) from error
-        return set(found)
-
-    def _create_new(self, found: Mapping[SourceTable, DescribedTable], renamed: Set[str]) -> None:
+    def _create_new(self, found: Mapping[SourceTable, DescribedTable]) -> None:
         """Creates the tables that no run has known yet, side by side, as each mostly waits for a disk or a store.
 
         What one of them is refused for, its turn finds again.
@@ -100,7 +67,7 @@ class FollowedSources:
         for source, described in sorted(found.items()):
             route = route_of(self._config.sync, source)
             assert isinstance(route, Route), "a decoder describes what a rule takes"
-            is_known = route.target in self._targets or route.target in self._state.rows or route.target in renamed
+            is_known = route.target in self._targets or route.target in self._state.rows
             if not is_known and not described.is_empty:
                 calls.setdefault(route.target, partial(self._created, source, route, described))
         told = self._known.ledger.table.handle.env.for_tables(list(calls.values()))
@@ -114,7 +81,7 @@ class FollowedSources:
         except (*PERMANENT, InvalidRequestError):
             return None
 
-    def _follow_one(self, source: SourceTable, route: Route, described: DescribedTable, micro_batch_id: int) -> None:
+    def _follow_one(self, source: SourceTable, route: Route, described: DescribedTable) -> None:
         target = self._targets.get(route.target)
         row = self._state.rows.get(route.target)
         if target is None and row is not None and row.state == APART:
@@ -152,7 +119,7 @@ class FollowedSources:
                 "schema_evolution: lenient, which goes on with the column as it is"
             )
         self._respell(target, source, respelled, described)
-        changes, no_names = changes_of(table.schema, route, with_names(described, respelled))
+        changes, no_names = changes_of(table.schema, route, described.named(respelled))
         for name in no_names:
             if name not in target.passed_over:
                 self._known.events.append(
@@ -161,10 +128,12 @@ class FollowedSources:
         target.passed_over |= set(no_names)
         if not changes:
             return True
+        pairs = renamed_columns(table.schema, changes, described.lacks)
+        renames = "".join(f". If {old} is {new} now: {rename_statement(target.name, old, new)}" for old, new in pairs)
         if self._config.sync.schema_evolution == "freeze":
             raise InvalidRequestError(
                 f"the source table {source} has changed ({described.where}): {_text(changes)}, and schema_evolution is "
-                f"freeze. Nothing was committed. Alter table {target.name}, or set schema_evolution: lenient"
+                f"freeze. Nothing was committed. Alter table {target.name}, or set schema_evolution: lenient{renames}"
             )
         try:
             table.alter(*changes)
@@ -174,6 +143,13 @@ class FollowedSources:
             return False
         target.commit.follow_schema(is_planned=False)
         self._known.events.append(f"table {target.name} follows {source}: {_text(changes)}")
+        if pairs:
+            known = " and ".join(f"{old} (now {new})" for old, new in pairs)
+            self._known.events.append(
+                f"{source} may have renamed {known}, which its records lack: of table {target.name} both columns stay. "
+                "To join them, stop the pipeline and run, by freshet sql: "
+                f"{joining_statements(table.schema, target.name, pairs)}"
+            )
         return True
 
     def _respell(
@@ -206,7 +182,6 @@ class FollowedSources:
                 "partitions, which sync does not write; give it a pipeline file of its own"
             )
         target = Target(route.target, route, commit, {source}, set())
-        self._known.events += self._renamed.apply(target.name, target.commit)
         self._targets[route.target] = target
         self.without_table.discard(source)
         return target
@@ -219,7 +194,7 @@ class FollowedSources:
                 f"(whole numbers become BIGINT, true and false BOOLEAN, all else STRING), or create the table "
                 f"{route.target} yourself"
             )
-        new = new_table(with_newest_names(route, self._renamed.of(route.target), described), described)
+        new = new_table(route, described)
         try:
             self._catalog.create_table(
                 route.target,
@@ -260,8 +235,8 @@ class FollowedSources:
             others = ", ".join(map(str, row.source_tables))
             raise InvalidRequestError(
                 f"rule {route.rule_index} of sync.tables sends {source} to {route.target}, which the ledger says has "
-                f"the rows of {others}. If it goes on as the same table, set merge: true in the rule; to read it anew, "
-                f"run freshet resync FILE --table {route.target}; else send it to another table"
+                f"the rows of {others}. If it goes on as the same table, set merge: true in the rule; or "
+                f"{anew_text(self._config, route.target)}; else send it to another table"
             )
 
 

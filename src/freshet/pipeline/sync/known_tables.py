@@ -10,22 +10,31 @@ A table is set apart in the ledger before any table of the batch is committed, s
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import orjson
 
-from freshet.pipeline.batch.background_rounds import own_rounds
-from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.identity.missing_batches import batches_text
-from freshet.pipeline.sync.ledger import ACTIVE, APART, RESUMED, WHOLE, LedgerRow, Offsets, lost_batches
-from freshet.pipeline.sync.ledger_state import LedgerState
-from freshet.pipeline.sync.renamed_columns import RenamedColumns
+from freshet.pipeline.query.driver.background_rounds import own_rounds
+from freshet.pipeline.query.driver.table_commit import TableCommit
+from freshet.pipeline.sync.ledger import (
+    ACTIVE,
+    APART,
+    RESUMED,
+    WHOLE,
+    LedgerRow,
+    Offsets,
+    lost_batches,
+    read_ledger,
+    write_rows,
+)
 from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding
 from freshet.storage import exceptions as storage
@@ -53,8 +62,53 @@ class Target:
     planned: tuple[object, TableDecoding] | None = None
 
 
+class LedgerState:
+    """What one run knows of the ledger: its rows as they were read last, by the names of their tables, and what was
+    written since."""
+
+    def __init__(self, commit: TableCommit, pipeline: str) -> None:
+        self.commit = commit
+        self.rows: dict[str, LedgerRow] = {}
+        self._pipeline = pipeline
+        self._snapshot: int | None = None
+        self._is_read = False
+
+    def is_read(self, check: CommitCheck) -> bool:
+        """Whether the rows are those of the snapshot that a batch finds; if not, they are to be read."""
+        latest = None if check.latest is None else check.latest.id
+        is_read = self._is_read and latest == self._snapshot
+        self._snapshot, self._is_read = latest, True
+        return is_read
+
+    def read(self) -> None:
+        """Reads all rows."""
+        self.rows = read_ledger(self.commit.table)
+
+    def state_of(self, name: str) -> str | None:
+        """The state of a table; None where the ledger does not know it."""
+        row = self.rows.get(name)
+        return None if row is None else row.state
+
+    def write(self, row: LedgerRow) -> None:
+        """Commits a fact, outside of a batch."""
+        write_rows(self.commit.table, self._pipeline, [row])
+        self.rows[row.table_name] = row
+
+    def noted(self, rows: Sequence[LedgerRow]) -> None:
+        """Rows that a batch writes."""
+        self.rows.update({row.table_name: row for row in rows})
+
+    def committed(self, snapshot_ids: Sequence[int]) -> None:
+        """The ledger has a batch, in these snapshots. Where others have come before them, it is read again: `resume`
+        may have brought a table up meanwhile."""
+        before = self._snapshot or 0
+        is_next = bool(snapshot_ids) and snapshot_ids[0] == before + 1
+        self._snapshot = snapshot_ids[-1] if snapshot_ids else None
+        self._is_read = is_next
+
+
 class KnownTables:
-    """Those of one run."""
+    """The tables of one run."""
 
     def __init__(
         self, config: SyncPipelineConfig, ledger: Table, *, only: str | None = None, commit_user: str | None = None
@@ -70,7 +124,6 @@ class KnownTables:
         """Compaction of its tables between their batches."""
         self.ledger = TableCommit(ledger, config.name)
         self.state = LedgerState(self.ledger, config.name)
-        self.renamed = RenamedColumns(self.state, are_followed=config.sync.schema_evolution == "evolve")
         self.targets: dict[str, Target] = {}
         """Those that are written, by name."""
         self.left: set[SourceTable] = set()
@@ -89,7 +142,7 @@ class KnownTables:
             self._take_state(micro_batch_id, starts)
 
     def take_only(self, row: LedgerRow) -> None:
-        """Of what the ledger says, one table alone is written, and all others are left to the pipeline (`resume`)."""
+        """One table alone of the ledger is written, and all others are left to the pipeline (`resume`)."""
         self.state.read()
         own = self.state.rows[row.table_name] = replace(row, batch=None, state=ACTIVE)
         others = [each for each in self.state.rows.values() if each.table_name not in (WHOLE, row.table_name)]
@@ -129,6 +182,12 @@ class KnownTables:
         """Sets a table apart: a fact of the ledger, before any table of the batch is committed."""
         if self.only is not None or self.is_replay:
             raise self.failed(f"table {name}: {cause}", micro_batch_id)
+        if self.config.sync.source.postgres is not None:
+            raise self.failed(
+                f"table {name}: {cause}. Nothing was written: a slot sends no change twice, so no table is set apart. "
+                "Mend it and start again, or exclude it in a rule of sync.tables",
+                micro_batch_id,
+            )
         target = self.targets.pop(name, None)
         known = self.state.rows.get(name, LedgerRow(name))
         sources = {*known.source_tables, *(target.sources if target else ()), *([source] if source else [])}
@@ -210,7 +269,6 @@ class KnownTables:
             if target is None:
                 target = Target(row.table_name, route, self.commit_of(route), set(), set())
             target.sources |= kept
-            self.events += self.renamed.apply(target.name, target.commit)
         except PERMANENT as error:
             self.apart(row.table_name, str(error), micro_batch_id, starts)
             return

@@ -6,7 +6,6 @@
 | of a table, `active` | the last batch that wrote it, its schema then, when it was created, its source tables |
 | of a table, `apart` | from which batch and which offsets on its records are held back, and why |
 | of a table, `resumed` | up to which batch `resume` has brought it; the next batch takes it up |
-| of a table, without a batch | what is known of its renamed columns, before it was written first |
 
 The identity in each table stays the proof that it has a batch. The ledger says what identity cannot: which tables a
 batch wrote, so that one which was restored from a backup is known by the batches that it lacks, and which tables are
@@ -16,13 +15,14 @@ set apart.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
 
-from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, RENAMES_COLUMN, SyncPipelineConfig
+from freshet._frozen import Frozen
+from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.identity.missing_batches import batches_text
 from freshet.storage.table import Table
@@ -36,8 +36,7 @@ Offsets = Mapping[str, Mapping[str, int]]
 """Topic, partition, offset; as Spark writes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
+class LedgerRow(Frozen):
     """What the ledger says of one table."""
 
     table_name: str
@@ -50,8 +49,6 @@ class LedgerRow:
     since_offsets: str | None = None
     cause: str | None = None
     sources: str = "[]"
-    renames: str | None = None
-    """Of its columns, as `sync.renames` writes them."""
 
     @property
     def source_tables(self) -> tuple[SourceTable, ...]:
@@ -71,7 +68,7 @@ class LedgerRow:
 
 def read_ledger(ledger: Table) -> dict[str, LedgerRow]:
     """All rows by name."""
-    rows = ledger.scan().to_arrow().to_pylist()
+    rows = ledger.scan(list(LEDGER_COLUMNS)).to_arrow().to_pylist()
     return {row[LEDGER_KEY]: LedgerRow(**{**row, "sources": row["sources"] or "[]"}) for row in rows}
 
 
@@ -82,6 +79,16 @@ def lost_batches(row: LedgerRow, last: CommitTrace | None) -> tuple[int, int] | 
     return None if row.batch is None or held >= row.batch else (held + 1, row.batch)
 
 
+def anew_text(config: SyncPipelineConfig, table: str) -> str:
+    """What to do so that a table is read anew."""
+    if any(source.postgres is not None for source in config.sources):
+        return (
+            "start over, as a slot sends no change twice: freshet drop-slot FILE, another name and checkpoint for the "
+            "pipeline, which copies its tables again"
+        )
+    return f"read it anew: freshet resync FILE --table {table}"
+
+
 def lost_batches_text(row: LedgerRow, last: CommitTrace | None, config: SyncPipelineConfig) -> str | None:
     """What to say of such a table."""
     lost = lost_batches(row, last)
@@ -90,28 +97,23 @@ def lost_batches_text(row: LedgerRow, last: CommitTrace | None, config: SyncPipe
     return (
         f"table {row.table_name} does not hold batch {row.batch} of pipeline {config.name!r}, which the ledger "
         f"{config.ledger_name} says it was written in: it was restored from a backup or rolled back. Nothing was "
-        f"written. Restore it as it was, or read it anew: freshet resync FILE --table {row.table_name}. If its rows "
+        f"written. Restore it as it was, or {anew_text(config, row.table_name)}. If its rows "
         f"of {batches_text(*lost)} are to be left out, run the pipeline once with --accept-loss-of {lost[0]}..{lost[1]}"
     )
 
 
-def ledger_rows(rows: Iterable[LedgerRow], *, with_renames: bool = False) -> pa.Table:
-    """Rows as the table takes them."""
+def ledger_rows(rows: Iterable[LedgerRow]) -> pa.Table:
+    """Rows as the table takes them; a ledger of an earlier version may have a column more, which is NULL then."""
     listed = list(rows)
     columns: dict[str, Any] = {}
-    for name, text in {**LEDGER_COLUMNS, **({RENAMES_COLUMN: "STRING"} if with_renames else {})}.items():
+    for name, text in LEDGER_COLUMNS.items():
         kind = pa.int64() if text == "BIGINT" else pa.string()
         columns[name] = pa.array([getattr(row, name) for row in listed], kind)
     return pa.table(columns)
 
 
-def has_renames(ledger: Table) -> bool:
-    """Whether it has the column of renamed columns."""
-    return RENAMES_COLUMN in ledger.schema.by_name
-
-
 def write_rows(ledger: Table, pipeline: str, rows: Iterable[LedgerRow]) -> None:
     """Commits facts outside of a batch: a table that is set apart, or taken up again."""
     with ledger.writer(f"{pipeline} (tables set apart)") as writer:
-        writer.write(ledger_rows(rows, with_renames=has_renames(ledger)))
+        writer.write(ledger_rows(rows))
         writer.commit()

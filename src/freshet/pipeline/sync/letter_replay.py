@@ -15,39 +15,37 @@ Nor is a table set apart here: what it fails of ends the replay.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Final
 
 import orjson
-from pyspark.sql import DataFrame
 
-from freshet.pipeline.batch.arrow_batches import BATCH_BYTES
-from freshet.pipeline.batch.batch_check import BatchCheck
-from freshet.pipeline.batch.batch_report import BatchReport
-from freshet.pipeline.batch.begun_replay import QUERY_ID, BegunReplays, replay_user
-from freshet.pipeline.batch.dead_letters import DeadLetterCommit
-from freshet.pipeline.batch.lap_clock import LapClock
-from freshet.pipeline.batch.many_tables import ROUNDS_MAX
-from freshet.pipeline.batch.table_commit import TableCommit
-from freshet.pipeline.batch.task_result import TableFailedError, TaskResult, sum_results
+from freshet._frozen import Frozen
 from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.config.sync import SyncPipelineConfig
-from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
+from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
-from freshet.pipeline.spark.active_query import collected_binary
-from freshet.pipeline.spark.batch_settings import batch_settings
-from freshet.pipeline.sync.many_job import ManyJob, task_count
+from freshet.pipeline.query.driver.batch_check import BatchCheck
+from freshet.pipeline.query.driver.batch_report import BatchReport
+from freshet.pipeline.query.driver.broken_rules import broken_counts
+from freshet.pipeline.query.driver.dead_letters import DeadLetterCommit
+from freshet.pipeline.query.driver.engine import MicroBatch
+from freshet.pipeline.query.driver.fitting_round import FittingRounds, OpenBatch
+from freshet.pipeline.query.driver.jobs import Jobs, RecordParts
+from freshet.pipeline.query.driver.replay_journal import QUERY_ID, ReplayJournal, replay_user
+from freshet.pipeline.query.driver.table_commit import TableCommit
+from freshet.pipeline.query.wire.stopwatch import Stopwatch
+from freshet.pipeline.sync.sync_run import task_count
 from freshet.pipeline.sync.sync_tables import SyncTables
 from freshet.storage.table import Table
-from freshet.storage.table_engine import CommitCheck, Committer
+from freshet.storage.table_engine import Committer
 
 _OF_PLACES: Final = {"source": {"kafka", "schema_registry", "read"}, "ledger": True}
 """Keys of `sync` that say where records are, not what becomes of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayIdentity:
+class ReplayIdentity(Frozen):
     """Which dead letters are replayed, those live at a snapshot of their table, and the user of the commits."""
 
     snapshot_id: int
@@ -59,7 +57,7 @@ class ReplayIdentity:
 def unfinished_replay(config: SyncPipelineConfig, ledger: Table) -> ReplayIdentity | None:
     """The replay that has begun to commit and is not done. Raises `InvalidRequestError` where the file says something
     else now of where its letters go."""
-    begun = BegunReplays(ledger, config.name).last()
+    begun = ReplayJournal(ledger, config.name).last()
     if begun is None:
         return None
     snapshot_id, commit_user, rules = orjson.loads(begun.text)
@@ -92,75 +90,43 @@ class LetterReplay:
             pipeline=config.name,
         )
 
-    def write(self, frame: DataFrame) -> BatchReport:
-        """Puts the raw records of the frame through the pipeline and commits what becomes of them, once."""
+    def write(self, jobs: Jobs, letters: RecordParts) -> BatchReport:
+        """Puts the letters through the pipeline and commits what becomes of them, once."""
         number, user = self._identity.snapshot_id, self._identity.commit_user
         last = _done(self._config, self._ledger).last_commit()
         if user == replay_user(self._config.name) and last is not None and last.identifier >= number:
             return BatchReport(user, number, is_replay=True)
-        clock = LapClock()
-        count = task_count(frame.sparkSession)
+        count = task_count(jobs.engine)
         tables = SyncTables(self._config, self._ledger, self._dead, count, commit_user=user)
+        job = jobs.of_parts(tables, self._ledger.name, letters)
+        rounds = FittingRounds(tables, job, self._check, user, is_beside=True, takes_truncates=False)
+        batch = OpenBatch(MicroBatch(number, jobs.engine), self._batch, Stopwatch())
         try:
             tables.take_all()
-            result, commits, checks = self._fitting_round(tables, frame)
-            clock.lap("job")
+            with ExitStack() as turns:
+                done = rounds.fit(batch, turns, lambda checks: False)
+            assert done is not None
+            rounds.judge(batch, done)
             tables.note_new()
             self._begin()
-            self._letters.commit(self._batch, result.dead_letter_messages)
+            self._letters.commit(self._batch, done.result.dead_letter_messages)
             reports = [
-                commit.commit(self._batch, result.messages[index], None, clock)
-                for index, (commit, check) in enumerate(zip(commits, checks, strict=True))
-                if index and index in result.messages and not check.is_committed
+                commit.commit(self._batch, done.result.messages[index], None, batch.clock)
+                for index, (commit, check) in enumerate(zip(done.tables, done.checks, strict=True))
+                if index and index in done.result.messages and not check.is_committed
             ]
             self._finish()
             report = BatchReport.of_tables(
-                user, number, result, reports, task_count=count, left_out=(), times_ms=clock.times_ms
+                user, number, done.result, reports, task_count=count, left_out=(), times_ms=batch.clock.times_ms
             )
-            return replace(report, table_events=tables.take_events(), is_replay=False)
+            broken = broken_counts(done.result, tables.rules())
+            return replace(report, broken=broken, table_events=tables.take_events({}), is_replay=False)
         finally:
             tables.close()
 
-    def _fitting_round(
-        self, tables: SyncTables, frame: DataFrame
-    ) -> tuple[TaskResult, Sequence[TableCommit], Sequence[CommitCheck]]:
-        """Runs the job until the tables fit all of the letters."""
-        number, context = self._identity.snapshot_id, frame.sparkSession.sparkContext
-        job = ManyJob(tables.kept_plan, tables.task)
-        for _ in range(ROUNDS_MAX):
-            commits = tables.round(number, {})
-            own = CommitCheck(is_committed=False, last=None, latest=commits[0].table.latest_snapshot())
-            checks = [own, *(each.has_committed(self._batch) for each in commits[1:])]
-            pins = {
-                index: commit.pin(number, None, context, check)
-                for index, (commit, check) in enumerate(zip(commits, checks, strict=True))
-            }
-            with batch_settings(frame.sparkSession, size_bytes=BATCH_BYTES):
-                rows, _ = job.tasks(frame, pins)
-                try:
-                    result = sum_results(collected_binary(rows))
-                except TableFailedError as error:
-                    raise error.cause from None
-            if not result.seen and not result.truncated:
-                self._check.check(result, number, None, None, commits)
-                return result, commits, checks
-            self._check.discard(result, commits)
-            if result.truncated:
-                place = result.truncated[0]
-                raise PipelineFailedError(
-                    f"the dead letter {place.topic} partition {place.partition} offset {place.offset} is a truncate, "
-                    "and would take away rows that came later; nothing was committed",
-                    pipeline=self._config.name,
-                )
-            tables.follow(result.seen, number, {})
-        raise PipelineFailedError(
-            f"the tables still do not fit the dead letters after {ROUNDS_MAX} tries; nothing was committed",
-            pipeline=self._config.name,
-        )
-
     def _begin(self) -> None:
         given = [self._identity.snapshot_id, self._identity.commit_user, _rules(self._config)]
-        begun = BegunReplays(self._ledger, self._config.name)
+        begun = ReplayJournal(self._ledger, self._config.name)
         begun.begin(orjson.dumps(given).decode(), after=self._identity.after)
 
     def _finish(self) -> None:

@@ -2,7 +2,7 @@
 
     batch ─ blocks ─ by source table ─┬─ known: the decoder of its plan ─ outcomes ─ packed by task
                                       ├─ held back, excluded, no rule takes it: counted
-                                      └─ new, or with new fields or names: told (`SeenSchema`), for the driver to follow
+                                      └─ new, or with new fields: told (`SeenSchema`), for the driver to follow
 
 A batch in which something is new is not committed: the driver follows it, and the batch is run once more. So from there
 on only what is new is looked for, and nothing is decoded.
@@ -24,24 +24,21 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet._garbage import collect_now_and_then, without_gc
-from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode import record_block
 from freshet.pipeline.decode.change import Dead, Skipped, Truncate, changes_of
-from freshet.pipeline.decode.debezium import SCHEMA_CHANGE
-from freshet.pipeline.decode.decoder import BLOCK_BYTES, Counts, block_decoder, blocks_of
+from freshet.pipeline.decode.decoder import BLOCK_BYTES, Counts, block_decoder, blocks_of, with_culprit, without_skipped
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
 from freshet.pipeline.decode.outcomes import Tally, TruncatedAt
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, RecordBlock, block_of, blocks_within
-from freshet.pipeline.decode.skipped_records import with_culprit, without_skipped
 from freshet.pipeline.decode.source_table import SourceTable, table_of_topic
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS
-from freshet.pipeline.sync.field_versions import VersionSorter
 from freshet.pipeline.sync.many_plan import LEFT, NOTHING, Held, ManyPlan
 from freshet.pipeline.sync.record_sorter import RecordSorter, SortedRecords, tables_of_topics
-from freshet.pipeline.sync.renames import NO_RENAMES
 from freshet.pipeline.sync.routes import EXCLUDED, Route, route_of
 from freshet.pipeline.sync.stream_news import KnownSchemas, StreamNews
 from freshet.pipeline.sync.table_decoding import TableDecoding
@@ -72,14 +69,13 @@ class _Stream:
     """Whether a record of the block may have a schema beside its payload."""
 
 
-@dataclass(frozen=True, slots=True)
-class ManyDecoder:
+class ManyDecoder(Frozen):
     """Takes batches of `raw_records`, gives (task, table, packed outcomes); a value that travels to the workers."""
 
     plan: ManyPlan
 
     def __call__(self, batches: Iterable[pa.RecordBatch | RecordBlock]) -> Iterator[tuple[int, int, pa.Buffer]]:
-        """As `RecordDecoder`: an error that would come again is reported in the tally, which ends the stream."""
+        """The call of a `Packer`: an error that would come again is reported in the tally, which ends the stream."""
         with without_gc():
             yield from self._of_stream(batches)
 
@@ -88,7 +84,7 @@ class ManyDecoder:
         stream = _Stream(StreamNews(self.plan, shared.schemas))
         for batch in batches:
             records = block_of(batch)
-            stream.counts.sizes = stream.counts.sizes.joined(records.sizes())
+            stream.counts.saw(records)
             for block in blocks_within(records, MIXED_RECORDS, BLOCK_BYTES):
                 collect_now_and_then()
                 try:
@@ -103,16 +99,11 @@ class ManyDecoder:
         counts = stream.counts
         if counts.read:
             tally = Tally(counts.read, counts.skipped, counts.notes, sizes=counts.sizes, seen=stream.news.found())
-            yield from self.tally(replace(tally, truncated=tuple(stream.truncated)))
+            yield from self.tally(replace(tally, times=counts.times, truncated=tuple(stream.truncated)))
 
     def _alone(self, block: RecordBlock) -> None:
         shared = _shared(self.plan.ledger)
         list(self._decoded(block, _Stream(StreamNews(self.plan, shared.schemas)), shared))
-
-    @property
-    def _renames(self) -> bool:
-        """Whether renamed columns are followed: of unwrapped rows it is not sure which names their tables have."""
-        return self.plan.config.schema_evolution == "evolve" and self.plan.ledger.has_envelope
 
     def tally(self, tally: Tally) -> Iterator[tuple[int, int, pa.Buffer]]:
         """What whoever reads the records has to say, packed."""
@@ -160,7 +151,7 @@ class ManyDecoder:
         """Records that are taken for those of a table; gives the indexes of those that are to be sorted."""
         decoding, counts = self.plan.tables.get(table), stream.counts
         is_over = stream.news.is_any and not self.plan.guesses
-        if is_over or not isinstance(decoding, TableDecoding) or decoding.older:
+        if is_over or not isinstance(decoding, TableDecoding):
             return indexes
         decoder = block_decoder(decoding.plan)
         if not decoder.can_presume():
@@ -193,7 +184,7 @@ class ManyDecoder:
         """Sorts the records that the sorter could not; what is no change of a table is counted here."""
         format_name, counts = self.plan.ledger.format, stream.counts
         more: dict[SourceTable, list[int]] = {}
-        for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
+        for index, record in zip(indexes.tolist(), record_block.each_of(block, indexes), strict=True):
             reading = read_record(format_name, record, registry=self.plan.ledger.registry)
             table = None if isinstance(reading, Skipped) else self.plan.table_of(reading, record)
             if table is not None:
@@ -202,8 +193,6 @@ class ManyDecoder:
             counts.read += 1
             if isinstance(reading, Skipped):
                 counts.skipped[reading.reason] += 1
-                if reading.reason == SCHEMA_CHANGE and self._renames:
-                    stream.news.note_renames(record, raw_records.place(block, index))
             elif self.plan.only is not None:
                 counts.skipped[LEFT] += 1  # the pipeline has made a dead letter of it
             elif isinstance(reading, Dead):
@@ -244,7 +233,7 @@ class ManyDecoder:
             if isinstance(route, Route) and self.plan.only not in (None, route.target):
                 counts.skipped[LEFT] += len(indexes)
             elif isinstance(route, Route):
-                stream.news.describe(block, table, indexes, self.plan.renames.get(route.target, NO_RENAMES))
+                stream.news.describe(block, table, indexes)
             elif self.plan.is_replay and route != EXCLUDED:
                 yield from self._kept(block, indexes, f"{route}: {table}", stream, shared)
             else:
@@ -262,14 +251,7 @@ class ManyDecoder:
             counts.skipped[f"{decoding.reason}: {table}"] += len(indexes)
             return
         part = block if len(indexes) == block.num_rows else block.take(indexes)
-        if not decoding.older:
-            yield from self._of_version(part, table, decoding, stream)
-            return
-        known = shared.versions.setdefault((table, decoding.renames.to_text()), {})
-        sorter = VersionSorter(decoding.renames, known, stream.news.described)
-        for version, piece in sorter.parts(part, is_avro=decoding.plan.is_avro):
-            ranked = piece.ranked(decoding.ranks[version]) if decoding.ranks else piece
-            yield from self._of_version(ranked, table, decoding.of_version(version), stream)
+        yield from self._of_plan(part, table, decoding, stream)
 
     def _kept(
         self, block: RecordBlock, indexes: RowIndexes, reason: str, stream: _Stream, shared: _Shared
@@ -279,7 +261,7 @@ class ManyDecoder:
             dead: dict[int, tuple[str, str | None]] = dict.fromkeys(indexes.tolist(), (reason, None))
             yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
 
-    def _of_version(
+    def _of_plan(
         self, part: RecordBlock, table: SourceTable, decoding: TableDecoding, stream: _Stream
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts = stream.counts
@@ -305,7 +287,7 @@ class ManyDecoder:
         """Records of a table that is not there, of which none has said yet what it would be."""
         dead: dict[int, tuple[str, str | None]] = {}
         stream.counts.read += len(indexes)
-        for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
+        for index, record in zip(indexes.tolist(), record_block.each_of(block, indexes), strict=True):
             reading = read_record(self.plan.ledger.format, record, registry=self.plan.ledger.registry)
             changes = changes_of(reading)
             if isinstance(reading, Dead):
@@ -314,7 +296,7 @@ class ManyDecoder:
                 reason = reading.reason if isinstance(reading, Skipped) else f"{NOTHING}: {table}"
                 stream.counts.skipped[reason] += 1
             else:
-                described = stream.news.described(record, raw_records.where(block, index))
+                described = stream.news.described(record, record_block.where(block, index))
                 if described.is_empty:
                     dead[index] = (_SAYS_NOTHING, None)
                 else:
@@ -331,7 +313,6 @@ class _Shared:
     writer: OutcomeWriter
     sorter: RecordSorter
     schemas: dict[Any, KnownSchemas] = field(default_factory=dict)
-    versions: dict[Any, dict[bytes, int]] = field(default_factory=dict)
 
 
 def _add(by_table: dict[SourceTable | None, RowIndexes], table: SourceTable, indexes: RowIndexes) -> None:

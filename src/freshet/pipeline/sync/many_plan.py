@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from freshet.pipeline.batch.packed_rows import PackRule
+from freshet._frozen import Frozen
 from freshet.pipeline.config.sync import SyncConfig
 from freshet.pipeline.decode.change import Change, Dead, RawRecord, Several, Truncate
 from freshet.pipeline.decode.flat import is_tombstone
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.source_table import SourceTable, table_of, table_of_record
-from freshet.pipeline.sync.renames import Renames
+from freshet.pipeline.query.wire.packed_rows import PackRule
 from freshet.pipeline.sync.routes import EXCLUDED, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding
 
@@ -29,8 +28,7 @@ class Held(NamedTuple):
     """Of a batch that had deletions alone when it was looked at: each record is looked at, whether it is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ManyPlan:
+class ManyPlan(Frozen):
     """What the decoders of a batch know: a value that travels to the workers.
 
     `tables` are the source tables that are known, `rules` the task of each outcome by the number of its target.
@@ -46,8 +44,6 @@ class ManyPlan:
     """The one target that is written, where records of others are left to the pipeline."""
     is_replay: bool = False
     """Of dead letters: those of tables that are set apart, or that no rule takes, stay dead letters."""
-    renames: Mapping[str, Renames] = field(default_factory=dict)
-    """What is known of renamed columns, by target, there or not."""
 
     def table_of(self, reading: Change | Several | Dead | Truncate, record: RawRecord) -> SourceTable | None:
         """The table of a record; None where it does not say it, and its topic may have rows that name other tables."""

@@ -18,24 +18,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
-from freshet._lazy import LazyModule
+from freshet._frozen import Frozen
 from freshet.pipeline.config.formats import PLAIN_FORMATS, Format
 from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode.column_block import columns_of
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.plan import RegistrySettings
 from freshet.pipeline.decode.source_table import ADDED_NAMES, SourceTable, table_of_topic
 
 if TYPE_CHECKING:
-    from freshet.pipeline.decode.avro import source_tables as _avro
-else:
-    _avro = LazyModule("freshet.pipeline.decode.avro.source_tables")
+    from freshet.pipeline.decode.avro.source_tables import AvroTables
 
 ByTable = dict[SourceTable | None, RowIndexes]
 """Indexes in the block; under None those whose table only the careful path can tell."""
@@ -46,8 +44,7 @@ SORTED_MIN: Final = 10_000
 5000 are sorted."""
 
 
-@dataclass(frozen=True, slots=True)
-class SortedRecords:
+class SortedRecords(Frozen):
     """The records of a block by their tables."""
 
     by_table: ByTable
@@ -177,7 +174,11 @@ class RecordSorter:
     def __init__(self, format_name: Format, registry: RegistrySettings | None = None) -> None:
         self._format = format_name
         self._by_topic = format_name in PLAIN_FORMATS
-        self._avro = None if registry is None or self._by_topic else _avro.AvroTables(registry)
+        self._avro: AvroTables | None = None
+        if registry is not None and not self._by_topic:
+            from freshet.pipeline.decode.avro.source_tables import AvroTables
+
+            self._avro = AvroTables(registry)
         self._unwrapped = UnwrappedTables() if format_name == "debezium-unwrapped" else None
         self._known: dict[Any, SourceTable | None] = {}
         shape: type[Any] = _Envelope if format_name == "debezium-json" else _Message
@@ -190,6 +191,9 @@ class RecordSorter:
 
     def sort(self, block: Any, indexes: RowIndexes) -> SortedRecords:
         """The records at these indexes, whose values are not NULL."""
+        columns = columns_of(block)
+        if columns is not None:
+            return SortedRecords(dict(columns.by_table(indexes)))
         if self._avro is not None:
             return SortedRecords(self._of_avro(self._avro, block, indexes))
         if self._by_topic:
@@ -204,7 +208,7 @@ class RecordSorter:
         return SortedRecords(by_table, may_be_wrapped)
 
     def presumed(self, block: Any, indexes: RowIndexes) -> tuple[dict[SourceTable, RowIndexes], RowIndexes]:
-        """Of the records at these indexes those whose topics have had one table alone, by that table, and the others.
+        """The records at these indexes whose topics have had one table alone, by that table, and the others.
 
         They may be of another table all the same, or no change.
         """
@@ -230,7 +234,7 @@ class RecordSorter:
                 if self._of_topics.setdefault(topic, table) != table:
                     self._of_topics[topic] = None
 
-    def _of_avro(self, tables: _avro.AvroTables, block: Any, indexes: RowIndexes) -> ByTable:
+    def _of_avro(self, tables: AvroTables, block: Any, indexes: RowIndexes) -> ByTable:
         found: dict[SourceTable | None, list[RowIndexes]] = {}
         for table, rows in tables.by_table(block, block.column(raw_records.VALUE), indexes):
             found.setdefault(table, []).append(rows)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from freshet._frozen import Frozen
+from freshet.pipeline.config.expectations import Expectation
 from freshet.pipeline.config.sync import MetadataColumn, SyncConfig, SyncPipelineConfig, TableRule, WithoutKey
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.catalog import split_branch
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Frozen):
     """The target of a source table, `database.name`, and what its rule and `sync` together say of it."""
 
     target: str
@@ -27,6 +27,7 @@ class Route:
     metadata_columns: Mapping[str, MetadataColumn]
     types: Mapping[str, str]
     """Of columns, in place of those that the records say."""
+    expect: Mapping[str, Expectation]
 
 
 EXCLUDED, NO_RULE = "excluded by a rule", "no rule takes its table"
@@ -73,4 +74,5 @@ def _route(config: SyncConfig, rule: TableRule, index: int, table: SourceTable, 
         computed_columns={**config.computed_columns, **rule.computed_columns},
         metadata_columns={**config.metadata_columns, **rule.metadata_columns},
         types=rule.types,
+        expect=rule.expect,
     )

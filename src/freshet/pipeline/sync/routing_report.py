@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+from freshet._frozen import Frozen, field
 from freshet.pipeline.checks.kafka_reach import ask_once, brokers_of, sample_records, topics_of
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.config.table_arguments import alter_statement, sql_command, type_in_sql
 from freshet.pipeline.config.toast_columns import null_when_unchanged, toast_warning
 from freshet.pipeline.decode.change import Dead, RawRecord, Reading, Skipped
-from freshet.pipeline.decode.connect_types import STRING
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record, takes
 from freshet.pipeline.decode.flat import is_tombstone
 from freshet.pipeline.decode.json_value import text_of
 from freshet.pipeline.decode.planning import registry_settings
 from freshet.pipeline.decode.reading import read_record
 from freshet.pipeline.decode.source_table import PARTS, SourceTable, table_of, table_of_record, table_of_topic
+from freshet.pipeline.decode.sql_types import STRING
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.pipeline.sync.rename_report import rename_warnings
 from freshet.pipeline.sync.routes import EXCLUDED, Route, refuse_target, route_of
 from freshet.pipeline.sync.table_changes import changes_of, new_table
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataType, TypeRoot, with_nullable
+from freshet.storage.model.display import sql_name
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
 
@@ -34,8 +35,7 @@ _NARROW_TIMES: Final = ((TypeRoot.TIME, STRING), (TypeRoot.TIMESTAMP_LTZ, _FINES
 """Columns of these types, where records say that."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedTable:
+class RoutedTable(Frozen):
     """A source table, the table that it goes to (None: nowhere), what there is to say, and its name in parts."""
 
     source: str
@@ -49,6 +49,10 @@ class RoutedTable:
 def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
     """Every source table that is seen; None where the brokers cannot be asked."""
     source = config.sync.source
+    if source.postgres is not None:
+        from freshet.pipeline.checks.postgres_reach import tables_read
+
+        return [_routed(config, SourceTable(*each), None) for each in tables_read(source.postgres)]
     brokers, records = brokers_of(source), sample_records(source, SAMPLE)
     if brokers is None or records is None:
         return None
@@ -81,15 +85,6 @@ def routed_tables(config: SyncPipelineConfig) -> list[RoutedTable] | None:
     routed += [_of_tombstones(config, table) for table in sorted(gone.keys() - found.keys())]
     topics = sorted(topics_of(source, ask_once(brokers)) - named - {str(table) for table in found})
     return [*routed, *(_of_topic(config, topic, prefixes) for topic in topics)]
-
-
-def warnings_of_renames(config: SyncPipelineConfig) -> Iterator[str]:
-    """Where columns that are renamed at the source become new columns, by a sample of the records."""
-    source = config.sync.source
-    if config.sync.schema_evolution == "evolve":
-        brokers, records = brokers_of(source), sample_records(source, SAMPLE)
-        topics = topics_of(source, ask_once(brokers)) if brokers is not None else set()
-        yield from rename_warnings(config, records or (), topics)
 
 
 def warnings_of_toast(config: SyncPipelineConfig, routed: list[RoutedTable]) -> Iterator[str]:
@@ -160,12 +155,14 @@ def _narrow_text(config: SyncPipelineConfig, schema: TableSchema, route: Route, 
     }
     if not found:
         return ""
-    types = " ".join(f"--type '{name} {text}'" for name, text in found.items())
+    types = {sql_name(name): type_in_sql(parse_sql_type(text)) for name, text in found.items()}
+    changes = [alter_statement(route.target, f"ALTER COLUMN {name} TYPE {text}") for name, text in types.items()]
+    command = sql_command(config.warehouse, changes)
     lossy = " --allow-lossy" if set(found.values()) != {STRING} else ""
     held = ", ".join(f"{name} {with_nullable(schema.by_name[name].type, True)}" for name in found)
     return (
-        f"; {held}: finer or longer times of the source are dead letters; run freshet alter {config.warehouse} "
-        f"{route.target} {types}{lossy}, or name the types under types of the rule"
+        f"; {held}: finer or longer times of the source are dead letters; run {command}{lossy}, or name the types "
+        "under types of the rule"
     )
 
 
@@ -196,9 +193,7 @@ def _named_by(topic: str) -> SourceTable:
 def _of_topic(config: SyncPipelineConfig, topic: str, prefixes: Collection[str]) -> RoutedTable:
     """A topic of whose records none was seen: by its name, as Debezium calls topics."""
     if topic in prefixes:
-        evolves = config.sync.schema_evolution == "evolve"
-        text = "schema changes: renamed columns are read there" if evolves else "schema changes, which are skipped"
-        return RoutedTable(f"topic {topic}", None, text, SourceTable("", "", topic))
+        return RoutedTable(f"topic {topic}", None, "schema changes, which are skipped", SourceTable("", "", topic))
     table = table_of_topic(config.sync.source.format or "json", topic) or _named_by(topic)
     route = route_of(config.sync, table)
     where = route.target if isinstance(route, Route) else None

@@ -1,13 +1,12 @@
-"""What is new in a stream of records of many tables: tables, columns, types and names that the driver is to follow.
+"""What is new in a stream of records of many tables: tables, columns and types that the driver is to follow.
 
 | records | are looked at |
 |---|---|
 | of a table that is not known | some of each block, up to `SAMPLE` |
 | with a schema in front, or in Avro | one of each schema, once per process and plan |
 | with fields that nothing has read, of no schema or beside it | some of those that have the field |
-| of the schema change topic | each: it may say of a rename |
 
-Nothing here is done record by record, but for the last.
+Nothing here is done record by record.
 """
 
 from __future__ import annotations
@@ -21,25 +20,33 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.decode import raw_records
-from freshet.pipeline.decode.avro.wire import HEAD_BYTES, datum_of
+from freshet.pipeline.decode import raw_records, record_block
+from freshet.pipeline.decode.avro.schemas import HEAD_BYTES, datum_of
 from freshet.pipeline.decode.change import RawRecord
-from freshet.pipeline.decode.described_table import DescribedTable, describe_record, describe_records, union_type
-from freshet.pipeline.decode.fast.schemas_seen import SCHEMAS_MAX, schema_prefix, schema_texts
+from freshet.pipeline.decode.column_block import ColumnBlock, columns_of
+from freshet.pipeline.decode.described_table import (
+    SAMPLE,
+    TYPED_SAMPLE,
+    DescribedTable,
+    describe_record,
+    describe_records,
+    joined_tables,
+    new_names,
+    placed_records,
+    records_with,
+    union_type,
+)
 from freshet.pipeline.decode.images import RowIndexes
-from freshet.pipeline.decode.mysql_types import UNSIZED_DECIMAL
-from freshet.pipeline.decode.new_fields import SAMPLE, TYPED_SAMPLE, new_names, placed_records, records_with
+from freshet.pipeline.decode.json.schemas_seen import SCHEMAS_MAX, schema_prefix, schema_texts
 from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.decode.record_block import RecordBlock
-from freshet.pipeline.decode.schema_changes import FoundRenames, renames_in, schema_change_of
 from freshet.pipeline.decode.source_table import SourceTable
-from freshet.pipeline.sync.field_versions import WRAPPED
-from freshet.pipeline.sync.many_plan import HELD, LEFT, Held, ManyPlan
-from freshet.pipeline.sync.renames import NO_RENAMES, Renames, with_names
-from freshet.pipeline.sync.routes import Route, route_of
+from freshet.pipeline.decode.sql_types import UNSIZED_DECIMAL
+from freshet.pipeline.sync.many_plan import ManyPlan
 from freshet.pipeline.sync.table_decoding import TableDecoding
 
 _SAMPLE_OF_BLOCK: Final = 60
+_WRAPPED: Final = b'{"schema":{'
 _PAYLOAD: Final = b'"payload"'
 """In every record that has a schema beside it."""
 
@@ -56,39 +63,34 @@ class StreamNews:
     seen: dict[SourceTable, DescribedTable] = field(default_factory=dict)
     looked_at: Counter[SourceTable] = field(default_factory=Counter)
     """Records of new tables."""
-    renamed: dict[SourceTable, list[FoundRenames]] = field(default_factory=dict)
 
     @property
     def is_any(self) -> bool:
         """From then on nothing is decoded."""
-        return bool(self.seen or self.renamed)
+        return bool(self.seen)
 
     def found(self) -> tuple[SeenSchema, ...]:
         """What is new, for the driver."""
-        found = []
-        for table in {**self.seen, **self.renamed}:
-            described = self.seen[table].to_document() if table in self.seen else []
-            found.append(SeenSchema(table, described, [each.to_document() for each in self.renamed.get(table, ())]))
-        return tuple(found)
+        return tuple(SeenSchema(table, described.to_document()) for table, described in self.seen.items())
 
     def note(self, table: SourceTable, described: DescribedTable) -> None:
         """Adds what records say of a table."""
         known = self.seen.get(table)
         self.seen[table] = described if known is None else known.joined(described)
 
-    def describe(self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, renames: Renames) -> None:
+    def describe(self, block: RecordBlock, table: SourceTable, indexes: RowIndexes) -> None:
         """A table that is not known yet. One whose records say nothing yet (deletions alone) is described as empty."""
         if self.looked_at[table] >= SAMPLE:
             return
         sample = indexes[:: -(-len(indexes) // _SAMPLE_OF_BLOCK)]
         self.looked_at[table] += len(sample)
-        described = None
-        for each, where in placed_records(block, sample):
-            found = renames.described(self.described(each, where))
-            if not found.is_empty:
-                described = found if described is None else described.joined(found)
+        columns = columns_of(block.take(sample))
+        if columns is not None:
+            described = joined_tables(columns.described())
+        else:
+            described = joined_tables(self.described(each, where) for each, where in placed_records(block, sample))
         if described is None:
-            described = DescribedTable({}, (), False, raw_records.where(block, int(indexes[0])))
+            described = DescribedTable({}, (), False, record_block.where(block, int(indexes[0])))
         self.note(table, described)
 
     def look_at_schemas(
@@ -98,6 +100,10 @@ class StreamNews:
         are not wrapped (`SortedRecords`) bring none."""
         if self.plan.ledger.is_avro:
             self._look_at_ids(part, table, decoding)
+            return
+        columns = columns_of(part)
+        if columns is not None:
+            self._look_at_columns(columns, table, decoding)
             return
         is_debezium = self.plan.ledger.is_debezium
         if is_debezium and not (may_be_wrapped and part.has_text(_PAYLOAD)):
@@ -120,6 +126,8 @@ class StreamNews:
     ) -> None:
         """Fields that nothing reads, though no schema of the block has said so: of records without one, whose types are
         guessed, or who have a field that their schema lacks."""
+        if columns_of(part) is not None:
+            return  # they have said what they are before anything was decoded
         count = SAMPLE if self.plan.guesses else TYPED_SAMPLE
         for name in new_names(notes, before, decoding.known):
             described = self._sampled(records_with(part, name, count))
@@ -129,22 +137,15 @@ class StreamNews:
             if news is not None:
                 self.note(table, news)
 
-    def note_renames(self, record: RawRecord, place: tuple[str, int, int]) -> None:
-        """What a record of the schema change topic says of names, and is not known yet."""
-        body = schema_change_of(record, self.plan.ledger.registry)
-        for table, found in () if body is None else renames_in(body, place):
-            route, decoding = route_of(self.plan.config, table), self.plan.tables.get(table)
-            if not isinstance(route, Route) or self.plan.only not in (None, route.target):
-                continue
-            if isinstance(decoding, Held) and decoding.reason in (HELD, LEFT):
-                continue  # `resume` finds it
-            before = self.renamed.get(table, [])
-            if self.plan.renames.get(route.target, NO_RENAMES).is_news(found, before):
-                self.renamed[table] = [*before, found]
-
     def described(self, record: RawRecord, where: str) -> DescribedTable:
         """What one record says of its table."""
         return describe_record(self.plan.ledger.format, record, where, self.plan.ledger.registry)
+
+    def _look_at_columns(self, part: ColumnBlock, table: SourceTable, decoding: TableDecoding) -> None:
+        for described in part.described():
+            news = _news(described, decoding)
+            if news is not None:
+                self.note(table, news)
 
     def _look_at_prefixes(
         self,
@@ -156,7 +157,7 @@ class StreamNews:
         """The schemas that stand in front as Connect's converter writes them; gives the records of any other form."""
         values, left = part.column(raw_records.VALUE), np.arange(part.num_rows)
         while len(left):
-            is_wrapped = pc.starts_with(values, pattern=WRAPPED).fill_null(False).to_numpy(zero_copy_only=False)
+            is_wrapped = pc.starts_with(values, pattern=_WRAPPED).fill_null(False).to_numpy(zero_copy_only=False)
             if not is_wrapped.any():
                 break
             at = int(is_wrapped.argmax())
@@ -195,8 +196,8 @@ class StreamNews:
                 continue  # a dead letter
             if head not in known:
                 first = pc.index(heads.indices, code).as_py()
-                (record,) = raw_records.each_of(part, np.array([first]))
-                known[head] = _news(self.described(record, raw_records.where(part, first)), decoding)
+                (record,) = record_block.each_of(part, np.array([first]))
+                known[head] = _news(self.described(record, record_block.where(part, first)), decoding)
             news = known[head]
             if news is not None:
                 self.note(table, news)
@@ -213,13 +214,14 @@ def _news(described: DescribedTable, decoding: TableDecoding) -> DescribedTable 
         is_wider = described.is_typed and known and text != UNSIZED_DECIMAL
         if known is None or (is_wider and union_type(known, text) not in (known, None)):
             columns[name] = text
-    spelled = {name: column for name, column in decoding.names.items() if name.lower() == column.lower()}
-    if any(name in described.columns and column in described.columns for name, column in spelled.items()):
-        columns |= dict.fromkeys(spelled, "")
+    if any(name in described.columns and column in described.columns for name, column in decoding.names.items()):
+        columns |= dict.fromkeys(decoding.names, "")
     if not columns:
         return None
     # With each the others that are called so but for the case of their letters: the driver sees which is gone.
     lowers = {name.lower() for name in columns}
     columns = {name: text for name, text in described.columns.items() if name in columns or name.lower() in lowers}
-    names = {name: column for name, column in decoding.names.items() if name not in spelled}
-    return with_names(replace(described, columns=columns), names)
+    fields = {name.lower() for name in described.columns}
+    typed = decoding.known.items() if described.is_typed else ()
+    lacks = tuple(name for name, text in typed if text and name.lower() not in fields)
+    return replace(described, columns=columns, lacks=lacks)

@@ -1,9 +1,9 @@
-"""The tables of a pipeline with `sync`, on the driver: what a query of many tables asks of them (`batch.many_tables`).
+"""The tables of a pipeline with `sync`, on the driver: what a query asks of them (`query.driver.targets`).
 
     round()      the tables of a batch, the ledger first; what other programs changed of them is followed
     follow()     what decoders have met: tables are created and altered, and the batch is run once more
     set_apart()  a table that failed for good: its records are held back from this batch on
-    plan()       what the decoders of a round know, and task() what writes its rows
+    now()        what the workers are told of a round: a `Work` too
     rows()       what the ledger is to say once a batch is committed
 
 All it does is there already when it is done twice: a replay, or two drivers, end with the same tables.
@@ -15,30 +15,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyspark.sql import SparkSession
-
-from freshet.pipeline.batch.batch_pin import BatchPin
-from freshet.pipeline.batch.kept_value import KeptValue
-from freshet.pipeline.batch.table_commit import TableCommit
-from freshet.pipeline.batch.table_rounds import BackgroundReport
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.outcomes import SeenSchema
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
+from freshet.pipeline.query.driver.broken_rules import TableRules
+from freshet.pipeline.query.driver.engine import Engine
+from freshet.pipeline.query.driver.table_commit import TableCommit
+from freshet.pipeline.query.driver.table_rounds import BackgroundReport
+from freshet.pipeline.query.task.batch_work import BatchWork
+from freshet.pipeline.query.wire.batch_pin import BatchPin
+from freshet.pipeline.query.wire.kept_value import KeptValue
+from freshet.pipeline.query.wire.task_result import TaskResult
 from freshet.pipeline.sync.followed_sources import FollowedSources
 from freshet.pipeline.sync.known_tables import KnownTables, Target
-from freshet.pipeline.sync.ledger import (
-    WHOLE,
-    LedgerRow,
-    Offsets,
-    has_renames,
-    ledger_rows,
-    lost_batches_text,
-    read_ledger,
-)
+from freshet.pipeline.sync.ledger import WHOLE, LedgerRow, Offsets, ledger_rows, lost_batches_text, read_ledger
 from freshet.pipeline.sync.many_plan import ManyPlan
-from freshet.pipeline.sync.many_task import ManyTask
 from freshet.pipeline.sync.round_work import RoundWork
 from freshet.storage import exceptions as storage
 from freshet.storage.table import Table
@@ -48,7 +41,12 @@ DAMAGE: Final = (storage.NotFoundError, storage.CorruptDataError)
 
 
 class SyncTables:
-    """The tables of one run. `task_count` tasks write each batch."""
+    """The tables of one run, as `Targets` and as `Work`. `task_count` tasks write each batch."""
+
+    has_ledger = True
+    stage_count = 0
+    is_shuffled = True
+    reads_together = True
 
     def __init__(
         self,
@@ -65,13 +63,20 @@ class SyncTables:
         self._config = config
         self._known = KnownTables(config, ledger, only=only, commit_user=commit_user)
         self._sources = FollowedSources(self._known)
+        self._is_beside = only is not None or commit_user is not None
         self._work = RoundWork(self._known, dead_letters, task_count)
+        self.task_count = task_count
         self._current: tuple[Target, ...] = ()
         """The tables of the round, without the ledger."""
 
     @property
-    def ledger(self) -> TableCommit:
-        """The table of its batches."""
+    def has_numbered_tasks(self) -> bool:
+        """`Work.has_numbered_tasks`."""
+        return any(target.commit.table.options.has_postponed_buckets for target in self._current)
+
+    @property
+    def lead(self) -> TableCommit:
+        """The ledger: the table of its batches."""
         return self._known.ledger
 
     def begin(self, micro_batch_id: int, check: CommitCheck, starts: Offsets) -> None:
@@ -80,7 +85,7 @@ class SyncTables:
         self._known.begin(check, micro_batch_id, starts)
 
     def take_only(self, row: LedgerRow) -> None:
-        """Of what the ledger says, one table alone is written, and all others are left to the pipeline (`resume`)."""
+        """One table alone of the ledger is written, and all others are left to the pipeline (`resume`)."""
         self._known.take_only(row)
 
     def take_all(self) -> None:
@@ -89,15 +94,19 @@ class SyncTables:
 
     def note_new(self) -> None:
         """Says in the ledger which source tables have new tables, of which it has nothing yet."""
-        known = read_ledger(self.ledger.table)
+        known = read_ledger(self.lead.table)
         for target in self._current:
             if target.name not in known:
                 self._known.state.write(LedgerRow(target.name).with_sources(target.sources))
 
-    def round(self, micro_batch_id: int, starts: Offsets) -> tuple[TableCommit, ...]:
+    def round(self, micro_batch_id: int, starts: Offsets, *, is_planned: bool = False) -> tuple[TableCommit, ...]:
         """The tables of the batch as they are now, the ledger first."""
         self._current = self._known.current(micro_batch_id, starts)
-        return (self.ledger, *(target.commit for target in self._current))
+        return (self.lead, *(target.commit for target in self._current))
+
+    def rules(self) -> tuple[TableRules, ...]:
+        """`Targets.rules`."""
+        return (TableRules("", {}), *(TableRules(target.name, target.route.expect) for target in self._current))
 
     def judged(self, number: int, check: CommitCheck) -> None:
         """Refuses a table that lacks batches which the ledger says it has: it was restored from a backup."""
@@ -111,13 +120,13 @@ class SyncTables:
         """What the decoders of this round know."""
         return self._work.plan(self._current, self._sources.without_table)
 
-    def kept_plan(self) -> KeptValue[ManyPlan]:
-        """The same as it travels."""
-        return self._work.kept_plan(self._current, self._sources.without_table)
+    def now(self) -> KeptValue[BatchWork]:
+        """All that is sent to the workers for this round."""
+        return self._work.work(self._current, self._sources.without_table)
 
-    def task(self, pins: Mapping[int, BatchPin]) -> ManyTask:
-        """The tasks of this round."""
-        return self._work.task(self._current, pins)
+    def followed(self) -> KeptValue[BatchWork] | None:
+        """`Work.followed`: the job is planned for each batch."""
+        return None
 
     def follow(self, seen: Sequence[SeenSchema], micro_batch_id: int, starts: Offsets) -> None:
         """Creates and alters tables so that the records fit. Raises where that must stop the query."""
@@ -130,13 +139,16 @@ class SyncTables:
 
     def set_apart(self, number: int, error: Exception, micro_batch_id: int, starts: Offsets) -> bool:
         """Sets the table of a number of this round apart, where it is damaged or gone. What a task is refused for any
-        other reason may be met by all tables, such as a library that is missing, and stops the query."""
-        if not number or not isinstance(error, DAMAGE):
+        other reason may be met by all tables, such as a library that is missing, and stops the query. So does any
+        failure of a table that is brought up, or of a replay."""
+        if not number or self._is_beside or not isinstance(error, DAMAGE):
             return False
         self._known.apart(self._current[number - 1].name, str(error), micro_batch_id, starts)
         return True
 
-    def rows(self, batch: BatchIdentity, written: Sequence[int], pin: BatchPin) -> Sequence[CommitMessage]:
+    def lead_messages(
+        self, batch: BatchIdentity, result: TaskResult, written: Sequence[int], pin: BatchPin
+    ) -> Sequence[CommitMessage]:
         """The files with what the ledger is to say once the batch is committed to the tables of these numbers."""
         number = batch.micro_batch_id
         digest = None if batch.digest is None else str(batch.digest)
@@ -150,12 +162,11 @@ class SyncTables:
                 digest=digest,
                 schema_id=table.schema.id,
                 created_ms=table.engine.created_ms(),
-                renames=self._known.state.renames_text(target.name),
             ).with_sources(target.sources)
             rows.append(row)
-        writer = self.ledger.table.engine.task_writer(base_snapshot_id=pin.base_snapshot_id, name=self._config.name)
+        writer = self.lead.table.engine.task_writer(base_snapshot_id=pin.base_snapshot_id, name=self._config.name)
         try:
-            writer.write(ledger_rows(rows, with_renames=has_renames(self.ledger.table)))
+            writer.write(ledger_rows(rows))
             messages = writer.prepare_commit(number)
         finally:
             writer.close()
@@ -166,21 +177,27 @@ class SyncTables:
         """The ledger has the batch, in these snapshots."""
         self._known.state.committed(snapshot_ids)
 
-    def after_batch(
-        self, spark: SparkSession, messages: Mapping[int, Sequence[CommitMessage]]
-    ) -> BackgroundReport | None:
+    def after_batch(self, engine: Engine, messages: Mapping[int, Sequence[CommitMessage]]) -> BackgroundReport | None:
         """The batch is over, which has these messages by the number of their table."""
         background = self._known.background
         if background is None:
             return None
         for number, target in enumerate(self._current, 1):
             target.commit.note_written(messages.get(number, ()))
-        background.go_on(spark)
+        background.go_on(engine)
         return background.report()
 
-    def take_events(self) -> tuple[str, ...]:
+    def left_out(self, notes: Mapping[str, int]) -> tuple[str, ...]:
+        """`Targets.left_out`: tables have the columns of their sources."""
+        return ()
+
+    def take_events(self, notes: Mapping[str, int]) -> tuple[str, ...]:
         """What was done about tables, once."""
         return self._known.take_events()
+
+    def check_last(self) -> None:
+        """Raises `LostCommitError` where another program has replaced the last commit to the ledger."""
+        self.lead.check_last()
 
     def close(self) -> None:
         """Ends what runs in the background."""

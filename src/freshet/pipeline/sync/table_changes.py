@@ -6,30 +6,30 @@
 | a new field | a nullable column more |
 | a wider type of the same kind (INT to BIGINT, DECIMAL(5, 2) to (9, 2)) | widened; decimals to one that takes both |
 | a narrower type, or one of another kind | as it is; values that do not fit are dead letters |
-| a field that is gone, or renamed | stays; a renamed one is a new column |
+| a field that is gone, or renamed | stays; a renamed one is a new column, `renamed_columns` |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
+from freshet._frozen import Frozen
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.model import TableConfig
 from freshet.pipeline.decode.described_table import NEW_COLUMNS_MAX, DescribedTable, takes, union_type
-from freshet.pipeline.decode.mysql_types import UNSIZED_DECIMAL
+from freshet.pipeline.decode.sql_types import UNSIZED_DECIMAL
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sync.routes import Route
 from freshet.pipeline.sync.table_decoding import METADATA_TYPES
 from freshet.storage.model.data_type import with_nullable
+from freshet.storage.model.display import sql_name
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import DYNAMIC_BUCKET, CoreOptions
-from freshet.storage.table import AddColumn, ChangeType, SchemaChange
+from freshet.storage.schema.change import AddColumn, ChangeType, SchemaChange
 
 
-@dataclass(frozen=True, slots=True)
-class NewTable:
+class NewTable(Frozen):
     """The table to create."""
 
     columns: Mapping[str, str]
@@ -38,7 +38,7 @@ class NewTable:
     options: Mapping[str, str]
 
     def schema(self, name: str) -> TableSchema:
-        """As the catalog takes it."""
+        """The schema that the catalog takes."""
         return TableConfig(
             warehouse="/",
             name=name,
@@ -76,10 +76,23 @@ def new_table(route: Route, described: DescribedTable) -> NewTable:
     return NewTable(columns, keys, route.partition_by, route.options)
 
 
+def _refuse_fewer_keys(schema: TableSchema, route: Route, described: DescribedTable) -> None:
+    """Rows of the source that differ in a part of its key only would take each other's place."""
+    keys = schema.primary_keys
+    if route.primary_key or not set(keys) < set(described.keys) or not keys:
+        return
+    raise InvalidRequestError(
+        f"the key of the records of {route.target} is {', '.join(described.keys)} (first record: {described.where}), "
+        f"and that of the table is {', '.join(keys)}: several rows of the source would be one. If that is meant, give "
+        f"its rule primary_key: [{', '.join(keys)}]; else let the rule name a table of its own for the new key"
+    )
+
+
 def changes_of(
     schema: TableSchema, route: Route, described: DescribedTable
 ) -> tuple[tuple[SchemaChange, ...], tuple[str, ...]]:
     """The changes that the table needs, and the fields that cannot become columns."""
+    _refuse_fewer_keys(schema, route, described)
     changes: list[SchemaChange] = []
     columns = {name: str(with_nullable(field.type, True)) for name, field in schema.by_name.items()}
     wanted, no_names = described.as_columns(columns)
@@ -104,10 +117,48 @@ def changes_of(
     if added > NEW_COLUMNS_MAX:
         raise InvalidRequestError(
             f"the records of {route.target} bring {added} new fields at once (first record: {described.where}); more "
-            f"than {NEW_COLUMNS_MAX} are not taken for a change of the source. If they are right, add the columns with "
-            "freshet alter and start again"
+            f"than {NEW_COLUMNS_MAX} are not taken for a change of the source. If they are right, add the columns "
+            "(ALTER TABLE … ADD COLUMNS) and start again"
         )
     return tuple(changes), no_names
+
+
+def renamed_columns(
+    schema: TableSchema, changes: Sequence[SchemaChange], lacks: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
+    """Columns that may be one by two names, (old, new): one that the records lack, and a new one that takes its values.
+
+    Records do not say that a column was renamed: whoever knows it joins the two.
+    """
+    added = [each for each in changes if isinstance(each, AddColumn)]
+    pairs = []
+    for old in lacks:
+        held = schema.by_name.get(old)
+        text = None if held is None else str(with_nullable(held.type, True))
+        found = next((each for each in added if text is not None and union_type(text, str(each.type))), None)
+        if found is not None:
+            added.remove(found)
+            pairs.append((old, found.name))
+    return tuple(pairs)
+
+
+def joining_statements(schema: TableSchema, name: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """The SQL that makes one column of each two, by the new name: the older one, with the values that the other has.
+
+    Where the older one is of the key, the other has none: records without a key are dead letters.
+    """
+    statements, table = [], sql_name(*name.split(".", 1))
+    for pair in pairs:
+        old, new = map(sql_name, pair)
+        if pair[0] not in schema.primary_keys:
+            statements.append(f"UPDATE {table} SET {old} = {new} WHERE {new} IS NOT NULL")
+        statements += [f"ALTER TABLE {table} DROP COLUMN {new}", rename_statement(name, *pair)]
+    return "; ".join(statements)
+
+
+def rename_statement(name: str, old: str, new: str) -> str:
+    """The SQL that gives a column of a table another name."""
+    return f"ALTER TABLE {sql_name(*name.split('.', 1))} RENAME COLUMN {sql_name(old)} TO {sql_name(new)}"
 
 
 def _refuse_unsized(route: Route, columns: Mapping[str, str], described: DescribedTable) -> None:

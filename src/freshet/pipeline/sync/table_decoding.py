@@ -1,27 +1,28 @@
 """How the records of one source table become rows of its target, planned from the schema that the target has.
 
 Every column of the target is filled by the payload field of its name, but for metadata columns and computed ones. A
-column that the source has no more stays, and is NULL in new rows. Of a table with renamed columns there is a decoding
-for each older version of their names (`renames`).
+column that the source has no more stays, and is NULL in new rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from freshet._frozen import Frozen, field
 from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.formats import PLAIN_FORMATS
 from freshet.pipeline.config.model import ROW_KIND_OPTION, PipelineConfig, SourceConfig, TableConfig
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.sync import LEDGER_KEY, MetadataColumn, SyncPipelineConfig
 from freshet.pipeline.decode.described_table import wider_type
+from freshet.pipeline.decode.expectations import ONLY_SPARK, condition_of, lacking_column, with_rules
 from freshet.pipeline.decode.plan import BucketPlan, ColumnPlan, DecodePlan
 from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.decode.source_table import PARTS, part_names
-from freshet.pipeline.sync.renames import NO_RENAMES, Renames
+from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.sync.routes import Route
 from freshet.storage.model.data_type import with_nullable
 from freshet.storage.model.schema import TableSchema
@@ -41,8 +42,7 @@ _SOURCE_TIMES: Final = {
 """The member of `_source` with the time of the change at the source, in milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableDecoding:
+class TableDecoding(Frozen):
     """A value that travels to the workers: the index of the target in the query, the plan, and what is known of
     payload fields: the types of their columns; those that are passed over on purpose have none."""
 
@@ -50,21 +50,12 @@ class TableDecoding:
     plan: DecodePlan
     known: Mapping[str, str]
     names: Mapping[str, str] = field(default_factory=dict)
-    """The columns of fields that are called otherwise."""
-    renames: Renames = NO_RENAMES
-    older: tuple[TableDecoding, ...] = ()
-    """Those of records with older names, by the version of these."""
-    ranks: tuple[int, ...] = ()
-    """By version: of which rank in the input order its records are; empty where all are of the same."""
+    """The columns of fields whose names differ in the case of their letters."""
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What decides whether something of a record is new."""
         return (self.plan, tuple(self.known.items()), tuple(self.names.items()))
-
-    def of_version(self, version: int) -> TableDecoding:
-        """That of records with the names of a version."""
-        return self.older[version] if version < len(self.older) else self
 
 
 def plan_table(
@@ -73,28 +64,10 @@ def plan_table(
     schema: TableSchema,
     index: int,
     passed_over: frozenset[str],
-    renames: Renames = NO_RENAMES,
-    spellings: Mapping[str, str] = NO_SPELLINGS,
+    names: Mapping[str, str] = NO_SPELLINGS,
 ) -> TableDecoding:
-    """Plans the decoding for a target of this schema. `spellings` are the columns of fields whose names differ in the
-    case of their letters."""
-    names = [renames.columns_of(version) for version in range(renames.newest)]
-    newest = _planned(config, route, schema, index, passed_over, spellings)
-    older = tuple(_planned(config, route, schema, index, passed_over, each) if each else newest for each in names)
-    # Of shards one has the new name before the other: there the name does not tell what is older.
-    ranks = () if route.is_merged else renames.ranks(schema.primary_keys)
-    return replace(newest, renames=renames, older=older, ranks=ranks if any(ranks) else ())
-
-
-def _planned(
-    config: SyncPipelineConfig,
-    route: Route,
-    schema: TableSchema,
-    index: int,
-    passed_over: frozenset[str],
-    names: Mapping[str, str],
-) -> TableDecoding:
-    """That of records with these names of fields."""
+    """Plans the decoding for a target of this schema. `names` are the columns of fields whose names differ in the case
+    of their letters."""
     fields = {name: name for name in schema.column_names if name not in names}
     fields |= {column: name for name, column in names.items() if column in schema.by_name and "`" not in name}
     metadata = {name: kind for name, kind in route.metadata_columns.items() if name in schema.by_name}
@@ -131,7 +104,22 @@ def _planned(
         dialect=replace(plan.dialect, writes_times=True),
         spells_freely=config.sync.schema_evolution != "ignore",  # freeze stops where the driver sees it first
     )
-    return TableDecoding(index, plan, known, names)
+    return TableDecoding(index, with_table_rules(plan, route), known, names)
+
+
+def with_table_rules(plan: DecodePlan, route: Route) -> DecodePlan:
+    """The plan with those rules of `expect` whose columns the table has. Raises `ConfigurationError` naming table and
+    rule where one is no condition over them, or one that only Spark computes."""
+    columns = {column.field.name: column for column in plan.columns}
+    rules = {name: rule for name, rule in route.expect.items() if lacking_column(columns, rule.sql) is None}
+    try:
+        judged = with_rules(plan, rules)
+        for name, rule in rules.items():
+            if condition_of([column.field for column in plan.columns], rule.sql).sql is None:
+                raise ConfigurationError(f"expect.{name}: {ONLY_SPARK.format(sql=rule.sql)}, use a simpler condition")
+    except ConfigurationError as error:
+        raise ConfigurationError(f"table {route.target}: {error}") from error
+    return judged
 
 
 def _is_computed(name: str, computed: ComputedColumn, schema: TableSchema) -> bool:

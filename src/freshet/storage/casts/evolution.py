@@ -25,12 +25,13 @@ Source: FORMAT.md §13.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
 from freshet.storage.casts.casts import ArrayCast, cast_scalar, keeps_values
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.arrow_types import arrow_type
@@ -43,8 +44,7 @@ OPEN_AGAIN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReadColumn:
+class ReadColumn(Frozen):
     """One column wanted: the field of the file it comes from (None: NULL), and its conversion (None: not needed)."""
 
     wanted: DataField

@@ -12,9 +12,9 @@ A catalog finds a table by its name; at `<warehouse>/<database>.db/<table>` the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.catalogs.claims import RefusedClaims, TableClaims
 from freshet.storage.catalogs.filesystem import DATABASE_SUFFIX
 from freshet.storage.catalogs.given import environment_options, with_environment
@@ -33,8 +33,7 @@ from freshet.storage.options.secrets import shown_text
 from freshet.storage.paths import canonical_location
 
 
-@dataclass(frozen=True, slots=True)
-class TableAt:
+class TableAt(Frozen):
     """How the table at a location is reached. `name` is what its catalog calls it, None where no catalog knows it;
     `claims` are None for the exclusive creates of a plain folder."""
 

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from freshet._frozen import Frozen
 from freshet.storage.catalogs.coordination import (
     COORDINATION,
     CommitRules,
@@ -53,8 +54,7 @@ class ClaimOutcome(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimAnswer:
+class ClaimAnswer(Frozen):
     """The outcome of a claim; `cause` is why it is UNKNOWN, where an error says so."""
 
     outcome: ClaimOutcome
@@ -107,7 +107,7 @@ class FileClaims:
 
     @property
     def rules(self) -> CommitRules:
-        """As they were given."""
+        """The rules as they were given."""
         return self._rules
 
     @property
@@ -202,7 +202,7 @@ class LockedClaims:
 
     @property
     def rules(self) -> CommitRules:
-        """Those of the claims, where some were chosen, else `jdbc-lock`: the only lock there is."""
+        """The rules of the claims, where some were chosen, else `jdbc-lock`: the only lock there is."""
         rules = self._claims.rules
         return rules if rules.coordination is not None else replace(rules, coordination=Coordination.JDBC_LOCK)
 
@@ -224,15 +224,15 @@ class LockedClaims:
         """The lock coordinates."""
 
     def claim_schema(self, schema: TableSchema) -> bool:
-        """As the claims do, with the lock."""
+        """Claims as the claims do, with the lock."""
         return self._locked(lambda: self._claims.claim_schema(schema), expired=False)
 
     def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
-        """As the claims do, with the lock."""
+        """Claims as the claims do, with the lock."""
         return self._locked(lambda: self._claims.claim_snapshot(snapshot), expired=LOST)
 
     def ask_again(self, snapshot: Snapshot) -> ClaimAnswer:
-        """As the claims do; needs no lock."""
+        """The answer of the claims; needs no lock."""
         return self._claims.ask_again(snapshot)
 
     def _locked(self, claim: Callable[[], T], expired: T) -> T:

@@ -17,10 +17,10 @@ over one that was created in between. So on a store nothing is written before th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.registry import needs_coordination
 from freshet.storage.options.secrets import shown_text
@@ -49,8 +49,7 @@ _CHOICES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRules:
+class CommitRules(Frozen):
     """What was chosen for the commits to a table; `coordination` is None where nothing was."""
 
     coordination: Coordination | None = None

@@ -2,7 +2,7 @@
 
     1  the caller's own      Catalog(warehouse, options=…), catalog: of a pipeline file, --catalog-option,
                              options of the Spark format, catalog_options=… of table_sink and Table.open
-    2  the catalog's name    where the place is one: its file, or variables of it (`named`)
+    2  the catalog's name    where the place is one: its file, or variables of it
     3  the environment       FRESHET_CATALOG_OPTIONS, a JSON object of texts
 
 What the caller gives is for this catalog: an option that neither it nor its store takes is refused where it is opened.
@@ -13,12 +13,14 @@ other processes; they need the variable too.
 
 from __future__ import annotations
 
+import difflib
+import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from types import MappingProxyType
 from typing import Final
 
-from freshet.storage.catalogs.named import catalog_named
 from freshet.storage.catalogs.registry import (
     JDBC_SCHEME,
     METASTORE,
@@ -26,22 +28,28 @@ from freshet.storage.catalogs.registry import (
     WAREHOUSE,
     catalog_keys,
     is_catalog_option,
+    known_options,
     metastore_name,
     place_of_catalog,
 )
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.io.env import absolute_path, process_environment
+from freshet.storage.io.catalogs_file import CatalogsFile, CatalogText, read_catalogs
+from freshet.storage.io.env import absolute_path, is_local_folder, process_environment
 from freshet.storage.io.env_settings import (
     EnvSettings,
+    catalog_reference,
     holds_secret,
     is_among,
     is_member_reference,
+    shown_settings,
     variable_options,
     variable_reference,
 )
 from freshet.storage.io.registry import option_identity
 
 CATALOG_OPTIONS_VARIABLE: Final = "FRESHET_CATALOG_OPTIONS"
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def given_catalog(
@@ -53,7 +61,7 @@ def given_catalog(
     """The warehouse of a catalog and its options, as `place_of_catalog` has them: of catalogs that have a name too, the
     environment included."""
     general = environment_options(environment)
-    named = catalog_named(place, environment)
+    named = _catalog_named(place, environment)
     if named is not None:
         replaced = {WAREHOUSE} if warehouse is not None else set()
         place, own = None, _over({key: text for key, text in named.options.items() if key not in replaced}, own)
@@ -66,9 +74,9 @@ def given_catalog(
 def absolute_place(place: str) -> str:
     """A place that means the same in every folder: the name of a catalog stays, a path begins at the root.
 
-    Raises `InvalidRequestError` as `catalog_named` and `absolute_path` do.
+    Raises `InvalidRequestError` as `_catalog_named` and `absolute_path` do.
     """
-    return place if catalog_named(place, process_environment()) else absolute_path(place)
+    return place if _catalog_named(place, process_environment()) else absolute_path(place)
 
 
 def with_environment(warehouse: str, own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -89,8 +97,8 @@ def options_for_others(location: str, own: Mapping[str, str], environment: Mappi
 def taken_options(
     warehouse: str, general: Mapping[str, str], own: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Of options for several catalogs, those that the catalog of this warehouse and its store take; which catalog it
-    is, its own options say first."""
+    """The options that the catalog of this warehouse and its store take, of those for several catalogs; which catalog
+    it is, its own options say first."""
     decides = own if METASTORE in own or URI in own else {**general, **own}
     taken = catalog_keys(warehouse, metastore_name(decides))
     skipped = (METASTORE,) if decides is own else ()
@@ -104,7 +112,7 @@ def _over(general: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
 
 
 def environment_options(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those of the variable, secrets as references to it."""
+    """The options of the variable, secrets as references to it."""
     variable = CATALOG_OPTIONS_VARIABLE
     found = variable_options(variable, environment)
     for key in found:
@@ -114,3 +122,107 @@ def environment_options(environment: Mapping[str, str]) -> dict[str, str]:
                 option=key,
             )
     return {key: variable_reference(variable, key) if holds_secret(key, text) else text for key, text in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCatalog:
+    """A catalog that has a name. Secrets among its options are references to where they are written."""
+
+    name: str
+    options: Mapping[str, str] = field(repr=False)
+    shown: Mapping[str, str]
+    """The options as they are written, secrets hidden."""
+    source: str
+    """Where it is written: the file, or the environment."""
+
+    @property
+    def place(self) -> str:
+        """What a list of catalogs says of it, without secrets."""
+        return self.shown.get(WAREHOUSE) or self.shown.get(URI, "")
+
+
+def is_word(place: object) -> bool:
+    """Whether a place is neither a URI nor a path."""
+    return (
+        isinstance(place, str)
+        and place.strip() != ""
+        and not any(each in place for each in ":/")
+        and not place.startswith((".", "~"))
+    )
+
+
+def _catalog_named(place: str | PathLike[str] | None, environment: Mapping[str, str]) -> NamedCatalog | None:
+    """The catalog that a place names; None for a URI and a path, and for a word that is a folder or nothing yet.
+
+    Raises `InvalidRequestError` where it is a folder too, and for a catalog with an option that there is not.
+
+    | place | is |
+    |---|---|
+    | contains `:` | a URI |
+    | contains `/`, or begins with `.` or `~` | a path |
+    | another text | a word: the catalog of that name, else the folder of that name here |
+
+    Where a catalog and a folder have the word as their name, it is refused. A path object is a path. The catalogs that
+    have names are those of `io/catalogs_file`; one holds `warehouse`, or `uri`, and any other options of a catalog.
+    """
+    if not isinstance(place, str) or not is_word(place):
+        return None
+    file = read_catalogs(environment)
+    text = file.find(place)
+    if text is None:
+        return None
+    catalog = _named(text, file)
+    if is_local_folder(place):
+        raise InvalidRequestError(
+            f"{place!r} is a catalog ({catalog.place}, in {catalog.source}) and a folder ({absolute_path(place)}): "
+            f"write ./{place} for the folder; for the catalog call from elsewhere, or rename one of them"
+        )
+    if file.is_open_to_others and any(
+        holds_secret(key, each) for key, each in text.options.items() if key not in text.variables
+    ):
+        _LOG.warning(
+            "%s holds secrets and can be read by other users of this machine: chmod 600 %s", file.path, file.path
+        )
+    return catalog
+
+
+def named_catalogs(environment: Mapping[str, str]) -> list[NamedCatalog]:
+    """All of them, sorted by name; also those with options that there are not."""
+    file = read_catalogs(environment)
+    return [_seen(file.catalogs[name], file) for name in sorted(file.catalogs)]
+
+
+def _named(text: CatalogText, file: CatalogsFile) -> NamedCatalog:
+    catalog = _seen(text, file)
+    for key in text.options:
+        if key not in (WAREHOUSE, METASTORE, URI) and not is_catalog_option(key):
+            close = difflib.get_close_matches(key, known_options(), n=1)
+            nearest = f" (did you mean {close[0]!r}?)" if close else ""
+            where = f"the environment variable {text.variables[key]}" if key in text.variables else catalog.source
+            raise InvalidRequestError(
+                f"catalog {text.name} in {where}: there is no option {key} of a catalog or a store{nearest}", option=key
+            )
+    if not catalog.place:
+        raise InvalidRequestError(
+            f"catalog {text.name} in {catalog.source} says neither its {WAREHOUSE} nor the {URI} of its database"
+        )
+    warehouse = text.options.get(WAREHOUSE, "/")
+    if is_word(warehouse) or warehouse.startswith("."):
+        raise InvalidRequestError(
+            f"catalog {text.name} in {catalog.source}: its {WAREHOUSE} is a URI, or a path that begins with / or ~, "
+            f"not {warehouse!r}",
+            option=WAREHOUSE,
+        )
+    return catalog
+
+
+def _seen(text: CatalogText, file: CatalogsFile) -> NamedCatalog:
+    options = {key: _reference(key, text) if holds_secret(key, each) else each for key, each in text.options.items()}
+    has_file = file.path is not None and len(text.variables) < len(text.options)
+    return NamedCatalog(
+        text.name, options, shown_settings(text.options), str(file.path) if has_file else "the environment"
+    )
+
+
+def _reference(key: str, text: CatalogText) -> str:
+    return variable_reference(text.variables[key]) if key in text.variables else catalog_reference(text.name, key)

@@ -17,30 +17,31 @@ Where the catalog has locks, tables are created, altered, renamed and committed 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from freshet.storage.catalogs.claims import FileClaims, LockedClaims, TableClaims
-from freshet.storage.catalogs.filesystem import DATABASE_SUFFIX
-from freshet.storage.catalogs.jdbc_claims import JdbcClaims
+from freshet.storage.catalogs.claims import ClaimAnswer, FileClaims, LockedClaims, TableClaims
+from freshet.storage.catalogs.coordination import CommitRules
+from freshet.storage.catalogs.filesystem import (
+    DATABASE_SUFFIX,
+    WarehouseFolder,
+    has_leftover_files,
+    leads_elsewhere,
+    leftover_files_error,
+    remove_table,
+)
 from freshet.storage.catalogs.jdbc_lock import JdbcLock
 from freshet.storage.catalogs.jdbc_options import JdbcOptions, parse_options
 from freshet.storage.catalogs.jdbc_rows import JdbcRows
-from freshet.storage.catalogs.jdbc_sql import TABLES
+from freshet.storage.catalogs.jdbc_sql import TABLE_PROPERTIES, TABLES
 from freshet.storage.catalogs.metastore import FoundTable, TableName
-from freshet.storage.catalogs.remains import has_remains, leads_elsewhere, remains_error, remove_table
 from freshet.storage.codec.schema_json import decode_schema
-from freshet.storage.exceptions import (
-    AlreadyExistsError,
-    NotFoundError,
-    StorageError,
-    UnsupportedFeatureError,
-)
+from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint, Env
-from freshet.storage.io.file_io import numbered_files
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.paths import SCHEMA_PREFIX, TablePaths
+from freshet.storage.model.snapshot import Snapshot
 
 LOCATION: Final = "location"
 
@@ -48,28 +49,24 @@ CREATOR_WAITS: Final = 10
 CREATOR_WAIT_S: Final = 0.05
 """How often, and how long, the row of a table is awaited whose schema another program has just written."""
 
+_LOG: Final = logging.getLogger(__name__)
+
 
 def open_jdbc(env: Env, warehouse: str, options: Mapping[str, str]) -> JdbcMetastore:
     """The catalog of these options; nothing is connected yet."""
     return JdbcMetastore(env, warehouse, parse_options(options, warehouse))
 
 
-class JdbcMetastore:
+class JdbcMetastore(WarehouseFolder):
     """The tables of one catalog key. May be shared by threads."""
 
     def __init__(self, env: Env, warehouse: str, options: JdbcOptions) -> None:
-        self._env = env
-        self._warehouse = warehouse
+        super().__init__(env, warehouse)
         self._options = options
         self._rows = JdbcRows(env, options)
 
-    @property
-    def warehouse(self) -> str:
-        """Below it lie the files."""
-        return self._warehouse
-
     def list_databases(self) -> list[str]:
-        """Those with a property, a table or a view."""
+        """The databases with a property, a table or a view."""
         return self._rows.databases()
 
     def has_database(self, name: str) -> bool:
@@ -114,7 +111,7 @@ class JdbcMetastore:
         """A row and snapshots, tags or branches without a schema. Raises `NotFoundError` with what to do for what other
         interrupted calls leave."""
         has_row, paths = self._rows.has_table(name), self._paths(name)
-        if has_row and has_remains(self._env.file_io, paths):
+        if has_row and has_leftover_files(self._env.file_io, paths):
             return self._found(name)
         if has_row:
             raise NotFoundError(
@@ -129,7 +126,7 @@ class JdbcMetastore:
         return None
 
     def table_claims(self, name: TableName) -> TableClaims | None:
-        """As `find_table` gives them, without asking the database: the first claim does."""
+        """The claims that `find_table` gives, without asking the database: the first claim does."""
         return self._found(name).claims
 
     def create_table(self, name: TableName, schema: TableSchema) -> bool:
@@ -147,8 +144,8 @@ class JdbcMetastore:
                 if not self._has_schema(name):
                     self.find_remains(name)  # raises, or there are snapshots
                 return False
-            if not self._has_schema(name) and has_remains(self._env.file_io, paths):
-                raise remains_error(str(name), paths)
+            if not self._has_schema(name) and has_leftover_files(self._env.file_io, paths):
+                raise leftover_files_error(str(name), paths)
             if not FileClaims(self._env.file_io, paths, self._options.rules).claim_schema(schema):
                 self._await_row(name)
                 return False
@@ -161,14 +158,10 @@ class JdbcMetastore:
     def register_table(self, name: TableName) -> bool:
         """Makes the row of a table whose files are there; also of its database. False where it has one."""
         paths = self._paths(name)
-        schemas = numbered_files(self._env.file_io, paths.schema_folder, SCHEMA_PREFIX)
-        if not schemas:
-            raise NotFoundError(
-                f"table {name} cannot be registered: there is no schema file at {paths.location}",
-                table=str(name),
-                path=paths.location,
-            )
-        latest = paths.schema(max(schemas))
+        schema_ids = self._schema_ids(name)
+        if not schema_ids:
+            raise self._not_registered(name)
+        latest = paths.schema(max(schema_ids))
         schema = decode_schema(self._env.file_io.read_bytes(latest), latest)
         self.create_database(name.database, {})
         is_new = self._rows.insert_table(name)
@@ -184,27 +177,21 @@ class JdbcMetastore:
         self._env.reach(CrashPoint.TABLE_ROW_REMOVED)
         if not had_row and self._has_schema(name):
             raise NotFoundError(self._unregistered(name), table=str(name), path=paths.location)
-        if not had_row and not has_remains(self._env.file_io, paths):
+        if not had_row and not has_leftover_files(self._env.file_io, paths):
             return False
         remove_table(self._env, paths)
         return True
 
     def rename_table(self, name: TableName, to: TableName) -> None:
         """The rows, then the folder. Where that cannot be renamed the rows get the old name back."""
-        folders = self._env.file_io.folders
-        if folders is None:
-            raise UnsupportedFeatureError(
-                f"table {name} cannot be renamed: its files bear its name, and the store of {self._warehouse} cannot "
-                f"rename them at once; write its rows to a new table {to} and drop this one",
-                table=str(name),
-            )
+        folders = self._renaming(name, to)
         with self._locked(*sorted((name, to))):
             target = self._paths(to)
             if (
                 self._rows.has_table(to)
                 or self._rows.has_view(to)
                 or self._has_schema(to)
-                or has_remains(self._env.file_io, target)
+                or has_leftover_files(self._env.file_io, target)
             ):
                 raise AlreadyExistsError(
                     f"table {name} cannot be renamed to {to}: the catalog has a table or a view of this name, or files "
@@ -269,11 +256,59 @@ class JdbcMetastore:
             )
         return FoundTable(paths.location, JdbcClaims(claims, self._rows, name))
 
-    def _has_schema(self, name: TableName) -> bool:
-        return bool(numbered_files(self._env.file_io, self._paths(name).schema_folder, SCHEMA_PREFIX))
 
-    def _folder(self, database: str) -> str:
-        return f"{self._warehouse}/{database}{DATABASE_SUFFIX}"
+class JdbcClaims:
+    """The claims of a table in a JDBC catalog: under its lock where there is one, and its properties follow its
+    schema.
+    """
 
-    def _paths(self, name: TableName) -> TablePaths:
-        return TablePaths(f"{self._folder(name.database)}/{name.table}")
+    def __init__(self, claims: TableClaims, rows: JdbcRows, name: TableName) -> None:
+        self._claims = claims
+        self._rows = rows
+        self._name = name
+
+    @property
+    def rules(self) -> CommitRules:
+        """The rules of the claims."""
+        return self._claims.rules
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether the claims have one."""
+        return self._claims.has_lock
+
+    def by(self, rules: CommitRules) -> JdbcClaims:
+        """The same by other rules."""
+        return JdbcClaims(self._claims.by(rules), self._rows, self._name)
+
+    def on_branch(self, branch: str) -> TableClaims:
+        """The claims of a branch, which has no rows."""
+        return self._claims.on_branch(branch)
+
+    def check_writable(self) -> None:
+        """Asks the claims."""
+        self._claims.check_writable()
+
+    def claim_schema(self, schema: TableSchema) -> bool:
+        """Claims as the claims do; a schema whose properties do not fit into their rows is refused before.
+
+        Rows that cannot be written afterwards are written with the next schema: only other tools read them.
+        """
+        self._rows.check_lengths(schema)
+        is_ours = self._claims.claim_schema(schema)
+        if is_ours:
+            try:
+                self._rows.replace_properties(self._name, schema)
+            except StorageError as error:
+                _LOG.warning(
+                    "table %s was altered, and its rows of %s were not: %s", self._name, TABLE_PROPERTIES, error
+                )
+        return is_ours
+
+    def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
+        """Claims as the claims do."""
+        return self._claims.claim_snapshot(snapshot)
+
+    def ask_again(self, snapshot: Snapshot) -> ClaimAnswer:
+        """Asks the claims."""
+        return self._claims.ask_again(snapshot)

@@ -24,7 +24,7 @@ import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, text
 from sqlalchemy.pool import NullPool
 
-from freshet.storage.catalogs.jdbc_uri import SQLITE, DatabaseAddress
+from freshet.storage.catalogs.jdbc_options import SQLITE, DatabaseAddress
 from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
 
 POOLS_MAX: Final = 16

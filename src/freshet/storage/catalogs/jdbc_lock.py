@@ -18,14 +18,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
-from freshet.storage.catalogs.branch_names import branch_name
+from freshet._frozen import Frozen
 from freshet.storage.catalogs.claims import LockExpiredError, LockTimeoutError
 from freshet.storage.catalogs.jdbc_database import Pool
+from freshet.storage.catalogs.jdbc_options import LockOptions
 from freshet.storage.catalogs.jdbc_sql import INSERT_LOCK, LOCK_HOLDER, LOCKS, READ_LOCK, RELEASE_LOCK, SWEEP_LOCK
-from freshet.storage.catalogs.metastore import TableName
+from freshet.storage.catalogs.metastore import TableName, branch_name
 from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
 from freshet.storage.io.env import Env
 
@@ -41,17 +41,7 @@ RELEASES: Final = 3
 """Tries to delete the own row."""
 
 
-@dataclass(frozen=True, slots=True)
-class LockOptions:
-    """How long to wait for a lock, which is how long an own one counts, and between tries at most."""
-
-    acquire_timeout_ms: int
-    check_max_sleep_ms: int
-    id_length_max: int
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
+class HeldLock(Frozen):
     """A lock that was had: when its row was made, by the database's clock, and when it was asked for, by ours."""
 
     acquired_at: object
@@ -71,7 +61,7 @@ class JdbcLock:
         self._kind = pool.address.kind
 
     @contextmanager
-    def held(self, name: TableName, branch: str | None = None) -> Iterator[Held]:
+    def held(self, name: TableName, branch: str | None = None) -> Iterator[HeldLock]:
         """Holds the lock of a table, or of a branch of it, which has its own; threads of this process wait in line,
         then one of them asks the database."""
         lock_id = self._id(name if branch is None else branch_name(name, branch))
@@ -89,7 +79,7 @@ class JdbcLock:
         finally:
             mutex.release()
 
-    def _acquire(self, name: TableName, lock_id: str, deadline_ms: int) -> Held:
+    def _acquire(self, name: TableName, lock_id: str, deadline_ms: int) -> HeldLock:
         wait_ms = FIRST_WAIT_MS
         while True:
             reason = "it is held"
@@ -106,7 +96,7 @@ class JdbcLock:
             self._env.sleep_s(min(wait_ms, self._options.check_max_sleep_ms, left_ms) / 1000)
             wait_ms *= 2
 
-    def _try(self, name: TableName, lock_id: str) -> Held | None:
+    def _try(self, name: TableName, lock_id: str) -> HeldLock | None:
         asked_ms = self._env.now_ms()
         with self._pool.session() as session:
             left = self._pool.unreleased.get(lock_id)
@@ -121,9 +111,9 @@ class JdbcLock:
                 READ_LOCK, {"id": lock_id, "key": self._catalog_key, "db": name.database, "name": name.table}
             )
         # No row: a JVM whose lock had expired has deleted it.
-        return Held(rows[0][0], asked_ms, bool(rows[0][1])) if rows else None
+        return HeldLock(rows[0][0], asked_ms, bool(rows[0][1])) if rows else None
 
-    def _check_time(self, lock_id: str, held: Held) -> None:
+    def _check_time(self, lock_id: str, held: HeldLock) -> None:
         """Just before the claim."""
         held_ms = self._env.now_ms() - held.asked_ms
         if held_ms > self._options.acquire_timeout_ms / 2:
@@ -134,7 +124,7 @@ class JdbcLock:
                 option="lock-acquire-timeout",
             )
 
-    def _release(self, lock_id: str, held: Held) -> None:
+    def _release(self, lock_id: str, held: HeldLock) -> None:
         """Deletes the own row. One that cannot be deleted is deleted with the next lock of the table, or expires."""
         for _ in range(RELEASES):
             try:

@@ -7,8 +7,7 @@ from typing import Final
 
 from freshet.storage.catalogs import jdbc_sql as sql
 from freshet.storage.catalogs.jdbc_database import Pool, open_pool
-from freshet.storage.catalogs.jdbc_options import JdbcOptions
-from freshet.storage.catalogs.jdbc_uri import POSTGRESQL
+from freshet.storage.catalogs.jdbc_options import POSTGRESQL, JdbcOptions
 from freshet.storage.catalogs.metastore import TableName
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env
@@ -28,7 +27,7 @@ class JdbcRows:
 
     @property
     def pool(self) -> Pool:
-        """Of the process that asks, with all tables: a forked child makes its own."""
+        """The pool of the process that asks, with all tables: a forked child makes its own."""
         options = self._options
         pool = open_pool(options.address, options.time_zone or self._env.time_zone(), options.pool_size)
         locks = sql.lock_table(options.lock.id_length_max) if options.lock else {}
@@ -36,7 +35,7 @@ class JdbcRows:
         return pool
 
     def databases(self) -> list[str]:
-        """Those with a property, a table or a view, sorted."""
+        """The databases with a property, a table or a view, sorted."""
         return sorted(self._names(sql.LIST_DATABASES))
 
     def has_database(self, name: str) -> bool:
@@ -122,7 +121,7 @@ class JdbcRows:
                 session.run(sql.RENAME_TABLE_PROPERTIES, values)
 
     def insert_properties(self, name: TableName, schema: TableSchema) -> None:
-        """Of a table that has none."""
+        """Writes the rows of a table that has none."""
         properties = table_properties(schema)
         if properties and self._options.keeps_table_properties:
             with self.pool.session() as session:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from freshet.storage.catalogs.jdbc_uri import POSTGRESQL, SQLITE
+from freshet.storage.catalogs.jdbc_options import POSTGRESQL, SQLITE
 
 TABLES: Final = "paimon_tables"
 DATABASE_PROPERTIES: Final = "paimon_database_properties"

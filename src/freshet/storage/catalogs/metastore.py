@@ -7,7 +7,6 @@ what is asked or answers that it was too late. What there is:
 |---|---|---|---|---|
 | `filesystem` | folders of the warehouse | where its name says | none | renames the folder, where the store can |
 | `jdbc` | rows of a database | where its name says | kept | the rows, then the folder, where the store can |
-| `memory` | in the memory of this process | in a folder without its name | kept | changes the name |
 
 A new catalog is a module of this room, an entry of `registry.METASTORES`, which names the options that it takes, and a
 `Kind` of `tests/storage/catalogs/test_catalogs.py`, which runs for all.
@@ -15,12 +14,26 @@ A new catalog is a module of this room, an entry of `registry.METASTORES`, which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from freshet._frozen import Frozen
 from freshet.storage.catalogs.claims import TableClaims
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.core import CoreOptions
+
+BRANCH: Final = CoreOptions.branch.key
+"""The option that opens a branch."""
+_MAIN_BRANCH: Final = "main"
+"""What the table itself is called among its branches."""
+_BRANCH_MARK: Final = "$branch_"
+NAME_BYTES_MAX: Final = 250
+"""Of 255 that file systems allow; a database's folder has a suffix."""
+_BRANCH_BYTES_MAX: Final = 200
+
+_NAME: Final = re.compile(r"[^\s/\\.$@][^/\\$@]*")
 
 
 class TableName(NamedTuple):
@@ -33,8 +46,7 @@ class TableName(NamedTuple):
         return f"{self.database}.{self.table}"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundTable:
+class FoundTable(Frozen):
     """Where a table lies, and how its ids are claimed."""
 
     location: str
@@ -61,7 +73,7 @@ class Metastore(Protocol):
         catalog cannot keep."""
 
     def database_properties(self, name: str) -> dict[str, str]:
-        """Of a database that is there."""
+        """The properties of a database that is there."""
 
     def alter_database(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Sets properties of a database that is there; None removes one. `UnsupportedFeatureError` as above."""
@@ -101,3 +113,62 @@ class Metastore(Protocol):
         `NotFoundError` when it is gone, `AlreadyExistsError` when the name is taken, `UnsupportedFeatureError` where
         the catalog cannot.
         """
+
+
+def split_branch(identifier: str) -> tuple[str, str | None]:
+    """A name of a table without its branch, and the branch, None for the table itself: a branch is named
+    `database.table$branch_<name>`, wherever a name of a table is taken.
+
+    `main` is the table itself. Other programs take the same names; a branch whose name they could not write is not
+    made.
+
+    Source: FORMAT.md §12.
+    """
+    if not isinstance(identifier, str) or _BRANCH_MARK not in identifier:
+        return identifier, None
+    table, _, branch = identifier.partition(_BRANCH_MARK)
+    return table, named_branch(branch)
+
+
+def with_branch(identifier: str, branch: str | None) -> str:
+    """The inverse of `split_branch`."""
+    return identifier if branch is None else f"{identifier}{_BRANCH_MARK}{branch}"
+
+
+def branch_name(name: TableName, branch: str) -> TableName:
+    """What a branch is called in the catalog of its table."""
+    return TableName(name.database, with_branch(name.table, branch))
+
+
+def named_branch(text: str) -> str | None:
+    """The branch that an option or a name means; None for the table itself. Raises `InvalidRequestError` for what is
+    no name of a branch."""
+    branch = text.strip()
+    return None if branch.lower() in ("", _MAIN_BRANCH) else checked_branch(branch)
+
+
+def checked_branch(name: str) -> str:
+    """The name, if a branch can have it; `InvalidRequestError` otherwise."""
+    reason = _why_not(name)
+    if reason is not None:
+        raise InvalidRequestError(f"{name!r} cannot be the name of a branch: {reason}", option="branch")
+    return name
+
+
+def _why_not(name: str) -> str | None:
+    if not isinstance(name, str) or not name.strip():
+        return "it is blank"
+    if name.lower() == _MAIN_BRANCH:
+        return "so the table itself is called among its branches"
+    if name.isdigit():
+        return "it is a number, which other programs do not take for a branch"
+    fault = fault_of_name(name, _BRANCH_BYTES_MAX)
+    return None if fault is None else f"it {fault}"
+
+
+def fault_of_name(name: object, bytes_max: int = NAME_BYTES_MAX) -> str | None:
+    """What keeps a name from being that of a folder; None where nothing does."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name != name.strip() or not name.isprintable():
+        return "cannot be used; avoid '/', '\\', '$', '@', a leading dot, blanks at the ends and control characters"
+    size = len(name.encode())
+    return f"has {size} bytes; at most {bytes_max} fit into a folder name" if size > bytes_max else None

@@ -8,17 +8,15 @@ as references; openers get them resolved.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from freshet._lazy import LazyModule
+from freshet._frozen import Frozen
 from freshet.storage.catalogs.claims import FileClaims, RefusedClaims, TableClaims
 from freshet.storage.catalogs.coordination import COORDINATION_OPTIONS, commit_rules
 from freshet.storage.catalogs.filesystem import FilesystemMetastore
-from freshet.storage.catalogs.jdbc_uri import absolute_uri
-from freshet.storage.catalogs.memory import MemoryMetastore
+from freshet.storage.catalogs.jdbc_options import absolute_uri
 from freshet.storage.catalogs.metastore import Metastore, TableName
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, absolute_path, resolved_options
@@ -27,31 +25,22 @@ from freshet.storage.io.registry import any_store_options, store_options
 from freshet.storage.options.secrets import shown_text
 from freshet.storage.paths import TablePaths
 
-if TYPE_CHECKING:
-    from freshet.storage.catalogs import jdbc as _jdbc
-else:  # SQLAlchemy and psycopg are an extra
-    _jdbc = LazyModule("freshet.storage.catalogs.jdbc")
-
 Opener: TypeAlias = Callable[[Env, str, Mapping[str, str]], Metastore]
 """Makes the catalog of a warehouse, with its options, resolved."""
 
 METASTORE: Final = "metastore"
 WAREHOUSE: Final = "warehouse"
 FILESYSTEM: Final = "filesystem"
-MEMORY: Final = "memory"
 JDBC: Final = "jdbc"
 JDBC_SCHEME: Final = "jdbc:"
 URI: Final = "uri"
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogKind:
+class CatalogKind(Frozen):
     """One kind of catalog. `options` are the keys that it takes besides `metastore`, `jdbc.*` for a prefix."""
 
     open: Opener
     options: tuple[str, ...] = ()
-    is_of_this_process: bool = False
-    """Other processes do not see its tables."""
 
 
 JDBC_OPTIONS: Final = (
@@ -62,7 +51,9 @@ JDBC_OPTIONS: Final = (
 
 def _open_jdbc(env: Env, warehouse: str, options: Mapping[str, str]) -> Metastore:
     try:
-        return _jdbc.open_jdbc(env, warehouse, options)
+        from freshet.storage.catalogs.jdbc import open_jdbc
+
+        return open_jdbc(env, warehouse, options)
     except ModuleNotFoundError as error:
         raise InvalidRequestError(
             f"a catalog in a database (option uri) needs SQLAlchemy and psycopg, and {error.name} is not installed "
@@ -79,7 +70,6 @@ METASTORES: Final[Mapping[str, CatalogKind]] = MappingProxyType(
             COORDINATION_OPTIONS,
         ),
         JDBC: CatalogKind(_open_jdbc, JDBC_OPTIONS),
-        MEMORY: CatalogKind(lambda env, warehouse, options: MemoryMetastore(env, warehouse), is_of_this_process=True),
     }
 )
 
@@ -180,8 +170,7 @@ def is_found_again(claims: TableClaims, settings: EnvSettings) -> bool:
         return False
     if is_plain_folder(options):
         return type(claims) is FileClaims and claims.rules == commit_rules(options)
-    kind = METASTORES.get(metastore_name(options))
-    return kind is None or not kind.is_of_this_process
+    return True
 
 
 def claims_of(env: Env, settings: EnvSettings, name: str) -> TableClaims | None:

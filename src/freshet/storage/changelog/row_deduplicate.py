@@ -18,7 +18,6 @@ Source: MERGING.md §4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.aggregate.equality import equality_codes
 from freshet.storage.merge.gather import contiguous
 from freshet.storage.merge.key_order import Flags
@@ -35,8 +35,7 @@ from freshet.storage.model.nested_arrays import Nested
 from freshet.storage.model.value_bits import fixed_width, has_fixed_width, valid_flags
 
 
-@dataclass(frozen=True, slots=True)
-class SameValues:
+class SameValues(Frozen):
     """An `Unchanged` that compares these columns."""
 
     columns: tuple[str, ...]

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from freshet._frozen import Frozen
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.changelog import Changelog, ChangeMode
 from freshet.storage.changes.history import ChangeHistory
@@ -50,8 +50,7 @@ class BetweenMode(StrEnum):
     DIFF = "diff"
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
+class _Ends(Frozen):
     """Ids of both ends. `tags` are the snapshots of tags, which may have expired, by id."""
 
     start: int

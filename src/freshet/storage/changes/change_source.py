@@ -17,9 +17,9 @@ Source: MERGING.md §7.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import ChangelogProducer
@@ -38,8 +38,7 @@ class ChangeSource(Enum):
     """The rows of the files that the commit took away, and of those that it added."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRules:
+class ChangeRules(Frozen):
     """What decides. `reads_overwrites` is the option of the table's kind."""
 
     has_primary_key: bool

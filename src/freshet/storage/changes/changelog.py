@@ -30,9 +30,8 @@ import pyarrow as pa
 from freshet.storage.changes.change_source import ChangeRules, ChangeSource, changelog_source, delta_source
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.planner import ChangePlanner
-from freshet.storage.changes.producer_change import ProducerChanges
-from freshet.storage.changes.reader import ChangeReader
-from freshet.storage.changes.untold import is_untold, untold_error
+from freshet.storage.changes.producer_change import ProducerChanges, is_missing_changelog, missing_changelog_error
+from freshet.storage.changes.reader import ChangeSplitReader
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import Predicate
@@ -40,7 +39,7 @@ from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.display import ids_text
-from freshet.storage.model.shown import facts_html, note_html, shown_or_why
+from freshet.storage.model.shown import facts_html, note_html
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.frame_outputs import FrameOutputs
@@ -89,7 +88,7 @@ class Changelog(FrameOutputs):
         self._limit = limit
         self._ends = ends
         self._filter = ScanFilter.bind(store.schema, filter)
-        self._reader = ChangeReader(store, check_columns(store, columns), self._filter)
+        self._reader = ChangeSplitReader(store, check_columns(store, columns), self._filter)
         self._planner = ChangePlanner(store, self._filter)
         self._history = ChangeHistory(store)
 
@@ -111,9 +110,6 @@ class Changelog(FrameOutputs):
     def __repr__(self) -> str:
         return f"Changelog({self._store.name!r}, {self._mode}, {self._range})"
 
-    def _repr_html_(self) -> str:
-        return shown_or_why(self, self._html)
-
     def _html(self) -> str:
         """Reads the first rows of the first snapshots; none of a difference, for which all has to be compared."""
         filtered = "" if self._filter is None else ", ".join(sorted(self._filter.predicate.columns()))
@@ -123,7 +119,7 @@ class Changelog(FrameOutputs):
             return facts_html(title, facts)
         looked_at: frozenset[str] = frozenset() if self._filter is None else self._filter.predicate.columns()
         shown = self._reader.columns[:COLUMNS]
-        reader = ChangeReader(self._store, tuple(dict.fromkeys((*shown, *sorted(looked_at)))))
+        reader = ChangeSplitReader(self._store, tuple(dict.fromkeys((*shown, *sorted(looked_at)))))
         schema = pa.schema([field for field in reader.schema if field.name not in looked_at.difference(shown)])
         predicate = None if self._filter is None else self._filter.predicate
         snapshots = [self._history.still_there(each) for each in self._ids[:SNAPSHOTS_SHOWN]]
@@ -133,7 +129,7 @@ class Changelog(FrameOutputs):
         rows = replace(rows, is_all=rows.is_all and len(snapshots) == len(self._ids))
         return facts_html(title, facts, rows.html(len(self.schema)))
 
-    def _changes_of(self, snapshots: Sequence[Snapshot], reader: ChangeReader) -> Iterator[pa.RecordBatch]:
+    def _changes_of(self, snapshots: Sequence[Snapshot], reader: ChangeSplitReader) -> Iterator[pa.RecordBatch]:
         for snapshot in snapshots:
             with self._history.explained(snapshot):
                 for split in self._planner.plan(snapshot, self._source(snapshot)):
@@ -162,14 +158,6 @@ class Changelog(FrameOutputs):
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The changes, in bounded memory. One file is open at a time, until the generator is closed."""
         return limited(self._batches(), self._limit)
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The changes, in bounded memory, for a consumer that pulls."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
-    def to_arrow(self) -> pa.Table:
-        """All changes."""
-        return pa.Table.from_batches(self.to_batches(), self.schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for snapshot, splits in self._planned():
@@ -201,7 +189,7 @@ class Changelog(FrameOutputs):
         rest = [self._history.find(each) for each in self._ids if each >= snapshot.id]
         untold = [each.id for each in rest if each is not None and self._is_untold(each)]
         which = f"snapshot {untold[0]} was" if len(untold) == 1 else f"snapshots {ids_text(untold)} were"
-        raise untold_error(
+        raise missing_changelog_error(
             self._store,
             which,
             f"Read the changelog from snapshot {untold[-1] + 1} on, or what differs between two snapshots with "
@@ -219,7 +207,7 @@ class Changelog(FrameOutputs):
         )
 
     def _is_untold(self, snapshot: Snapshot) -> bool:
-        return is_untold(self._store, ChangeRules.of(self._store.options), snapshot)
+        return is_missing_changelog(self._store, ChangeRules.of(self._store.options), snapshot)
 
     def _compared(self, old: Snapshot | None, new: Snapshot | None) -> Iterator[tuple[Snapshot, list[ChangeSplit]]]:
         if new is None or old == new:

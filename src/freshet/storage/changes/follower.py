@@ -17,22 +17,24 @@ Source: MERGING.md §7.2.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from freshet.storage.changes.change_source import ChangeRules
+from freshet.storage.changes.change_source import ChangeRules, ChangeSource
 from freshet.storage.changes.history import ChangeHistory
-from freshet.storage.changes.later_schema import LaterSchemas
-from freshet.storage.changes.passed_over import PassedOver
 from freshet.storage.changes.planner import ChangePlanner
-from freshet.storage.changes.producer_change import ProducerChanges
+from freshet.storage.changes.producer_change import ProducerChanges, is_missing_changelog, missing_changelog_error
 from freshet.storage.changes.stream_position import StreamPosition
-from freshet.storage.changes.untold import is_untold, untold_error
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk
 from freshet.storage.model.split import ChangeSplit
+from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.scan.pruning import ScanFilter
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
@@ -110,9 +112,9 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
 
     def _check_told(self, snapshot: Snapshot) -> None:
         """Raises where a reader of the changelog would pass over the rows of this commit in silence."""
-        if not is_untold(self._store, self._rules, snapshot):
+        if not is_missing_changelog(self._store, self._rules, snapshot):
             return
-        raise untold_error(
+        raise missing_changelog_error(
             self._store,
             f"snapshot {snapshot.id} was",
             "Set changelog-producer to lookup, full-compaction or input, and begin anew with the rows of the table: "
@@ -160,3 +162,77 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
         if before is not None and before.time_ms != position.before_ms:
             raise self.other_history(before.id, "has read")
         return before
+
+
+class PassedOver:
+    """What a stream says, once, when it passes over an overwrite, as its options have it: from there on what is made of
+    the changes is not what the table holds."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._is_said = False
+
+    def notice(self, snapshot: Snapshot, rules: ChangeRules) -> None:
+        """A snapshot is read next, by these rules."""
+        is_overwrite = snapshot.commit_kind is CommitKind.OVERWRITE and not snapshot.is_rescale
+        if self._is_said or not is_overwrite or rules.source(snapshot) is not ChangeSource.NOTHING:
+            return
+        self._is_said = True
+        _LOG.warning(
+            "table %s: a stream passes over snapshot %d, an OVERWRITE by %s, and over those that follow: rows that "
+            "they take away or add are not told, so what was made of the changes differs from the table from here on. "
+            "Read the table anew: without the consumer or checkpoint, scan.mode latest-full%s",
+            self._store.name,
+            snapshot.id,
+            snapshot.commit_user,
+            _option_text(rules),
+        )
+
+
+def _option_text(rules: ChangeRules) -> str:
+    if not rules.has_primary_key:
+        return ""  # with `streaming-read-append-overwrite` rows that were only copied come again, and none leaves
+    if rules.producer in (ChangelogProducer.NONE, ChangelogProducer.INPUT):
+        return ". With streaming-read-overwrite=true streams follow overwrites"
+    return ""
+
+
+class LaterSchemas:
+    """What a stream of some columns says, once, when it meets commits of a later schema than the one it reads: its
+    columns stay. Values that its types cannot hold are refused where they are read (`casts/evolution`)."""
+
+    def __init__(self, store: TableStore, columns: Sequence[str]) -> None:
+        self._store = store
+        self._columns = tuple(columns)
+        self._seen_id = store.schema.id
+        self._said = ""
+
+    def notice(self, schema_id: int) -> None:
+        """A commit of this schema is read next."""
+        if schema_id <= self._seen_id:
+            return
+        own, now = self._store.schema, self._store.schemas.schema(schema_id)
+        self._seen_id = schema_id
+        kept = {field.id for field in now.fields}
+        known = {field.id for field in own.fields}
+        gone = [name for name in self._columns if own.by_name[name].id not in kept]
+        come = [field.name for field in now.fields if field.id not in known]
+        parts = [
+            f"{_named(gone)} dropped, NULL from here on" if gone else "",
+            f"{_named(come)} added, not read" if come else "",
+        ]
+        text = "; ".join(filter(None, parts))
+        if text and text != self._said:
+            self._said = text
+            _LOG.warning(
+                "table %s was altered (schema %d) while a stream reads it as of schema %d: %s. Open the stream again "
+                "to read the columns of now; it goes on where it stopped",
+                self._store.name,
+                schema_id,
+                own.id,
+                text,
+            )
+
+
+def _named(names: Sequence[str]) -> str:
+    return ("column " if len(names) == 1 else "columns ") + ", ".join(names)

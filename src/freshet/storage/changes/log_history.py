@@ -2,7 +2,7 @@
 keeps from expiry what was not read, and rows of the log in today's columns.
 
 Rows of the log come in the columns of the schema they were logged with, and are brought into those asked for by field
-id, as old files are. Their kinds are well-formed after the filter too (`kind_repair`): a pair is in one batch.
+id, as old files are. Their kinds are well-formed after the filter too (`repaired_kinds`): a pair is in one batch.
 """
 
 from __future__ import annotations
@@ -13,25 +13,24 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.casts.evolution import ReadColumn, map_columns
 from freshet.storage.changes.change_source import ChangeRules, ChangeSource
-from freshet.storage.changes.consumer_progress import ConsumerProgress
+from freshet.storage.changes.follower import LaterSchemas
 from freshet.storage.changes.history import ChangeHistory
-from freshet.storage.changes.kind_repair import repaired_kinds, unchanged_pairs
-from freshet.storage.changes.later_schema import LaterSchemas
 from freshet.storage.changes.planner import ChangePlanner
-from freshet.storage.changes.producer_change import BEGIN_ANEW, ProducerChanges, logged_levels
+from freshet.storage.changes.producer_change import BEGIN_ANEW, ProducerChanges, logged_levels, missing_changelog_error
+from freshet.storage.changes.stream_position import ConsumerProgress
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.changes.stream_start import stream_start
-from freshet.storage.changes.untold import untold_error
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema
 from freshet.storage.model.data_type import DataField
-from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN
+from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, RowKind
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.table_scan import decoders
@@ -40,7 +39,7 @@ _SCHEMA_IDS_MAX: Final = 1000
 
 
 class LogHistory:
-    """Of one table, for one reader."""
+    """The history of one table, for one reader."""
 
     def __init__(self, store: TableStore, request: StreamRequest) -> None:
         self._store = store
@@ -57,7 +56,7 @@ class LogHistory:
         self._schema_ids: dict[int, int] = {}
         """By snapshot, of those looked at last: each is the one before the next."""
         self._open_schema_id: int | None = None
-        """Of the rows of an open batch that were read last."""
+        """The schema of the rows of an open batch that were read last."""
         self._progress = ConsumerProgress(store, request.consumer_id)
 
     @property
@@ -239,7 +238,7 @@ class LogHistory:
             )
 
     def _rules_of(self, snapshot: Snapshot) -> ChangeRules:
-        """Those of the producer that a snapshot was committed with."""
+        """The rules of the producer that a snapshot was committed with."""
         if snapshot.schema_id == self._store.schema.id:
             return self._rules
         producer = self._store.at_schema(snapshot.schema_id).options.changelog_producer
@@ -254,7 +253,7 @@ class LogHistory:
             and self._rules.has_changelog
             and not rules.has_changelog
         ):
-            raise untold_error(self._store, f"snapshot {snapshot.id} was", BEGIN_ANEW)
+            raise missing_changelog_error(self._store, f"snapshot {snapshot.id} was", BEGIN_ANEW)
         is_overwrite = snapshot.commit_kind is CommitKind.OVERWRITE and not snapshot.is_rescale
         is_silent = source is ChangeSource.NOTHING and is_overwrite
         return ChangeSource.REPLACED if is_silent else source
@@ -268,3 +267,60 @@ def _as_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:
     index = rows.schema.get_field_index(ROW_KIND_COLUMN)
     kept = rows.filter(pc.is_in(rows.column(index), pa.array(["+I", "+U"])))
     return kept.set_column(index, rows.schema.field(index), pa.array(["+I"] * kept.num_rows, pa.string()))
+
+
+_DROPPED: Final = -1
+
+
+def repaired_kinds(
+    kinds: npt.NDArray[np.int8], kept: npt.NDArray[np.bool_], unchanged: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int8]:
+    """The kind that each row comes out with after a filter or a projection, -1 for a row that does not: what comes out
+    is a well-formed stream of changes.
+
+    | of a pair -U, +U | comes out |
+    |---|---|
+    | both kept, different | -U, +U |
+    | both kept, equal in the columns asked for | nothing |
+    | only the -U kept | -D |
+    | only the +U kept | +I |
+
+    A pair is two adjacent rows, as changelog files and the log have them. A -U or +U whose other half is not there (the
+    producer `input` logs what it is given) is left as it is.
+
+    `unchanged[i]` says that row i equals row i + 1 in the columns asked for; it is asked of pairs only.
+    """
+    found = np.where(kept, kinds, np.int8(_DROPPED)).astype(np.int8)
+    before = np.flatnonzero((kinds[:-1] == RowKind.UPDATE_BEFORE) & (kinds[1:] == RowKind.UPDATE_AFTER))
+    old_kept, new_kept = kept[before], kept[before + 1]
+    found[before[old_kept & ~new_kept]] = RowKind.DELETE
+    found[before[~old_kept & new_kept] + 1] = RowKind.INSERT
+    silent = before[old_kept & new_kept & unchanged[before]]
+    found[silent] = _DROPPED
+    found[silent + 1] = _DROPPED
+    return found
+
+
+def unchanged_pairs(kinds: npt.NDArray[np.int8], columns: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """True at each -U whose +U follows and is equal to it in these columns."""
+    count = len(kinds)
+    found = np.zeros(count, np.bool_)
+    if count < 2:
+        return found
+    before = np.flatnonzero((kinds[:-1] == RowKind.UPDATE_BEFORE) & (kinds[1:] == RowKind.UPDATE_AFTER))
+    if not len(before):
+        return found
+    same = np.ones(len(before), np.bool_)
+    for column in columns.columns:
+        same &= _equal(column.take(pa.array(before)), column.take(pa.array(before + 1)))
+    found[before] = same
+    return found
+
+
+def _equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
+    """Null equals null. Nested values count as different: a pair too many says nothing wrong."""
+    codes = pa.concat_arrays([left, right])
+    if pa.types.is_nested(codes.type):
+        return np.zeros(len(left), np.bool_)
+    encoded = codes.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+    return encoded[: len(left)] == encoded[len(left) :]  # type: ignore[no-any-return]

@@ -34,8 +34,8 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import conjunction
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.sorted_runs import interval_partition
-from freshet.storage.metadata.emitted_rows import emitted_levels
 from freshet.storage.metadata.live_files import changelog_manifests, delta_manifests, grouped_by_bucket, live_entries
+from freshet.storage.metadata.schema_alteration import emitted_levels
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, EntryKind, IndexFileMeta, ManifestEntry, ManifestFileMeta
@@ -43,9 +43,8 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.paths import POSTPONE_BUCKET
-from freshet.storage.scan.file_pruning import FilePruning, FilesOfBucket
 from freshet.storage.scan.planner import Packing, plan_scan, split_bucket
-from freshet.storage.scan.pruning import BucketPruning, PartitionPruning, ScanFilter
+from freshet.storage.scan.pruning import BucketPruning, FilePruning, FilesOfBucket, PartitionPruning, ScanFilter
 
 _IndexFiles = tuple[IndexFileMeta, ...]
 _Marks = Mapping[BucketId, _IndexFiles]

@@ -10,9 +10,9 @@ Where files lie on a level that only one of the two producers takes for told, th
 nobody ever does. After a full compaction there are none. Rows that wait for their bucket were told by no producer. A
 log has rows as they are written, except with lookup.
 
-`Table.alter` refuses such a change (`metadata.emitted_rows`), except from and to `none`; Apache Paimon makes it. A
-reader of the changelog may have come out of `none` without rows of that time (`changes.untold` looks), but not go into
-it while rows are still to be told: a compaction with `none` tells nothing.
+`Table.alter` refuses such a change (`metadata.schema_alteration`), except from and to `none`; Apache Paimon makes it. A
+reader of the changelog may have come out of `none` without rows of that time (`is_missing_changelog` looks), but
+not go into it while rows are still to be told: a compaction with `none` tells nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from freshet.storage.changes.change_source import ChangeRules, ChangeSource
 from freshet.storage.exceptions import InvalidRequestError, MissingFileError
-from freshet.storage.metadata.emitted_rows import emitted_levels
 from freshet.storage.metadata.live_files import base_manifests, entries_of, live_entries, without_deleted
+from freshet.storage.metadata.schema_alteration import emitted_levels
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import ManifestEntry
-from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions
 
@@ -106,3 +107,27 @@ class ProducerChanges:
     def _options(self, schema_id: int) -> CoreOptions:
         store = self._store
         return (store if schema_id == store.schema.id else store.at_schema(schema_id)).options
+
+
+def is_missing_changelog(store: TableStore, rules: ChangeRules, snapshot: Snapshot) -> bool:
+    """Whether the changelog that these rules read lacks the rows that a snapshot of a keyed table appended, as nobody
+    told its changes: the table had `changelog-producer=none` then, and has a producer now. A reader of the changelog
+    would pass over them in silence."""
+    if (
+        snapshot.schema_id == store.schema.id
+        or not (rules.has_primary_key and rules.has_changelog)
+        or rules.source(snapshot) is not ChangeSource.NOTHING
+        or not (snapshot.commit_kind is CommitKind.APPEND and snapshot.delta_record_count)
+    ):
+        return False
+    return not ChangeRules.of(store.at_schema(snapshot.schema_id).options).has_changelog
+
+
+def missing_changelog_error(store: TableStore, which: str, remedy: str) -> InvalidRequestError:
+    """The error of a reader; `which` says of which snapshots, with its verb, `remedy` how to read on."""
+    return InvalidRequestError(
+        f"the changelog of table {store.name} has a gap: {which} committed while it had changelog-producer=none, so "
+        f"not all changes can be told. {remedy}",
+        table=store.name,
+        option="changelog-producer",
+    )

@@ -22,15 +22,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.changes.difference import difference
-from freshet.storage.changes.leaving_keys import rows_of_leaving_keys
+from freshet.storage.changelog.row_deduplicate import SameValues
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.data_file_reader import data_files_ahead, read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead, data_files_ahead
+from freshet.storage.merge.key_order import RowOrder, sort_segments
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, RowKind
-from freshet.storage.model.schema import VALUE_KIND_COLUMN
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import SplitReader
@@ -39,7 +39,7 @@ _TEXTS: Final = pa.array(KIND_TEXTS, pa.string())
 
 
 @dataclass(frozen=True)
-class ChangeReader:
+class ChangeSplitReader:
     """Reads splits of one table with one projection and filter. May be shared by threads."""
 
     store: TableStore
@@ -59,7 +59,7 @@ class ChangeReader:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Of the batches that come out."""
+        """The schema of the batches that come out."""
         table = arrow_schema(self.store.schema)
         fields = [table.field(name) for name in self.columns]
         fields.append(pa.field(ROW_KIND_COLUMN, pa.string(), nullable=False))
@@ -123,7 +123,7 @@ class ChangeReader:
         batches = [
             batch.select([*keys, VALUE_KIND_COLUMN])
             for source in sources
-            for batch in read_data_file(*source, keys, None, system_columns=True)
+            for batch in DataFileRead(*source, keys, None, system_columns=True).batches()
         ]
         wanted: npt.NDArray[np.bool_] = rows_of_leaving_keys(pa.Table.from_batches(batches), keys) == leaving
         return wanted
@@ -135,7 +135,7 @@ class ChangeReader:
         is_keyed = self.store.schema.has_primary_key
         source = (self.store, split.partition, split.bucket, file)
         start = 0
-        for batch in read_data_file(*source, self._needed, pushed, system_columns=is_keyed):
+        for batch in DataFileRead(*source, self._needed, pushed, system_columns=is_keyed).batches():
             if wanted is not None:
                 stop = start + batch.num_rows
                 batch, start = batch.filter(pa.array(wanted[start:stop])), stop
@@ -152,3 +152,58 @@ class ChangeReader:
         if self.with_snapshot_id:
             arrays.append(pa.repeat(pa.scalar(snapshot_id, pa.int64()), batch.num_rows))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def difference(old: pa.Table, new: pa.Table, key_columns: tuple[str, ...]) -> tuple[pa.Table, npt.NDArray[np.int8]]:
+    """Rows that differ between two states of some keys, in key order, and the code of the kind of each.
+
+    | key in | values | rows |
+    |---|---|---|
+    | the new state only | | +I |
+    | both | the same | none |
+    | both | not the same | -U of the old, +U of the new |
+    | the old state only | | -D |
+
+    Both states have one schema, key order, and each key once. Values are the same as for
+    `changelog-producer.row-deduplicate`.
+    """
+    both = pa.concat_tables([old, new])
+    numbered = both.select(list(key_columns)).append_column(
+        SEQUENCE_NUMBER_COLUMN, pa.array(np.zeros(both.num_rows, np.int64))
+    )
+    segments = sort_segments(numbered, RowOrder(key_columns), [old.num_rows, new.num_rows])
+    kinds = np.where(segments.order < old.num_rows, RowKind.DELETE, RowKind.INSERT).astype(np.int8)
+    first = segments.starts[~segments.lone]
+    kinds[first], kinds[first + 1] = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
+    compared = tuple(name for name in both.column_names if name not in key_columns)
+    old_rows, new_rows = segments.order[first], segments.order[first + 1] - old.num_rows
+    same = first[SameValues(compared).pairs(old, old_rows, new, new_rows)]
+    kept = np.ones(both.num_rows, np.bool_)
+    kept[same] = kept[same + 1] = False
+    return both.take(pa.array(segments.order[kept])), kinds[kept]
+
+
+_RETRACTS = (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+
+
+def rows_of_leaving_keys(changes: pa.Table, key_columns: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    """True for each change of a key that leaves the bucket: its last change is a retract.
+
+    | changes of a key | the key |
+    |---|---|
+    | -D · +I -D · -U +U -D | leaves: the last one takes it away |
+    | +I · -U +U · -D +I | is there at the end |
+
+    Of the changes of one snapshot a key may leave one partition and come into another one (`planner`). Whoever applies
+    first those of all keys that leave, then all others, has each key where it is.
+    """
+    numbers = pa.array(np.arange(changes.num_rows))
+    keys = changes.select(list(key_columns)).append_column("row", numbers)
+    rows = keys.group_by(list(key_columns), use_threads=False).aggregate([("row", "list")])["row_list"]
+    lists = rows.combine_chunks()
+    offsets, of_keys = lists.offsets.to_numpy(), lists.values.to_numpy()
+    kinds = changes.column(VALUE_KIND_COLUMN).to_numpy()
+    leaves = np.isin(kinds[of_keys[offsets[1:] - 1]], _RETRACTS)
+    found = np.zeros(changes.num_rows, np.bool_)
+    found[of_keys] = np.repeat(leaves, np.diff(offsets))
+    return found

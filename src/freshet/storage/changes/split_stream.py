@@ -24,16 +24,15 @@ from typing import Any
 import pyarrow as pa
 
 from freshet.storage.changes.change_source import ChangeRules
-from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.follower import Follower
 from freshet.storage.changes.history import ChangeHistory
-from freshet.storage.changes.stream_position import StreamPosition
+from freshet.storage.changes.stream_position import ConsumerProgress, StreamPosition
 from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.changes.stream_start import stream_start
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
+from freshet.storage.model.snapshot_walk import Budget, StreamLimit, by_bucket
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.model.stream_step import Budget, StreamLimit, by_bucket
 from freshet.storage.scan.table_scan import decoders
 
 

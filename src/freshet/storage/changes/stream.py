@@ -30,8 +30,8 @@ import pyarrow as pa
 
 from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.logs.readers import LogSplitStream
-from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.logs.readers import LoggedSplitStream
+from freshet.storage.model.snapshot_walk import StreamLimit
 
 _ONE_SNAPSHOT: Final = StreamLimit(snapshots=1)
 
@@ -40,7 +40,7 @@ class ChangeStream(Iterator[pa.RecordBatch]):
     """Batches of changes; `Table.stream` gives it. Belongs to one thread; `close` lets go of open files."""
 
     def __init__(
-        self, stream: SplitStream | LogSplitStream, *, max_wait_s: float | None = None, start: Any = None
+        self, stream: SplitStream | LoggedSplitStream, *, max_wait_s: float | None = None, start: Any = None
     ) -> None:
         if max_wait_s is not None and (not isinstance(max_wait_s, int | float) or not max_wait_s >= 0):
             raise InvalidRequestError(f"max_wait_s is a number of seconds from 0 on, or None, not {max_wait_s!r}")
@@ -111,7 +111,7 @@ class LogStream(ChangeStream):
     """The same from the log of a table: `Table.stream` with an isolation gives it."""
 
     def __init__(
-        self, stream: LogSplitStream, *, max_wait_s: float | None = None, state: Mapping[str, Any] | None = None
+        self, stream: LoggedSplitStream, *, max_wait_s: float | None = None, state: Mapping[str, Any] | None = None
     ) -> None:
         start = stream.first() if state is None else stream.resumed(state)
         stream.check_begin(start)

@@ -1,19 +1,21 @@
-"""A position in the changes of a table, as a reader of snapshots alone keeps it, and as JSON."""
+"""A position in the changes of a table, as a reader of snapshots alone keeps it, and as JSON; and the consumer by which
+it keeps what follows from expiry."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.metadata.table_store import TableStore
 
 LOG_STATE: Final = "log"
 """Positions of readers of a log have this key."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPosition:
+class StreamPosition(Frozen):
     """Everything before a snapshot was taken, and of the snapshot the first `taken` of `of` splits.
 
     `is_state` says that it is the rows of the snapshot with which the stream begins, not its changes. `before_ms` is
@@ -50,3 +52,33 @@ class StreamPosition:
             return cls(**document)
         except TypeError as error:
             raise InvalidRequestError(f"{dict(document)!r} is no position in the changes of a table: {error}") from None
+
+
+STATE_SUFFIX = ".state"
+
+
+@dataclass(slots=True)
+class ConsumerProgress:
+    """What a reader in pieces keeps from expiry: the snapshots from its position on, by a consumer; without a consumer
+    id nothing.
+
+    | the reader is | the consumer | its pin, `<id>.state` |
+    |---|---|---|
+    | within the rows of the snapshot it begins with | as it was: rows that were not read come first | that snapshot |
+    | before the changes of a snapshot | that snapshot | none |
+    """
+
+    store: TableStore
+    consumer_id: str | None
+    _written: tuple[int, bool] | None = field(default=None, init=False)
+
+    def moved(self, next_id: int, *, is_state: bool) -> None:
+        """What lies before this snapshot will not be asked for again; `is_state`: its rows are still being read."""
+        if self.consumer_id is None or self._written == (next_id, is_state):
+            return
+        self.store.check_is_there()  # or the file would bring the folder of a dropped table back
+        pin = self.consumer_id + STATE_SUFFIX
+        self.store.consumers.reset(pin if is_state else self.consumer_id, next_id)
+        if not is_state and (self._written is None or self._written[1]):
+            self.store.consumers.delete(pin)
+        self._written = (next_id, is_state)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from freshet.storage.changes.reader import ChangeReader
+from freshet._frozen import Frozen
+from freshet.storage.changes.reader import ChangeSplitReader
 from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.metadata.table_store import TableStore
@@ -14,8 +14,7 @@ from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRequest:
+class StreamRequest(Frozen):
     """Checked against a table when its stream is opened."""
 
     columns: Sequence[str] | None = None
@@ -40,8 +39,8 @@ class StreamRequest:
         """Where it begins; raises `InvalidRequestError` for what does not go together."""
         return StartRequest.of(self.scan_mode, self.from_snapshot, self.from_timestamp)
 
-    def reader(self, store: TableStore) -> ChangeReader:
+    def reader(self, store: TableStore) -> ChangeSplitReader:
         """Reads the changes of a table in the columns asked for; raises where the table was dropped."""
         store.check_is_there()
         scan_filter = ScanFilter.bind(store.schema, to_predicate(self.filter))
-        return ChangeReader(store, check_columns(store, self.columns), scan_filter, self.with_snapshot_id)
+        return ChangeSplitReader(store, check_columns(store, self.columns), scan_filter, self.with_snapshot_id)

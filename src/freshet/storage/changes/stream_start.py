@@ -21,11 +21,10 @@ Source: MERGING.md §7.1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
-from freshet.storage.changes.change_range import check_id, start_id
-from freshet.storage.changes.history import KEEP_LONGER, ChangeHistory
+from freshet._frozen import Frozen
+from freshet.storage.changes.history import KEEP_LONGER, ChangeHistory, check_id, start_id
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
@@ -48,16 +47,14 @@ class ScanMode(StrEnum):
 _NEEDS_SNAPSHOT = (ScanMode.FROM_SNAPSHOT, ScanMode.FROM_SNAPSHOT_FULL)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStart:
+class StreamStart(Frozen):
     """`state` is the snapshot whose rows come first, None for none; `next_id` is the first whose changes come."""
 
     next_id: int
     state: Snapshot | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StartRequest:
+class StartRequest(Frozen):
     """What a caller asks for, checked as far as that needs no table."""
 
     mode: ScanMode

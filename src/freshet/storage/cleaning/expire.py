@@ -2,7 +2,8 @@
 
 A round plans first, then deletes in this order:
 
-1. copies of the snapshots whose changelog stays; snapshot files, oldest first, and the EARLIEST hint: from here on
+1. what the snapshots say of their commits goes into the history (`metadata.history_store`); copies of those whose
+   changelog stays; snapshot files, oldest first, and the EARLIEST hint: from here on
    no reader can ask for what follows;
 2. data files that the deltas of (begin, end] deleted, and changelog files of [begin, end), bucket by bucket, with the
    folders that became empty (`snapshot.clean-empty-directories`);
@@ -30,24 +31,48 @@ Source: FORMAT.md §12, §12.1 (there snapshot files go last).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.cleaning.expire_changelogs import ChangelogExpiry, Expired, changelog_retention
-from freshet.storage.cleaning.expiry_plan import ExpiryPlan, ExpiryPlanner
-from freshet.storage.cleaning.named_files import delete_data, delete_metadata, named_lately, not_deleted, without_names
-from freshet.storage.cleaning.named_index import named_index_of
+from freshet.storage.cleaning.expiry_plan import ExpiryPlan, ExpiryPlanner, Retention, check_whole, expire_end
+from freshet.storage.cleaning.named_files import (
+    delete_data,
+    delete_metadata,
+    named_index_of,
+    named_lately,
+    not_deleted,
+    without_names,
+)
 from freshet.storage.cleaning.partition_expiry import expire_partitions_after_commit
-from freshet.storage.cleaning.retention import Retention, check_whole, expire_end
 from freshet.storage.exceptions import MissingFileError, NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.history_store import JOIN_EVERY
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.display import ids_text
+from freshet.storage.model.display import ids_text, size_text, time_text
 from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 _LOG: Final = logging.getLogger(__name__)
+
+
+class Holder(Frozen):
+    """A consumer without which more snapshots would have expired: from the one on that it wants next."""
+
+    consumer: str
+    next_snapshot_id: int
+    moved_ms: int
+    """When it read on the last time (epoch milliseconds)."""
+    snapshot_count: int
+    data_bytes: int
+    """Data and changelog files that would have gone, those of later consumers among them."""
+
+    def __str__(self) -> str:
+        what = "1 snapshot" if self.snapshot_count == 1 else f"{self.snapshot_count:,} snapshots"
+        size, since = size_text(self.data_bytes), time_text(self.moved_ms)
+        return f"consumer {self.consumer!r} at snapshot {self.next_snapshot_id} since {since} ({what}, {size})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,16 +85,16 @@ class ExpireResult(Shown):
     failed_delete_count: int = 0
     changelog_ids: tuple[int, ...] = ()
     """Changelogs that had outlived their snapshots and expired now."""
-    held_by: tuple[tuple[str, int], ...] = ()
-    """Consumers without which more snapshots would have expired, each with the one it wants next; the oldest first.
-    Known of expiry that was asked for, not of that after commits."""
+    held_by: tuple[Holder, ...] = ()
+    """Consumers without which more snapshots would have expired; the one that is furthest behind first. Known of expiry
+    that was asked for, not of that after commits."""
     is_dry_run: bool = False
 
     def _shown(self) -> Facts:
         yield from (("snapshots", ids_text(self.snapshot_ids) or "none"), ("data files", self.data_file_count))
         yield from (("metadata files", self.metadata_file_count), ("not deleted", self.failed_delete_count))
         yield from (("changelogs", ids_text(self.changelog_ids)), ("only tried", self.is_dry_run))
-        yield ("held back by", ", ".join(f"consumer {name!r} at snapshot {wanted}" for name, wanted in self.held_by))
+        yield ("held back by", ", ".join(map(str, self.held_by)))
 
 
 def expire_snapshots(
@@ -172,7 +197,8 @@ class _Expiry:
             return ExpireResult(is_dry_run=self._is_dry_run)
         consumer_next = self._consumer_next()
         end = self._end(retention, earliest, latest, consumer_next)
-        held_by = self._holders(end, self._end(retention, earliest, latest, None)) if is_asked else ()
+        free_end = self._end(retention, earliest, latest, None) if is_asked else end
+        held_by = self._holders(max(end, earliest.id), free_end, latest)
         gone = Expired()
         if not self._keeps_changelogs and (is_asked or end > earliest.id):
             copies = store.changelogs.list_ids()
@@ -228,14 +254,20 @@ class _Expiry:
         # What an overwrite took away is read of the state before it.
         return wanted - 1 if wanted is not None and options.streaming_read_overwrite else wanted
 
-    def _holders(self, end: int, free_end: int) -> tuple[tuple[str, int], ...]:
-        """Consumers that want something of what would have expired without them."""
+    def _holders(self, end: int, free_end: int, latest: Snapshot) -> tuple[Holder, ...]:
+        """Consumers that want something of [end, free_end), which would have expired without them."""
         if end >= free_end:
             return ()
         before = 1 if self._store.options.streaming_read_overwrite else 0
-        positions = self._store.consumers.positions(within_ms=self._within_ms)
-        wanted = sorted((next_id, name) for name, next_id in positions.items())
-        return tuple((name, next_id) for next_id, name in wanted if next_id - before < free_end)
+        sizes = self._planner.plan(end, free_end, latest, has_copies=self._has_copies).data_bytes
+        holders = []
+        for each in self._store.consumers.all(within_ms=self._within_ms):
+            first = max(end, each.next_snapshot_id - before)
+            held_bytes = sum(size for last, size in sizes if last >= first)
+            if first < free_end:
+                count = free_end - first
+                holders.append(Holder(each.name, each.next_snapshot_id, each.moved_ms, count, held_bytes))
+        return tuple(sorted(holders, key=lambda each: (each.next_snapshot_id, each.consumer)))
 
     def _min_next(self) -> int | None:
         return self._store.consumers.min_next(within_ms=self._within_ms)
@@ -255,8 +287,22 @@ class _Expiry:
         for snapshot_id in plan.late_ids:
             store.snapshots.forget(snapshot_id)
 
+    def _keep_history(self, expired: Sequence[Snapshot]) -> None:
+        """Where it fails the snapshots go all the same: on a disk that is full nothing else makes room."""
+        store, retained_ms = self._store, self._store.options.history_retained_ms
+        if not expired or not retained_ms:
+            return
+        try:
+            store.history.keep(expired)
+            store.env.reach(CrashPoint.EXPIRE_HISTORY_KEPT)
+            if expired[0].id // JOIN_EVERY != (expired[-1].id + 1) // JOIN_EVERY:
+                store.history.tidy(retained_ms)
+        except StorageError as error:
+            _LOG.warning("table %s: the history of its commits was not kept: %s", store.location, error)
+
     def _run(self, plan: ExpiryPlan, end: int) -> Expired:
         store = self._store
+        self._keep_history(plan.expired)
         for snapshot in plan.copies:
             store.changelogs.keep(snapshot)
         if plan.copies:

@@ -19,12 +19,14 @@ Source: FORMAT.md §12, §12.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 
+from freshet._frozen import Frozen
+from freshet.storage.cleaning.expiry_plan import Retention, bounds
 from freshet.storage.cleaning.named_files import (
     KeptSnapshot,
     MetadataNames,
+    NamedIndex,
     ReadableManifests,
     data_paths,
     delete_data,
@@ -34,8 +36,6 @@ from freshet.storage.cleaning.named_files import (
     metadata_paths,
     not_deleted,
 )
-from freshet.storage.cleaning.named_index import NamedIndex
-from freshet.storage.cleaning.retention import Retention, bounds
 from freshet.storage.io.file_io import Deleted
 from freshet.storage.metadata.live_files import changelog_entries, delta_entries
 from freshet.storage.metadata.table_store import TableStore
@@ -43,8 +43,7 @@ from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(Frozen):
     """Ids of the snapshots, or of the copies, that went, and what became of the files that only they named."""
 
     ids: tuple[int, ...] = ()

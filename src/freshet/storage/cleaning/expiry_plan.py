@@ -16,21 +16,23 @@ Source: FORMAT.md §12, §12.1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import TypeAlias
 
+from freshet._frozen import Frozen
 from freshet.storage.cleaning.named_files import (
     KeptSnapshot,
     MetadataNames,
+    NamedIndex,
     ReadableManifests,
     data_paths,
     kept_outside_main,
     kept_refs,
     metadata_paths,
 )
-from freshet.storage.cleaning.named_index import NamedIndex
-from freshet.storage.exceptions import NotFoundError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.metadata.live_files import changelog_entries, changelog_manifests, delta_entries, delta_manifests
 from freshet.storage.metadata.manifest_store import READ_WHOLE_MAX
 from freshet.storage.metadata.table_store import TableStore
@@ -39,9 +41,11 @@ from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import ChangelogProducer
 
+_LastNeeded: TypeAlias = tuple[int, ManifestEntry]
+"""A file with the last snapshot that needs it."""
 
-@dataclass(frozen=True, slots=True)
-class ExpiryPlan:
+
+class ExpiryPlan(Frozen):
     """What one round deletes, files as paths."""
 
     late_ids: tuple[int, ...] = ()
@@ -50,11 +54,15 @@ class ExpiryPlan:
     snapshot_ids: tuple[int, ...] = ()
     end: int | None = None
     """The first snapshot that stays; None when another process has taken it away already."""
+    expired: tuple[Snapshot, ...] = ()
+    """The same that `snapshot_ids` names."""
     copies: tuple[Snapshot, ...] = ()
     """Snapshots whose changelog is kept."""
     data_paths: tuple[tuple[str, ...], ...] = ()
-    """Those of one bucket together."""
+    """Data files, those of one bucket together."""
     metadata_paths: tuple[str, ...] = ()
+    data_bytes: tuple[tuple[int, int], ...] = ()
+    """Sizes of the data files, each with the last snapshot that needs the file."""
     outside: tuple[Snapshot, ...] = ()
     """What was kept outside of the main line when this was planned."""
 
@@ -96,8 +104,10 @@ class ExpiryPlanner:
             late_ids=late_ids,
             snapshot_ids=tuple(snapshot.id for snapshot in expired),
             end=end,
+            expired=tuple(expired),
             copies=tuple(expired) if self._keeps_changelogs else (),
-            data_paths=data_paths(self._store, data),
+            data_paths=data_paths(self._store, [entry for _, entry in data]),
+            data_bytes=tuple((last, entry.file.file_size_bytes) for last, entry in data),
             metadata_paths=self._unnamed_metadata(expired, [*main, *outside]),
             outside=tuple(snapshot for _, snapshot in outside),
         )
@@ -156,18 +166,18 @@ class ExpiryPlanner:
                 entries += self._partial.read_manifest_with(meta, [name.encode() for name in names])
         return entries
 
-    def _without_named(self, doomed: list[_Doomed], outside: list[KeptSnapshot]) -> list[ManifestEntry]:
+    def _without_named(self, doomed: list[_Doomed], outside: list[KeptSnapshot]) -> list[_LastNeeded]:
         """The doomed files that no tag, other line or kept changelog names."""
         named: set[str] = set()
         for snapshots, entries in _grouped(doomed, outside):
             named |= self._index.live_among(snapshots, entries)
-        return [item.entry for item in doomed if item.entry.file.file_name not in named]
+        return [(item.deleted_by - 1, item.entry) for item in doomed if item.entry.file.file_name not in named]
 
-    def _changelog_files(self, expired: list[Snapshot], kept: list[Snapshot]) -> list[ManifestEntry]:
+    def _changelog_files(self, expired: list[Snapshot], kept: list[Snapshot]) -> list[_LastNeeded]:
         """Changelog files of expired snapshots. Only a copy of the snapshot names them as well, by the same list."""
         lists = {snapshot.changelog_manifest_list for snapshot in kept}
         return [
-            entry
+            (snapshot.id, entry)
             for snapshot in expired
             if snapshot.changelog_manifest_list not in lists
             for entry in changelog_entries(self._partial, snapshot)
@@ -196,8 +206,7 @@ class ExpiryPlanner:
         return replace(names, manifests=names.manifests - needed - {snapshot.changelog_manifest_list})
 
 
-@dataclass(frozen=True, slots=True)
-class _Doomed:
+class _Doomed(Frozen):
     """A file that is no longer live, with the ids of the snapshots that added it (None: one that is not known) and
     deleted it."""
 
@@ -225,3 +234,75 @@ def _grouped(
             groups.setdefault(asked, []).append(item.entry)
     for asked, entries in groups.items():
         yield [outside[number] for number in asked], entries
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much history stays. `retain_max` None is unlimited; `limit` bounds one round, None is unbounded."""
+
+    retain_min: int
+    retain_max: int | None
+    time_retained_ms: int
+    limit: int | None
+
+    def __post_init__(self) -> None:
+        check_whole(self.retain_min, self.retain_max, self.time_retained_ms, self.limit)
+        if self.time_retained_ms < 0:
+            raise InvalidRequestError(
+                f"the age of snapshots to retain must be 0 ms or more, not {self.time_retained_ms}"
+            )
+        if self.retain_min < 1:
+            raise InvalidRequestError(f"snapshots to retain at least must be 1 or more, not {self.retain_min}")
+        if self.retain_max is not None and self.retain_max < self.retain_min:
+            raise InvalidRequestError(
+                f"snapshots to retain at most ({self.retain_max}) must not be less than at least ({self.retain_min}); "
+                "see snapshot.num-retained.max and snapshot.num-retained.min"
+            )
+        if self.limit is not None and self.limit < 1:
+            raise InvalidRequestError(f"the limit of snapshots to expire at once must be 1 or more, not {self.limit}")
+
+
+def check_whole(*values: int | None) -> None:
+    """Refuses what is not a whole number, before anything is compared with it."""
+    for value in values:
+        if value is not None and not isinstance(value, int):
+            raise InvalidRequestError(f"snapshots and ages to retain are whole numbers, not {value!r}")
+
+
+def bounds(retention: Retention, *, earliest: int, latest: int, consumer_next: int | None) -> tuple[int, int]:
+    """`start` and `end` of the module, the end as far as times allow."""
+    start = earliest if retention.retain_max is None else max(latest - retention.retain_max + 1, earliest)
+    end = latest - retention.retain_min + 1
+    if consumer_next is not None:
+        end = min(end, consumer_next)
+    if retention.limit is not None:
+        end = min(end, earliest + retention.limit)
+    return start, end
+
+
+def expire_end(
+    retention: Retention,
+    *,
+    earliest: int,
+    latest: int,
+    now_ms: int,
+    consumer_next: int | None,
+    time_of: Callable[[int], int | None],
+) -> int:
+    """The end (exclusive) of the ids to expire; `earliest` or less when nothing may go. A pure decision over ids and
+    times; `time_of(id)` is the time of a snapshot, None when its file is gone (another process expires, too).
+
+        start = max(latest - retain_max + 1, earliest)
+        end   = min(latest - retain_min + 1, smallest next snapshot of a consumer, earliest + limit)
+        for id in [start, end): if snapshot id + 1 is not older than the time retained: end = id, stop
+        expire [earliest, end), nothing if end <= earliest
+
+    A snapshot may go only when its *successor* has lived longer than the time retained: a reader that opened it just
+    before the successor came has had that long. Source: FORMAT.md §12.1.
+    """
+    start, end = bounds(retention, earliest=earliest, latest=latest, consumer_next=consumer_next)
+    for snapshot_id in range(start, end):
+        successor_time_ms = time_of(snapshot_id + 1)
+        if successor_time_ms is not None and successor_time_ms >= now_ms - retention.time_retained_ms:
+            return snapshot_id
+    return end

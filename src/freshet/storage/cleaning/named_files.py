@@ -9,7 +9,7 @@
 Names are unique within a table (each holds a random id), so a set of names is enough, whatever the folder.
 
 Snapshots of the line that expires (the table, or one of its branches) and its tags are kept whole by everybody. Those
-of the other lines are not (other programs expire a line without looking at the others, `other_lines`), nor are the
+of the other lines are not (other programs expire a line without looking at the others), nor are the
 snapshot files kept for their changelog (their other lists go), nor is the changelog of a tag (Apache Paimon removes its
 list with the snapshot): what they name is protected as far as it is there, `ReadableManifests` reads the rest as empty.
 
@@ -19,21 +19,44 @@ Source: FORMAT.md §3.1, §12.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from itertools import groupby
+from typing import Final
+from weakref import WeakKeyDictionary, proxy
 
-from freshet.storage.cleaning.other_lines import other_lines
+from freshet._frozen import Frozen
+from freshet.storage.codec.snapshot_json import decode_snapshot
+from freshet.storage.commit.manifest_index import entries_of_files
 from freshet.storage.commit.manifest_merge import cancel_pairs
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
-from freshet.storage.io.file_io import Deleted
+from freshet.storage.io.file_io import Deleted, FileStatus, numbered_files
 from freshet.storage.io.shown_work import advance_work
-from freshet.storage.metadata.live_files import base_manifests, changelog_entries, delta_entries, entries_of
+from freshet.storage.io.sized_cache import SizedCache
+from freshet.storage.metadata.live_files import (
+    base_manifests,
+    changelog_entries,
+    data_manifests,
+    delta_entries,
+    entries_of,
+)
 from freshet.storage.metadata.manifest_store import ManifestStore
+from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.metadata.tag_store import TagStore
 from freshet.storage.model.data_file import FileSource
 from freshet.storage.model.manifest import EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.paths import packed_range
+from freshet.storage.paths import CHANGELOG_PREFIX, SNAPSHOT_PREFIX, packed_range
+
+_OTHER_SNAPSHOTS_MAX: Final = 5_000
+"""Snapshots of other lines that are kept in memory."""
+
+_Seen = SizedCache[tuple[str, str], Snapshot]
+
+_SEEN: Final[WeakKeyDictionary[SnapshotStore, _Seen]] = WeakKeyDictionary()
+
+SNAPSHOTS_MAX: Final = 5_000
+"""Snapshots and tags whose metadata files are remembered by name; some 30 names each."""
 
 
 class ReadableManifests:
@@ -76,8 +99,7 @@ KeptSnapshot = tuple[ManifestSource, Snapshot]
 """A snapshot whose files stay, and how to read its manifests."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataNames:
+class MetadataNames(Frozen):
     """Names by the folder they lie in."""
 
     manifests: frozenset[str]
@@ -242,3 +264,91 @@ def _paths(store: TableStore, entry: ManifestEntry) -> list[str]:
         store.paths.data_file(folder, entry.bucket, file.file_name, file.external_path),
         *(store.paths.extra_file(folder, entry.bucket, name, file.external_path) for name in file.extra_files),
     ]
+
+
+def other_lines(store: TableStore) -> Iterator[Snapshot]:
+    """The snapshots of the other histories of a table: of the table its branches, of a branch the table and its other
+    branches; with all their tags, and the snapshots that they keep for their changelog.
+
+    They share the folders of data, manifests and index files, so what one of them expires another may need. Other
+    programs expire each without a look at the others: what is left of them is protected, `ReadableManifests` reads the
+    rest as empty. Snapshot files are read again only where they were replaced: an id is used twice after a rollback,
+    and by a branch that was dropped and made again.
+    """
+    seen = _SEEN.setdefault(store.snapshots, SizedCache(_OTHER_SNAPSHOTS_MAX, lambda _: 1))
+    for paths in store.snapshots.other_lines():
+        yield from TagStore(store.env, paths).all().values()
+        for folder, prefix in ((paths.snapshot_folder, SNAPSHOT_PREFIX), (paths.changelog_folder, CHANGELOG_PREFIX)):
+            for status in numbered_files(store.env.file_io, folder, prefix).values():
+                with suppress(NotFoundError):  # expired while we looked
+                    yield _snapshot(store, seen, status)
+
+
+def _snapshot(store: TableStore, seen: _Seen, status: FileStatus) -> Snapshot:
+    key = status.path, status.version
+    known = seen.get(key)
+    if known is None:
+        known = decode_snapshot(store.env.file_io.read_bytes(status.path), status.path)
+        seen.put(key, known)
+    return known
+
+
+class NamedIndex:
+    """What snapshots that stay name, remembered for one table; may be shared by threads. In each round expiry asks the
+    same of all tags.
+
+    Manifests never change under their name, so the metadata files of a snapshot are remembered, and manifests that
+    cannot have what is asked for are not read (`commit.manifest_index`).
+    """
+
+    def __init__(self, manifests: ManifestStore) -> None:
+        # Not a strong reference: the index lives as long as the store does, see `named_index_of`.
+        self._manifests: ManifestStore = proxy(manifests)
+        self._names: SizedCache[tuple[int, str, bool], MetadataNames] = SizedCache(SNAPSHOTS_MAX, lambda _: 1)
+
+    def names(self, source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
+        """`metadata_names`, remembered."""
+        identity = (snapshot.id, snapshot.delta_manifest_list, isinstance(source, ReadableManifests))
+        cached = self._names.get(identity)
+        if cached is None:
+            cached = metadata_names(source, snapshot)
+            self._names.put(identity, cached)
+        return cached
+
+    def live_among(self, snapshots: Iterable[KeptSnapshot], entries: Sequence[ManifestEntry]) -> set[str]:
+        """Names of those files that are live at one of the snapshots, as far as their manifests are kept.
+
+        A manifest that many of the snapshots share is looked into once.
+        """
+        wanted = {entry.file.file_name for entry in entries}
+        partitions = {entry.partition for entry in entries}
+        found: dict[str, list[ManifestEntry]] = {}
+        live: set[str] = set()
+        for source, snapshot in snapshots:
+            if not wanted:
+                break
+            hits: list[ManifestEntry] = []
+            for meta in data_manifests(source, snapshot):
+                if meta.file_name not in found:
+                    found[meta.file_name] = self._entries_of(source, meta, wanted, partitions)
+                hits += found[meta.file_name]
+            live |= {entry.file.file_name for entry in cancel_pairs(hits) if entry.kind is EntryKind.ADD}
+        return live & wanted
+
+    def _entries_of(
+        self, source: ManifestSource, meta: ManifestFileMeta, names: Collection[str], partitions: Collection[bytes]
+    ) -> list[ManifestEntry]:
+        try:
+            return entries_of_files(self._manifests, meta, names, partitions)
+        except NotFoundError:
+            if isinstance(source, ReadableManifests):
+                return []
+            raise
+
+
+_INDEXES: Final[WeakKeyDictionary[ManifestStore, NamedIndex]] = WeakKeyDictionary()
+
+
+def named_index_of(manifests: ManifestStore) -> NamedIndex:
+    """The index of an open table: one for all rounds."""
+    return _INDEXES.setdefault(manifests, NamedIndex(manifests))

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.cleaning.named_files import ReadableManifests, every_name, names_of_copy
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
@@ -56,8 +57,7 @@ DEFAULT_AGE_MS: Final = 24 * 3600 * 1000
 """Age below which a file may belong to a commit that is being made."""
 
 
-@dataclass(frozen=True, slots=True)
-class OrphanFile:
+class OrphanFile(Frozen):
     """A file that nothing names."""
 
     path: str
@@ -83,7 +83,7 @@ class OrphanResult(Shown):
             ("size", size_text(self.size_bytes)),
         )
 
-    def _repr_html_(self) -> str:
+    def _html(self) -> str:
         rows = [(file.path, size_text(file.size_bytes)) for file in self.files[:ROWS_MAX]]
         left_out = f"the first {ROWS_MAX} of {len(self.files):,}" if len(self.files) > ROWS_MAX else None
         return facts_html(type(self).__name__, self._shown(), rows_html(("file", "size"), rows, left_out=left_out))
@@ -208,7 +208,8 @@ class _UsedNames:
                 return self._names
 
     def _collect_line(self, line: SnapshotStore) -> None:
-        """Of a branch, until nothing new has come: what its writers let expire meanwhile cannot be read."""
+        """Collects the names of a branch until nothing new has come: what its writers let expire meanwhile cannot be
+        read."""
         seen: set[int] = set()
         while True:
             ids = line.list_ids()

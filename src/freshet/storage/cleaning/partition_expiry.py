@@ -12,21 +12,17 @@ Source: FORMAT.md §3.6, §12.
 
 from __future__ import annotations
 
+import datetime
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from freshet.storage.cleaning.expired_partitions import (
-    UPDATE_TIME,
-    Choice,
-    Partition,
-    PartitionRule,
-    batches,
-    newest_files,
-    partition_rule,
-)
+from freshet._frozen import Frozen
+from freshet.storage.codec.binary_row import EPOCH_DAY_ORDINAL, ticks_per_second
+from freshet.storage.codec.partition_path import partition_text
+from freshet.storage.codec.time_format import DAY_NS, lenient_time, time_format
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.round_change import live_in
@@ -35,10 +31,13 @@ from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
 from freshet.storage.model.display import ids_text
 from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import OnLakeOnly
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.declared.commits import STRATEGIES
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -49,6 +48,10 @@ SHOWN: Final = 3
 
 _CHECKED: Final[WeakKeyDictionary[Env, dict[str, int]]] = WeakKeyDictionary()
 """When partitions of a table were looked at last, by its location."""
+
+_MS_NS: Final = 10**6
+_UPDATE_TIME: Final = "update-time"
+_DELIMITER: Final = ","
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,8 +73,7 @@ def _names(partitions: Sequence[Mapping[str, str]]) -> str:
     return "; ".join("/".join(f"{key}={text}" for key, text in each.items()) for each in partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class Expiration:
+class Expiration(Frozen):
     """The change of a commit that takes partitions away, judged by what each of its rounds sees."""
 
     rows: frozenset[bytes]
@@ -81,7 +83,7 @@ class Expiration:
     def upon(self, store: TableStore, view: TableView) -> SnapshotChange:
         """All that is live in the partitions as deleted."""
         gone, index = live_in(store, view.latest, self.rows.__contains__)
-        if self.rule.strategy == UPDATE_TIME:
+        if self.rule.strategy == _UPDATE_TIME:
             newest = newest_files((entry.partition, entry.file.creation_time_ms) for entry in gone)
             old = {row for row, time_ms in newest.items() if time_ms is not None and time_ms < self.before_ms}
             gone = tuple(entry for entry in gone if entry.partition in old)
@@ -140,11 +142,10 @@ def expire_partitions_at_end(store: TableStore, latest: Snapshot) -> None:
         store.env.run_later(f"partitions of {store.location}", expire)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Frozen):
     """What is to be taken away, and what was older than when."""
 
-    choice: Choice
+    choice: ExpiryChoice
     rule: PartitionRule
     before_ms: int
 
@@ -226,7 +227,7 @@ def _check_log(store: TableStore) -> None:
 
 
 def _expiry(
-    choice: Choice, rule: PartitionRule, snapshots: tuple[Snapshot, ...], *, dry_run: bool = False
+    choice: ExpiryChoice, rule: PartitionRule, snapshots: tuple[Snapshot, ...], *, dry_run: bool = False
 ) -> PartitionExpiry:
     return PartitionExpiry(
         tuple(rule.texts_of(each) for each in choice.expired),
@@ -234,3 +235,142 @@ def _expiry(
         tuple(each.id for each in snapshots),
         dry_run,
     )
+
+
+class Partition(Frozen):
+    """A partition that has live files: its serialized row, its values, and when the newest file was made (ms of the
+    wall clock, None where a file does not say)."""
+
+    row: bytes
+    values: tuple[Any, ...]
+    newest_file_ms: int | None
+
+
+class ExpiryChoice(Frozen):
+    """The partitions that expire, in their order, and those whose time is not known."""
+
+    expired: tuple[Partition, ...]
+    unclear: tuple[Partition, ...]
+
+
+class PartitionRule(Frozen):
+    """The rule by which partitions of one table expire: a pure decision over their values and times.
+
+    | strategy | a partition expires when this is before now - `partition.expiration-time` |
+    |---|---|
+    | values-time | the time that its values say |
+    | update-time | the creation time of the newest of its live files |
+
+    The text of values-time is the first value, or `partition.timestamp-pattern` with each `$<key>` replaced, key by key
+    in their order: `$d` is replaced in `$dt` too. It is read by `codec.time_format`. The first value of type DATE or
+    TIMESTAMP is a time by itself where no pattern is set: Apache Paimon 2.0.0 takes the number of the day for a text,
+    and never expires such partitions. What is no time stays, and so does a partition with a NULL that is asked for: the
+    first value or, with a pattern, any.
+
+    All times are of the wall clock where the program runs, in nanoseconds since 1970. At most `max_num` partitions
+    expire, the first in the order of their texts.
+
+    Source: FORMAT.md §12; the strategies and the texts are those of Apache Paimon 2.0.0.
+    """
+
+    keys: tuple[str, ...]
+    types: tuple[DataType, ...]
+    strategy: str
+    pattern: str | None
+    formatter: str | None
+
+    def choose(self, partitions: Iterable[Partition], before_ms: int, max_num: int | None) -> ExpiryChoice:
+        """The partitions that are older than a moment of the wall clock, at most so many."""
+        expired: list[Partition] = []
+        unclear: list[Partition] = []
+        for partition in partitions:
+            time_ns = self.time_ns(partition)
+            if time_ns is None:
+                unclear.append(partition)
+            elif time_ns < before_ms * _MS_NS:
+                expired.append(partition)
+        return ExpiryChoice(
+            tuple(sorted(expired, key=self.text_of)[:max_num]), tuple(sorted(unclear, key=self.text_of))
+        )
+
+    def time_ns(self, partition: Partition) -> int | None:
+        """The time by which a partition is judged; None where its values say none."""
+        if self.strategy == _UPDATE_TIME:
+            return None if partition.newest_file_ms is None else partition.newest_file_ms * _MS_NS
+        if self.pattern is None:
+            return self._first_time(partition.values[0])
+        if any(value is None for value in partition.values):
+            return None
+        text = self.pattern
+        for key, value, data_type in zip(self.keys, partition.values, self.types, strict=True):
+            text = text.replace(f"${key}", _text(value, data_type))
+        return self._parsed(text)
+
+    def text_of(self, partition: Partition) -> str:
+        """The values as one text."""
+        return _DELIMITER.join(self.texts_of(partition).values())
+
+    def texts_of(self, partition: Partition) -> dict[str, str]:
+        """The values as people write them, by key; NULL as its folder is called."""
+        pairs = zip(partition.values, self.types, strict=True)
+        texts = (partition_text(None, kind) if value is None else _text(value, kind) for value, kind in pairs)
+        return dict(zip(self.keys, texts, strict=True))
+
+    def _first_time(self, value: Any) -> int | None:
+        data_type = self.types[0]
+        if value is None:
+            return None
+        if isinstance(data_type, ScalarType) and data_type.root is TypeRoot.DATE:
+            return _epoch_day(value) * DAY_NS
+        if isinstance(data_type, ScalarType) and data_type.root is TypeRoot.TIMESTAMP:
+            return int(value) * (10**9 // ticks_per_second(data_type.precision or 0))
+        return self._parsed(_text(value, data_type))
+
+    def _parsed(self, text: str) -> int | None:
+        return lenient_time(text) if self.formatter is None else time_format(self.formatter).parse(text)
+
+
+def partition_rule(keys: Sequence[str], types: Sequence[DataType], options: CoreOptions) -> PartitionRule:
+    """The rule of a table; `InvalidRequestError` for a strategy or a format that is not known here."""
+    strategy, formatter = options.partition_expiration_strategy, options.partition_timestamp_formatter
+    if strategy not in STRATEGIES:
+        raise InvalidRequestError(
+            f"option partition.expiration-strategy={strategy} is not known here; give values-time or update-time",
+            option="partition.expiration-strategy",
+        )
+    if formatter is not None:
+        try:
+            time_format(formatter)
+        except ValueError as error:
+            raise InvalidRequestError(
+                f"option partition.timestamp-formatter cannot be used: {error}", option="partition.timestamp-formatter"
+            ) from error
+    return PartitionRule(tuple(keys), tuple(types), strategy, options.partition_timestamp_pattern, formatter)
+
+
+def batches(partitions: Sequence[Partition], size: int | None) -> list[Sequence[Partition]]:
+    """The partitions of one commit each."""
+    step = size or max(1, len(partitions))
+    return [partitions[start : start + step] for start in range(0, len(partitions), step)]
+
+
+def newest_files(files: Iterable[tuple[bytes, int | None]]) -> Mapping[bytes, int | None]:
+    """The largest time among the files of each partition; None where one of them does not say."""
+    found: dict[bytes, int | None] = {}
+    for row, time_ms in files:
+        known = found.setdefault(row, time_ms)
+        found[row] = None if known is None or time_ms is None else max(known, time_ms)
+    return found
+
+
+def _text(value: Any, data_type: DataType) -> str:
+    """A value in a pattern: dates as people write them, the rest as folders show it."""
+    if isinstance(data_type, ScalarType) and data_type.root is TypeRoot.DATE:
+        return partition_text(value, data_type, legacy=False)
+    if isinstance(data_type, ScalarType) and data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
+        return str(value)  # a blank one too, which has the folder of NULL
+    return partition_text(value, data_type)
+
+
+def _epoch_day(value: Any) -> int:
+    return value.toordinal() - EPOCH_DAY_ORDINAL if isinstance(value, datetime.date) else int(value)

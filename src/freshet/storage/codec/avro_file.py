@@ -9,6 +9,7 @@ Source: FORMAT.md §4.
 
 from __future__ import annotations
 
+import bz2
 import io
 import sys
 import zlib
@@ -19,6 +20,7 @@ import cramjam
 import fastavro
 from fastavro.schema import SchemaParseException
 
+from freshet.storage.codec.varints import read_signed, signed
 from freshet.storage.exceptions import CorruptDataError, OutOfMemoryError, UnsupportedFeatureError
 
 if sys.version_info >= (3, 14):
@@ -44,12 +46,7 @@ T = TypeVar("T")
 
 Field = dict[str, Any]
 
-_EXPAND: Final[dict[str, Callable[[memoryview], bytes]]] = {
-    "null": bytes,
-    "zstandard": zstd.decompress,
-    "deflate": lambda content: zlib.decompress(content, -15),
-}
-"""Codecs whose blocks `blocks_with` looks into; of others it reads everything."""
+_CRC_BYTES: Final = 4
 
 
 def zstd_frame(data: Any, level: int) -> bytes:
@@ -140,18 +137,18 @@ def blocks_with(data: bytes, values: Collection[bytes]) -> bytes | None:
 
     Empty when no block is left; None when the file is not what is expected: then reading all of it says why.
     """
-    wanted = [_avro_bytes(value) for value in values]
+    wanted = [sized(value) for value in values]
     buffer = io.BytesIO(data)
     try:
         header: Any = fastavro.block_reader(buffer)
-        expand = _EXPAND[header.codec]
+        expand = EXPAND[header.codec]
         sync = header._header["sync"]
         start = data.index(sync) + len(sync)
         kept = [data[:start]]
         view = memoryview(data)
         while start < len(data):
-            _, position = _long(data, start)
-            size, position = _long(data, position)
+            _, position = read_signed(data, start)
+            size, position = read_signed(data, position)
             end = position + size
             if size < 0 or view[end : end + len(sync)] != sync:
                 return None
@@ -164,23 +161,23 @@ def blocks_with(data: bytes, values: Collection[bytes]) -> bytes | None:
     return b"".join(kept) if len(kept) > 1 else b""
 
 
-def _long(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint of Avro and the position behind it."""
-    shift = number = 0
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), position
-        shift += 7
+def sized(content: bytes) -> bytes:
+    """A byte string as Avro writes it: its length, then itself."""
+    return signed(len(content)) + content
 
 
-def _avro_bytes(value: bytes) -> bytes:
-    """A byte string as Avro writes it: its length as a zigzag varint, then itself."""
-    number, head = len(value) << 1, bytearray()
-    while number >= 0x80:
-        head.append(number & 0x7F | 0x80)
-        number >>= 7
-    head.append(number)
-    return bytes(head) + value
+def _unsnapped(content: memoryview) -> bytes:
+    found = bytes(cramjam.snappy.decompress_raw(content[:-_CRC_BYTES]))
+    if zlib.crc32(found) != int.from_bytes(content[-_CRC_BYTES:], "big"):
+        raise ValueError("the checksum of a block does not match")
+    return found
+
+
+EXPAND: Final[Mapping[str, Callable[[memoryview], bytes]]] = {
+    "null": bytes,
+    "zstandard": zstd.decompress,
+    "deflate": lambda content: zlib.decompress(content, -15),
+    "bzip2": bz2.decompress,
+    "snappy": _unsnapped,
+}
+"""What a block holds, by the codec of its file; files of other codecs are read by fastavro."""

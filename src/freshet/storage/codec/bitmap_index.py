@@ -28,10 +28,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.codec.distinct_rows import DistinctColumn
-from freshet.storage.codec.index_keys import Key, KeyForm
+from freshet.storage.codec.index_keys import I32, UNREADABLE, DistinctColumn, Key, KeyForm, StoredKeys, read_key
 from freshet.storage.codec.roaring_bitmaps import Bitmap32, read_bitmap32, write_bitmap32
-from freshet.storage.codec.stored_keys import I32, UNREADABLE, StoredKeys, read_key
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.model.data_type import BYTES_ROOTS, DataType, TypeRoot
 
@@ -44,7 +42,7 @@ _NO_LENGTH: Final = -1
 _END: Final = 1 << 31
 _BLOCKS_UNITED_MAX: Final = 8
 _KEYS_UNITED_MAX: Final = 1000
-"""Of more keys in a range the bitmaps are not read: one of the rows will pass."""
+"""Keys in a range beyond which the bitmaps are not read: one of the rows will pass."""
 
 
 def can_have_bitmap(data_type: DataType) -> bool:

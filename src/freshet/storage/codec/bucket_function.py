@@ -17,7 +17,6 @@ Source: FORMAT.md §8.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -26,9 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.binary_row import unscaled
-from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS, row_hashes
-from freshet.storage.codec.binary_row_columns import conformed
+from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS, conformed, row_hashes
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
 from freshet.storage.model.schema import TableSchema
@@ -44,8 +43,7 @@ _SMALL_INTS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BucketRule:
+class BucketRule(Frozen):
     """What decides the bucket of a row: one rule for whoever decodes rows, for expressions of an engine, and for the
     writer. It gives each row a number:
 

@@ -27,7 +27,7 @@ BITMAP: Final = "bitmap"
 RANGE_BITMAP: Final = "range-bitmap"
 
 INDEX_SUFFIX: Final = ".index"
-"""Of the name of the file next to a data file."""
+"""The end of the name of the file next to a data file."""
 
 _MAGIC: Final = 1493475289347502
 _VERSION: Final = 1

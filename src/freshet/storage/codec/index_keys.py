@@ -1,4 +1,4 @@
-"""Values of columns as indexes know them: whole numbers in the order of the values, or bytes.
+"""Values of columns as indexes know and store them: whole numbers in the order of the values, or bytes.
 
 | type | key | stored as |
 |---|---|---|
@@ -9,7 +9,8 @@
 | CHAR, VARCHAR | UTF-8 | i32 length, bytes |
 | BINARY, VARBINARY | the bytes | only hashed |
 
-All big endian. A filter takes -0.0 and 0.0 for equal, an index does not.
+Numbers are stored in their width, bytes behind their length, all big endian. A filter takes -0.0 and 0.0 for equal, an
+index does not.
 
 Source: FORMAT.md §11.
 """
@@ -18,14 +19,17 @@ from __future__ import annotations
 
 import datetime
 import math
-from dataclasses import dataclass
+import struct
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import (
     BYTES_ROOTS,
     FLOAT_ROOTS,
@@ -59,9 +63,15 @@ _UNITS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1), "ns": (1, 1000)}
 _EPOCH_DAY: Final = datetime.date(1970, 1, 1).toordinal()
 _LONG_DECIMALS_MAX: Final = 18
 
+UInt32Array = npt.NDArray[np.uint32]
 
-@dataclass(frozen=True, slots=True)
-class KeyForm:
+I32: Final = struct.Struct(">i")
+
+UNREADABLE: Final = (struct.error, ValueError, LookupError, OverflowError, InvalidRequestError)
+"""What reading bytes that are no index raises."""
+
+
+class KeyForm(Frozen):
     """How the values of one type become keys."""
 
     kind: ScalarType
@@ -177,3 +187,121 @@ def bytes_of(keys: pa.Array[Any]) -> tuple[npt.NDArray[np.uint8], Int64Array]:
     places = np.frombuffer(offsets, np.int32, len(keys) + 1, 4 * keys.offset).astype(np.int64)
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     return content[places[0] : places[-1]], places - places[0]
+
+
+class DistinctRows(NamedTuple):
+    """`rows` are positions in the file, those of a key together, the keys in their order; `bounds` says where the rows
+    of each key begin, with the end."""
+
+    row_count: int
+    keys: Int64Array | pa.Array[Any]
+    bounds: Int64Array
+    rows: UInt32Array
+    nulls: UInt32Array
+
+
+class DistinctColumn:
+    """The distinct values of a column while a file is written, and the rows of each; it takes the values in the order
+    of the rows.
+
+    Columns are kept as dictionaries, chunk by chunk: a column of few values takes 4 bytes a row until the file is
+    closed.
+    """
+
+    def __init__(self, form: KeyForm) -> None:
+        self._form = form
+        self._chunks: list[pa.Array[Any]] = []
+
+    def add(self, values: pa.Array[Any]) -> None:
+        """Some more rows."""
+        self._chunks.append(self._keyed(values).dictionary_encode())
+
+    def rows(self) -> DistinctRows:
+        """What was added."""
+        key_type = pa.binary() if self._form.is_bytes else pa.int64()
+        chunks = self._chunks or [pa.array([], key_type).dictionary_encode()]
+        merged = pa.chunked_array(chunks).unify_dictionaries()
+        keys, ranks = self._ranked(merged.chunk(0).dictionary)
+        codes = pa.chunked_array([chunk.indices for chunk in merged.chunks]).combine_chunks()
+        is_null = codes.is_null().to_numpy(zero_copy_only=False)
+        plain = ranks[codes.drop_null().to_numpy(zero_copy_only=False)]
+        order = np.argsort(plain, kind="stable")
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(plain, minlength=len(keys)))]).astype(np.int64)
+        valid, nulls = (np.flatnonzero(flags).astype(np.uint32) for flags in (~is_null, is_null))
+        return DistinctRows(len(codes), keys, bounds, valid[order], nulls)
+
+    def _keyed(self, values: pa.Array[Any]) -> pa.Array[Any]:
+        """The keys of the values, NULL where those are; of numbers, so that -0.0 and 0.0 are different."""
+        keys = self._form.keys(values.drop_null()) if values.null_count else self._form.keys(values)
+        if not isinstance(keys, np.ndarray):
+            return values if pa.types.is_binary(values.type) else values.cast(pa.binary())
+        if not values.null_count:
+            return pa.array(keys)
+        is_null = values.is_null().to_numpy(zero_copy_only=False)
+        spread = np.zeros(len(values), np.int64)
+        spread[~is_null] = keys
+        return pa.array(spread, mask=is_null)
+
+    def _ranked(self, keys: pa.Array[Any]) -> tuple[Int64Array | pa.Array[Any], npt.NDArray[np.int64]]:
+        """Distinct keys in order, and the rank of each among them."""
+        order = pc.sort_indices(keys)
+        ranks = np.empty(len(order), np.int64)
+        ranks[order.to_numpy()] = np.arange(len(order))
+        ordered = keys.take(order)
+        return ordered if self._form.is_bytes else ordered.to_numpy(), ranks
+
+
+class StoredKeys:
+    """Keys of one form, in order, as one string of bytes, and where each begins in it."""
+
+    def __init__(self, data: npt.NDArray[np.uint8], offsets: Int64Array) -> None:
+        """`offsets` are those of the keys and the end of the last one."""
+        self._data = data
+        self.offsets = offsets
+
+    @classmethod
+    def of(cls, form: KeyForm, keys: Int64Array | pa.Array[Any]) -> StoredKeys:
+        """These keys."""
+        if isinstance(keys, np.ndarray):
+            data = form.encode(keys).view(np.uint8)
+            return cls(data, np.arange(len(keys) + 1, dtype=np.int64) * form.stored.itemsize)
+        content, places = bytes_of(keys)
+        offsets = places + np.arange(len(keys) + 1) * I32.size
+        data = np.empty(len(content) + len(keys) * I32.size, np.uint8)
+        is_length = np.zeros(len(data), np.bool_)
+        for byte in range(I32.size):
+            is_length[offsets[:-1] + byte] = True
+        data[is_length] = np.diff(places).astype(">i4").view(np.uint8)
+        data[~is_length] = content
+        return cls(data, offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def with_tails(self, tails: npt.NDArray[np.uint8]) -> StoredKeys:
+        """The same, each key with its row of `tails` behind it."""
+        count, width = tails.shape
+        offsets = self.offsets + np.arange(count + 1) * width
+        data = np.empty(len(self._data) + tails.size, np.uint8)
+        is_tail = np.zeros(len(data), np.bool_)
+        for byte in range(width):
+            is_tail[offsets[1:] - width + byte] = True
+        data[is_tail] = tails.reshape(-1)
+        data[~is_tail] = self._data
+        return StoredKeys(data, offsets)
+
+    def between(self, start: int, end: int) -> bytes:
+        """The bytes of the keys from `start` on, before `end`."""
+        return self._data[self.offsets[start] : self.offsets[end]].tobytes()
+
+
+def read_key(form: KeyForm, data: bytes, position: int) -> tuple[Key, int]:
+    """The key that begins there, and where it ends. `ValueError` and `struct.error` for a key that is not whole."""
+    if not form.is_bytes:
+        end = position + form.stored.itemsize
+        return int(form.decode(np.frombuffer(data, form.stored, 1, position))[0]), end
+    (length,) = I32.unpack_from(data, position)
+    start = position + I32.size
+    if length < 0 or start + length > len(data):
+        raise ValueError(f"{length} bytes of a key at {start}, of {len(data)}")
+    return data[start : start + length], start + length

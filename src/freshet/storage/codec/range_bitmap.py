@@ -32,10 +32,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.codec.distinct_rows import DistinctColumn, DistinctRows
-from freshet.storage.codec.index_keys import Key, KeyForm
+from freshet.storage.codec.index_keys import (
+    I32,
+    UNREADABLE,
+    DistinctColumn,
+    DistinctRows,
+    Key,
+    KeyForm,
+    StoredKeys,
+    read_key,
+)
 from freshet.storage.codec.roaring_bitmaps import Bitmap32, read_bitmap32, write_bitmap32
-from freshet.storage.codec.stored_keys import I32, UNREADABLE, StoredKeys, read_key
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.model.data_type import BYTES_ROOTS, DataType, TypeRoot
 

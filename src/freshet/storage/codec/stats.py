@@ -27,10 +27,11 @@ import datetime
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.binary_row import EPOCH_DAY_ORDINAL, decode_row, encode_row
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_file import SimpleStats
@@ -53,16 +54,14 @@ class StatsKind(StrEnum):
     FULL = "full"
 
 
-@dataclass(frozen=True, slots=True)
-class StatsMode:
+class StatsMode(Frozen):
     """A mode; `length` belongs to truncate."""
 
     kind: StatsKind
     length: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnStats:
+class ColumnStats(Frozen):
     """Bounds and null count of one column, as `decode_row` returns values; None is unknown."""
 
     min_value: Any = None
@@ -78,8 +77,7 @@ class ColumnStats:
 NO_STATS: Final = ColumnStats()
 
 
-@dataclass(frozen=True, slots=True)
-class StatsRules:
+class StatsRules(Frozen):
     """What entries of files of a format hold of columns, as Paimon writes it; the defaults are those of Parquet."""
 
     has_nano_bounds: bool = False

@@ -10,7 +10,8 @@
 | new_, deleted_index_files               | ADD, DELETE | APPEND; OVERWRITE with deletion vectors |
 | compact_new_, compact_deleted_index_files | ADD, DELETE | COMPACT |
 | assigned_upon                           | none        | must be the state of the indexes for the APPEND to fit |
-| log, compact_log                        | none        | properties of the APPEND, of the COMPACT (`log_progress`) |
+| log, compact_log                        | none        | properties of the APPEND, of the COMPACT (`next_log`) |
+| compactions                             | none        | properties of the snapshot that has them (`observed`) |
 
 Source: MERGING.md §1.4.
 """
@@ -18,9 +19,10 @@ Source: MERGING.md §1.4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from freshet.storage.commit.log_progress import NOTHING_LOGGED, LogChange
+from freshet._frozen import Frozen, field
+from freshet.storage.exceptions import ConflictError, InvalidRequestError
+from freshet.storage.model.commit_facts import CompactionFacts
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import (
@@ -32,10 +34,24 @@ from freshet.storage.model.manifest import (
     ManifestEntry,
 )
 from freshet.storage.model.snapshot import CommitKind
+from freshet.storage.model.table_log import NO_BATCH, LogIdentity, LogIncrement, LogProgress, with_stable_batch
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotChange:
+class LogChange(Frozen):
+    """What a change has logged. `is_pending`: the COMPACT of the same commit brings more."""
+
+    won: Mapping[BucketId, LogIncrement] = field(default_factory=dict)
+    is_pending: bool = False
+
+    def without(self, buckets: frozenset[BucketId]) -> LogChange:
+        """The same less some buckets."""
+        return LogChange({bucket: each for bucket, each in self.won.items() if bucket not in buckets}, self.is_pending)
+
+
+_NOTHING_LOGGED = LogChange()
+
+
+class SnapshotChange(Frozen):
     """What one snapshot adds to the table."""
 
     kind: CommitKind
@@ -44,15 +60,17 @@ class SnapshotChange:
     lookups: Mapping[BucketId, tuple[str, ...]] = field(default_factory=dict)
     """Names of live files that the entries of a bucket were made from without deleting them."""
     index_entries: tuple[IndexEntry, ...] = ()
-    log: LogChange = NOTHING_LOGGED
+    log: LogChange = _NOTHING_LOGGED
     numbered_at: Mapping[BucketId, int] = field(default_factory=dict)
-    """Of buckets whose new rows are numbered: the snapshot above whose files they are."""
+    """The snapshot above whose files new rows are numbered, of buckets where they are."""
     assigned_upon: Mapping[bytes, frozenset[str]] = field(default_factory=dict)
-    """Of partitions with dynamic buckets: the state of the hash indexes that keys were assigned upon."""
+    """The state of the hash indexes that keys were assigned upon, of partitions with dynamic buckets."""
     keeps_numbers: bool = False
     """Files that are added keep the numbers of their rows, also where those follow from the snapshot."""
     merges_manifests: bool = False
     """The manifests of the table are merged anew, although no file comes or goes."""
+    compactions: Mapping[BucketId, tuple[CompactionFacts, ...]] = field(default_factory=dict)
+    """For people."""
 
     @property
     def is_empty(self) -> bool:
@@ -91,6 +109,7 @@ class SnapshotChange:
             self.assigned_upon,
             self.keeps_numbers,
             self.merges_manifests,
+            {bucket: facts for bucket, facts in self.compactions.items() if bucket not in buckets},
         )
 
 
@@ -114,6 +133,7 @@ def append_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         if deletes or marks
         else {m.bucket_id: m.numbered_at for m in messages if m.new_files and m.numbered_at is not None},
         assigned_upon=_assigned_upon(messages),
+        compactions=_compactions(message for message in messages if not message.has_compaction),
     )
 
 
@@ -127,7 +147,16 @@ def compact_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         _index_entries((m, m.compact_deleted_index_files, m.compact_new_index_files) for m in messages),
         LogChange({m.bucket_id: m.compact_log for m in messages if m.compact_log is not None}),
         numbered_at={m.bucket_id: m.numbered_at for m in messages if not m.new_files and m.numbered_at is not None},
+        compactions=_compactions(message for message in messages if message.has_compaction),
     )
+
+
+def _compactions(messages: Iterable[CommitMessage]) -> dict[BucketId, tuple[CompactionFacts, ...]]:
+    found: dict[BucketId, tuple[CompactionFacts, ...]] = {}
+    for message in messages:
+        if message.compactions:
+            found[message.bucket_id] = (*found.get(message.bucket_id, ()), *message.compactions)
+    return found
 
 
 def _assigned_upon(messages: Sequence[CommitMessage]) -> dict[bytes, frozenset[str]]:
@@ -161,3 +190,82 @@ def _index_entries(
         for kind, files in ((EntryKind.DELETE, deleted), (EntryKind.ADD, added))
         for file in files
     )
+
+
+def next_log(
+    before: LogProgress | None,
+    change: LogChange,
+    kind: CommitKind,
+    *,
+    log: LogIdentity | None,
+    identifier: int,
+    last_identifier: int | None,
+) -> LogProgress | None:
+    """What the next snapshot says of the log, how far it has come: a decision over where it was, the change and who
+    commits. `log` is given by the user who logs, `last_identifier` is that user's last commit before this one, with or
+    without its compaction.
+
+    | commit | what its snapshot says of the log |
+    |---|---|
+    | of anybody but the user who logs | what the one before said |
+    | APPEND, its COMPACT will bring nothing logged | its batch is stable, by what its rows logged |
+    | APPEND, its COMPACT will bring what was logged | the last batch before it is stable: what was not named is void |
+    | COMPACT that brings something logged | its batch is stable, by what the compactions logged that were not aborted |
+    | other COMPACT | what the one before said |
+
+    The rows of changelog files are logged, so the snapshot that names those files names what was logged. If a
+    compaction is aborted on conflict or lost in a crash, what it logged is void, and the next compaction emits these
+    changes again.
+
+    A log has one user: offsets of two would not be in the order of the batches. Another topic begins a new log.
+
+    Source: MERGING.md §4 for which snapshot names changelog files.
+    """
+    if log is None:
+        if change.won:
+            raise InvalidRequestError("the commit has logged changes, but its committer was opened without the log")
+        return before
+    base = _of_this_log(before, log)
+    if change.is_pending:
+        last = NO_BATCH if last_identifier is None else last_identifier
+        return base if last <= base.batch else with_stable_batch(base, last, {})
+    if kind is CommitKind.COMPACT and not change.won:
+        return base
+    return with_stable_batch(base, identifier, change.won)
+
+
+def check_log(before: LogProgress | None, log: LogIdentity, *, table: str) -> None:
+    """Raises `InvalidRequestError` where a log cannot go on with this user and topic."""
+    if before is None or before.identity.topic != log.topic:
+        return
+    known = before.identity
+    if known.topic_id != log.topic_id:
+        raise InvalidRequestError(
+            f"table {table}: topic {log.topic} of its log was deleted and created again (its id was {known.topic_id}, "
+            f"it is {log.topic_id}); what readers had not read of it is gone. Set kafka.topic to a new name: a new "
+            "log begins there, and readers must start again too",
+            table=table,
+            option="kafka.topic",
+        )
+    if known.commit_user != log.commit_user:
+        raise InvalidRequestError(
+            f"table {table}: {known.commit_user!r} writes its log in topic {log.topic}, and a log has one commit "
+            f"user; {log.commit_user!r} cannot. Commit as {known.commit_user!r}, or stop that writer and set "
+            "kafka.topic to a new name",
+            table=table,
+            option="log.system",
+        )
+
+
+def _of_this_log(before: LogProgress | None, log: LogIdentity) -> LogProgress:
+    if before is None:
+        return LogProgress(log, 0, NO_BATCH, log.start, {})
+    known = before.identity
+    if known.topic != log.topic:
+        return LogProgress(log, before.generation + 1, NO_BATCH, log.start, {})
+    if (known.topic_id, known.commit_user) != (log.topic_id, log.commit_user):
+        raise ConflictError(
+            f"the log in topic {log.topic} is written by {known.commit_user!r} since, or the topic is another one; "
+            "nothing was committed: stop one of the writers"
+        )
+    return before

@@ -1,4 +1,5 @@
-"""The manifests and manifest lists that the rounds of one commit write, and how they are taken back.
+"""The manifests and manifest lists that the rounds of one commit write, and how they are taken back; the record of the
+commit in its delta list, the hint that it leaves.
 
 | file                          | written                                     | taken back                |
 |-------------------------------|---------------------------------------------|---------------------------|
@@ -16,22 +17,37 @@ stays behind is named by no snapshot and removed by orphan cleaning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
+import msgspec
+
+from freshet._frozen import Frozen, field
 from freshet.storage.commit.changes import SnapshotChange
-from freshet.storage.commit.commit_record import COMMIT_RECORD, CommitRecord
-from freshet.storage.commit.manifest_merge import MergedManifests, MergeRule, merge_manifests
-from freshet.storage.commit.next_snapshot import SnapshotLists
+from freshet.storage.commit.identity import CommitIdentity
+from freshet.storage.commit.manifest_merge import ManifestMergeRule, MergedManifests, merge_manifests
+from freshet.storage.commit.next_snapshot import CommitRequest, SnapshotLists
 from freshet.storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
 from freshet.storage.metadata.manifest_store import FileQueue, ManifestStore
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitDigest
 from freshet.storage.model.manifest import IndexEntry, ManifestFileMeta
+from freshet.storage.model.snapshot import Snapshot
+
+COMMIT_RECORD: Final = "freshet.commit"
+"""Key in the header of a delta manifest list; part of what we write, do not change."""
+
+_VERSION: Final = 1
+
+_INTERVAL_MS: Final = 1000
 
 
 class CommitFiles:
     """Files of one commit, over all of its rounds."""
 
-    def __init__(self, store: ManifestStore, rule: MergeRule) -> None:
+    def __init__(self, store: ManifestStore, rule: ManifestMergeRule) -> None:
         self._store = store
         self._rule = rule
         self._change: SnapshotChange | None = None
@@ -151,3 +167,142 @@ class CommitFiles:
     def _delete(self, names: Iterable[str]) -> None:
         if not self._is_kept:
             self._store.delete(list(names))
+
+
+class CommitRecord(Frozen):
+    """A commit, but for its files: whose commit a delta manifest list belongs to, as a property of its file, and what a
+    lost commit is made again from; `snapshot_id` is the one that it was to be.
+
+        freshet.commit = {"version": 1, "snapshot_id": 8, "user": "orders-cdc", "identifier": 17, …}
+
+    On a store another program may copy its snapshot over one that was created (`catalogs.coordination`). What the
+    snapshot named is still there then, and no file of the table says whose it is: the user, the identifier and the rest
+    of what makes the commit the same one when it is made again. So it is written with the list, before the claim, at no
+    request of its own. It proves nothing about the claim: whether the table has the commit, its last commits say.
+
+    Compactions have no record: what they compacted is still there when they are lost. Other programs pass over it.
+    """
+
+    snapshot_id: int
+    user: str
+    identifier: int
+    query_id: str | None = None
+    digest: CommitDigest | None = None
+    carried: str | None = None
+    watermark: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    changelog_list: str | None = None
+    index_entries: tuple[IndexEntry, ...] = ()
+    is_numbered: bool = False
+    """Its rows are numbered above those of the snapshot before it."""
+    is_logged: bool = False
+    """Its rows are in the log of the table."""
+    branch: str | None = None
+    """The branch it was to be a snapshot of, None for the table itself: their manifest lists lie in one folder."""
+    version: int = _VERSION
+
+    @property
+    def identity(self) -> CommitIdentity:
+        """Who commits."""
+        return CommitIdentity(self.user, self.identifier, self.query_id, self.digest, carried=self.carried)
+
+    @property
+    def text(self) -> str:
+        """The inverse of `commit_record`."""
+        return _ENCODER.encode(self).decode()
+
+
+def record_of(
+    request: CommitRequest, change: SnapshotChange, latest: Snapshot | None, branch: str | None
+) -> CommitRecord | None:
+    """The record of a commit upon the latest snapshot; None for a compaction."""
+    identity = request.identity
+    if not identity.is_traced:
+        return None
+    return CommitRecord(
+        snapshot_id=1 if latest is None else latest.id + 1,
+        user=identity.commit_user,
+        identifier=identity.identifier,
+        query_id=identity.query_id,
+        digest=identity.digest,
+        carried=identity.carried,
+        watermark=request.watermark,
+        properties=dict(request.properties),
+        index_entries=change.index_entries,
+        is_numbered=bool(change.numbered_at),
+        is_logged=request.log is not None or bool(change.log.won),
+        branch=branch,
+    )
+
+
+def commit_record(text: str, name: str) -> CommitRecord:
+    """The record of the list of this name; `UnknownOutcomeError` for one that a later release wrote."""
+    try:
+        if _VERSIONED.decode(text).version == _VERSION:
+            return _RECORD.decode(text)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise UnknownOutcomeError(f"{name}: the property {COMMIT_RECORD} is unreadable ({error})") from error
+    raise UnknownOutcomeError(
+        f"{name}: the property {COMMIT_RECORD} is of a newer release of Freshet; upgrade before repairing"
+    )
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_VERSIONED: Final = msgspec.json.Decoder(_Versioned)
+_RECORD: Final = msgspec.json.Decoder(CommitRecord)
+
+
+class LatestHint:
+    """The LATEST hint that commits leave, as one committer writes it, so that readers that come anew need not list the
+    snapshots.
+
+    | store | written |
+    |---|---|
+    | a disk | with each commit |
+    | an object store | after the return, by the first commit of each second, and at the end of a series |
+
+    A store takes one write a second to one object (Google Cloud Storage), and from all writers of a table together.
+    Which commit is the first of a second is in the snapshots themselves, whose times never go back: so it is one of all
+    writers, and none of them asks another. Readers heal a hint that is missing or too low, but one that is too high
+    says that a snapshot was lost: so on a disk it is taken back where the table was dropped, and maybe made again,
+    before it came.
+    """
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._left_out: Snapshot | None = None
+        """The last snapshot of ours, where the hint does not name it."""
+        self._is_due = False
+
+    def follow(self, before: Snapshot | None, snapshot: Snapshot, *, is_followed: bool) -> None:
+        """After a commit on top of `before`; where another follows at once, the hint is left to that."""
+        self._is_due |= before is None or before.time_ms // _INTERVAL_MS < snapshot.time_ms // _INTERVAL_MS
+        self._left_out = snapshot
+        if not is_followed and (self._is_due or not self._store.env.is_remote):
+            self.write(snapshot)
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Best effort; at a store in the background."""
+        self._left_out, self._is_due = None, False
+        store = self._store
+
+        def write() -> None:
+            file_io, paths = store.env.file_io, store.paths
+            with suppress(StorageError):
+                store.snapshots.write_latest_hint(snapshot.id)
+                if not store.env.is_remote and not file_io.exists(paths.snapshot(snapshot.id)):
+                    store.removal.delete(paths.latest_hint)
+
+        if store.env.is_remote:
+            store.env.run_later(f"hint of {store.location}", write)
+        else:
+            write()
+
+    def finish(self) -> None:
+        """Writes what was left out."""
+        if self._left_out is not None:
+            self.write(self._left_out)

@@ -4,7 +4,7 @@ A crash between the two leaves the APPEND. The replay finds its identity and ski
 cleaning removes its output files, and the files that it would have replaced are still live. The table holds the same
 rows.
 
-Rows are numbered above everything live in their bucket when the APPEND is claimed (`commit.numbering`), so that of two
+Rows are numbered above everything live in their bucket when the APPEND is claimed (`commit.conflict`), so that of two
 writers of a key the one that commits last wins. Where others have committed as high numbers meanwhile, the files of
 just those buckets are written again with larger ones; their compaction and its changelog are made again.
 
@@ -21,31 +21,31 @@ Source: FORMAT.md §3, MERGING.md §1.4; identity: `commit.identity`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from freshet.storage.commit.changes import append_change, compact_change
+from freshet._frozen import Frozen
+from freshet.storage.commit.changes import append_change, check_log, compact_change
+from freshet.storage.commit.commit_result import CommitCheck, CommitResult
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.commit.iceberg_lag import warn_of_lag
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed, snapshot_that_added
 from freshet.storage.commit.last_commits import CommitTrace, LastCommits
-from freshet.storage.commit.log_progress import check_log
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.next_snapshot import CommitRequest
+from freshet.storage.commit.observed import GivenFacts
 from freshet.storage.commit.packed_changelogs import packed_change
 from freshet.storage.commit.round_change import GivenChange, IsReplaced, Replacement, RoundChange, RoundCheck
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
 from freshet.storage.commit.table_view import VIEW_MS, TableView, look
 from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
-from freshet.storage.files.data_file_paths import delete_data_file
+from freshet.storage.files.data_file_paths import discard_messages
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_facts import BatchFacts
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitDigest, CommitMessage
-from freshet.storage.model.display import ids_text
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
@@ -59,41 +59,6 @@ HEADROOM_FACTOR: Final = 8
 time after it: rows that others may commit meanwhile without overtaking them. More rows take longer to write."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitCheck:
-    """Whether an identifier is committed, and the last commit of its user that the table knows.
-
-    `latest` is the snapshot that says so, None for a table without any.
-    """
-
-    is_committed: bool
-    last: CommitTrace | None
-    latest: Snapshot | None
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class CommitResult(Shown):
-    """`snapshots` in order of their ids; empty when the commit was there already, or was empty and not forced."""
-
-    snapshots: tuple[Snapshot, ...]
-    already_committed: bool = False
-    aborted_compactions: tuple[Conflict, ...] = ()
-    rewrite_count: int = 0
-    """How often files were written again because others had committed rows with their numbers."""
-    rewritten_bytes: int = 0
-    messages: tuple[CommitMessage, ...] = field(default=(), repr=False)
-    """What was committed: those given, but for files that were written again."""
-    hidden_buckets: tuple[BucketId, ...] = ()
-    """Buckets whose new rows readers do not see before the next compaction."""
-    hidden_cause: StorageError | None = field(default=None, repr=False)
-    """The error that ended their compaction, where it was none of others who were first."""
-
-    def _shown(self) -> Facts:
-        yield from (("snapshots", ids_text(each.id for each in self.snapshots)), ("was there", self.already_committed))
-        yield from (("compactions dropped", len(self.aborted_compactions)), ("files written again", self.rewrite_count))
-        yield ("buckets whose new rows wait for a compaction", len(self.hidden_buckets))
-
-
 Renumber = Callable[[int, Sequence[CommitMessage], int, int], Sequence[CommitMessage]]
 """For a commit (its identifier), makes messages with the same rows, numbered above what is live at a snapshot (its id)
 by a headroom. The files of the messages given stay."""
@@ -102,8 +67,7 @@ AfterCommit = Callable[[TableStore, Snapshot], None]
 """Called with the last snapshot of a commit before `commit` returns; it must not fail."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rewrites:
+class _Rewrites(Frozen):
     """The messages of a commit, and what it took to number their rows."""
 
     messages: Sequence[CommitMessage]
@@ -201,6 +165,7 @@ class Committer:
         carried: str | None = None,
         check: RoundCheck | None = None,
         begun_on: CommitCheck | None = None,
+        batch: BatchFacts | None = None,
     ) -> CommitResult:
         """Makes the messages visible, once per identifier; with a digest, once per identifier and input.
 
@@ -210,7 +175,8 @@ class Committer:
         this is not the first: `ConflictError` where that try took effect under another identifier. `carried` is a text
         that the table keeps for this user until it gives another (`last_commit`). `check` is asked by each round for
         the rows; what it raises ends the commit. With `begun_on`, what `has_committed` said when the work began,
-        `RetryableError` where a rollback has taken commits of this user back since.
+        `RetryableError` where a rollback has taken commits of this user back since. `batch` is what the snapshot of the
+        rows says of them, for people.
         """
         if begun_on is not None:
             check = _with_commits_of(self._store, self._commit_user, begun_on.last, check)
@@ -221,7 +187,9 @@ class Committer:
         rewrites = _Rewrites(messages)
         if force_empty or not append_change(messages).is_empty:
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest, carried=carried)
-            outcome, rewrites = self._commit_rows(messages, identity, properties, watermark, base_id, view, check)
+            outcome, rewrites = self._commit_rows(
+                messages, identity, properties, watermark, base_id, view, check, batch
+            )
             if outcome.already_committed or outcome.snapshot is None:
                 return CommitResult((), already_committed=True)
             snapshots.append(outcome.snapshot)
@@ -375,6 +343,7 @@ class Committer:
         base_id: int | None,
         view: TableView | None,
         check: RoundCheck | None,
+        batch: BatchFacts | None,
     ) -> tuple[SnapshotOutcome, _Rewrites]:
         """The APPEND snapshot, and the messages that it was made of in the end."""
         rewrites = _Rewrites(messages)
@@ -389,6 +358,7 @@ class Committer:
                 self._log,
                 base_id,
                 is_followed=not compact.is_empty,
+                facts=GivenFacts(rewrites.count, rewrites.size_bytes, batch),
             )
             outcome = self._snapshot_commit.commit(request, view)
             view = None
@@ -448,25 +418,6 @@ class Committer:
 def _has_rows_of(message: CommitMessage, buckets: Collection[BucketId]) -> bool:
     """Whether the message has rows of one of the buckets; those of an assigner have none, and stay as they are."""
     return message.bucket_id in buckets and message.assigned_upon is None
-
-
-def discard_messages(
-    store: TableStore, messages: Iterable[CommitMessage], *, spared: Collection[str] = frozenset()
-) -> None:
-    """Removes what the messages made, less the files named by `spared`; a file that only changes its level is the
-    table's and stays.
-
-    Best effort: orphan cleaning takes the rest.
-    """
-    for message in messages:
-        new = {file.file_name for file in message.new_files}
-        upgraded = {file.file_name for file in message.compact_before} - new
-        made = (*message.new_files, *message.changelog_files, *message.compact_after, *message.compact_changelog_files)
-        for file in {file.file_name: file for file in made if file.file_name not in {*upgraded, *spared}}.values():
-            delete_data_file(store, message.partition, message.bucket, file)
-        for index_file in (*message.new_index_files, *message.compact_new_index_files):
-            with suppress(StorageError):
-                store.vectors.delete(index_file)
 
 
 def _with_commits_of(

@@ -1,4 +1,5 @@
-"""Conflict checks: does a change still fit on the snapshot it is to be built on?
+"""Conflict checks: does a change still fit on the snapshot it is to be built on (`find_conflicts`), and are its rows
+numbered above what is there (`outnumbered_buckets`)?
 
 1. Within a partition the positive bucket counts of live and added files are equal; of an overwrite, those of the files
    that it adds and leaves.
@@ -14,7 +15,7 @@
    Rows that wait for their bucket have no such order: what came meanwhile waits on.
 
 Every check holds for each bucket by itself: what is wrong in one says nothing of the others. Checks 2 to 4 need the
-live files of the touched buckets only. A plain append can fail only the first check. Everything here takes values and
+live files of the touched buckets only. A plain append can fail only the first check. `find_conflicts` takes values and
 returns values; the caller decides what a conflict leads to.
 
 Source: FORMAT.md §3.4.
@@ -23,16 +24,20 @@ Source: FORMAT.md §3.4.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
 from typing import Any, Final
 
+from freshet._frozen import Frozen
 from freshet.storage.commit.changes import SnapshotChange
-from freshet.storage.metadata.live_files import BucketFiles
-from freshet.storage.model.manifest import BucketId, EntryKind, FileIdentity, ManifestEntry
-from freshet.storage.model.snapshot import CommitKind
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.metadata.live_files import BucketFiles, delta_manifests_at_once, entries_of
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.data_file import FileSource
+from freshet.storage.model.manifest import BucketId, EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import MergeEngine
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import POSTPONE_BUCKET
@@ -47,8 +52,7 @@ LiveBuckets = Mapping[BucketId, BucketFiles]
 """Live files by identity, of each bucket that has some."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Frozen):
     """Why a change does not fit in one bucket."""
 
     partition: bytes
@@ -244,3 +248,101 @@ def _duplicate_adds(delta: Iterable[ManifestEntry]) -> list[Conflict]:
 
 def _conflict(entry: ManifestEntry, reason: str) -> Conflict:
     return Conflict(entry.partition, entry.bucket, reason)
+
+
+def outnumbered_buckets(store: TableStore, change: SnapshotChange, latest: Snapshot | None) -> frozenset[BucketId]:
+    """Buckets in which rows that were committed meanwhile have the number of a new row, or a larger one: there the rows
+    of an append are not numbered above everything live any more.
+
+    Of two rows of a key the one with the larger sequence number is the later one. A writer numbers its rows when it
+    flushes them, above the files of the snapshot that it then looked at; what others commit between that and its own
+    claim may be numbered as high or higher, and its rows, committed last, would not be seen. So before each claim:
+
+        smallest new number > largest number of what was added to the bucket since the snapshot it was numbered upon
+
+    | snapshots since then | what is read |
+    |---|---|
+    | none | nothing |
+    | some, all there | their deltas |
+    | some expired | the live files of the buckets |
+
+    With `sequence.snapshot-ordering` numbers of writers do not matter: the files that a commit brings get the id of its
+    snapshot instead, in their entries, and are read with that; what compactions write has it in its rows
+    (`numbered_by_snapshot`, `files.data_file_reader`).
+
+    Source: MERGING.md §1, §1.5.
+    """
+    if latest is None:
+        return frozenset()
+    waiting = {bucket: at for bucket, at in change.numbered_at.items() if at < latest.id}
+    if not waiting:
+        return frozenset()
+    largest = _largest_added(store, waiting, latest)
+    smallest: dict[BucketId, int] = {}
+    for entry in change.entries:
+        if entry.kind is EntryKind.ADD and entry.bucket_id in largest:
+            number = entry.file.min_sequence_number
+            smallest[entry.bucket_id] = min(smallest.get(entry.bucket_id, number), number)
+    return frozenset(bucket for bucket, number in smallest.items() if number <= largest[bucket])
+
+
+def numbered_by_snapshot(change: SnapshotChange, snapshot_id: int) -> SnapshotChange:
+    """The change with its new rows numbered by the snapshot that is to be; compactions keep the numbers of rows, and
+    so does what a rescale writes."""
+    if change.kind is CommitKind.COMPACT:
+        return change
+    entries = tuple(
+        replace(
+            entry,
+            file=replace(entry.file, min_sequence_number=snapshot_id, max_sequence_number=snapshot_id),
+        )
+        if entry.kind is EntryKind.ADD and entry.file.file_source is not FileSource.COMPACT
+        else entry
+        for entry in change.entries
+    )
+    return replace(change, entries=entries)
+
+
+def _largest_added(store: TableStore, waiting: Mapping[BucketId, int], latest: Snapshot) -> dict[BucketId, int]:
+    """The largest number of the rows that each bucket got since its snapshot, or a larger one that lives."""
+    largest: dict[BucketId, int] = {}
+    try:
+        ids = range(min(waiting.values()) + 1, latest.id + 1)
+        followed = [latest if each == latest.id else store.snapshots.snapshot(each) for each in ids]
+        # Rows that were compacted keep their numbers; those that had waited for their bucket get them there.
+        if not store.options.has_postponed_buckets:
+            followed = [snapshot for snapshot in followed if snapshot.commit_kind is not CommitKind.COMPACT]
+        since = [{bucket for bucket, at in waiting.items() if at < snapshot.id} for snapshot in followed]
+        for buckets, delta in zip(since, _deltas(store, followed, since), strict=True):
+            _note(largest, (entry for entry in delta if entry.bucket_id in buckets))
+    except NotFoundError:
+        live = store.live.of_buckets(latest, waiting.keys()).by_bucket
+        for bucket in waiting:
+            _note(largest, live.get(bucket, {}).values())
+    return largest
+
+
+def _deltas(
+    store: TableStore, snapshots: Sequence[Snapshot], buckets: Sequence[Collection[BucketId]]
+) -> list[list[ManifestEntry]]:
+    """What each commit changed in its buckets, and maybe in others."""
+    manifests = [
+        [manifest for manifest in of_commit if _may_hold(store, manifest, wanted)]
+        for of_commit, wanted in zip(delta_manifests_at_once(store.manifests, snapshots), buckets, strict=True)
+    ]
+    with store.manifests.ahead(manifest for of_commit in manifests for manifest in of_commit):
+        return [entries_of(store.manifests, of_commit) for of_commit in manifests]
+
+
+def _may_hold(store: TableStore, manifest: ManifestFileMeta, buckets: Collection[BucketId]) -> bool:
+    low, high = manifest.min_bucket, manifest.max_bucket
+    if low is not None and high is not None and not any(low <= bucket <= high for _, bucket in buckets):
+        return False
+    return store.manifests.may_hold(manifest, {partition for partition, _ in buckets})
+
+
+def _note(largest: dict[BucketId, int], entries: Iterable[ManifestEntry]) -> None:
+    for entry in entries:
+        if entry.kind is EntryKind.ADD:
+            number = entry.file.max_sequence_number
+            largest[entry.bucket_id] = max(largest.get(entry.bucket_id, number), number)

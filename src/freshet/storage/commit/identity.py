@@ -32,9 +32,10 @@ merging of manifests have both passed over them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from operator import index
 
+from freshet._frozen import Frozen
 from freshet.storage.commit.last_commits import CommitTrace, LastCommits
 from freshet.storage.commit.manifest_index import ManifestIndex
 from freshet.storage.exceptions import DifferentInputError, InvalidRequestError, NotFoundError, UnknownOutcomeError
@@ -45,8 +46,7 @@ from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class CommitIdentity:
+class CommitIdentity(Frozen):
     """Who commits. A commit that is not traced is never taken for a replay (background compactions).
 
     `carried` is a text that snapshots keep for the user from now on; None leaves the one that it has.
@@ -109,8 +109,13 @@ def is_committed(known: LastCommits, identity: CommitIdentity, *, table: str) ->
             )
 
 
-def check_identifier(identifier: int) -> None:
-    """Refuses numbers that a commit cannot have, before anything is written."""
+def check_identifier(identifier: int) -> int:
+    """The number; refuses those that a commit cannot have before anything is written: other libraries hold an
+    identifier in 64 bits."""
+    try:
+        identifier = index(identifier)
+    except TypeError as error:
+        raise InvalidRequestError(f"a commit identifier is a whole number, not {identifier!r}") from error
     if identifier < 0:
         raise InvalidRequestError(f"a commit identifier is 0 or more, not {identifier}")
     if identifier >= BATCH_COMMIT_IDENTIFIER:
@@ -118,6 +123,7 @@ def check_identifier(identifier: int) -> None:
             f"a commit identifier is at most {BATCH_COMMIT_IDENTIFIER - 1}, not {identifier}: the number above is "
             "shared by the batch jobs of other libraries and cannot be distinguished from its repetition; count from 0"
         )
+    return identifier
 
 
 def snapshot_that_added(

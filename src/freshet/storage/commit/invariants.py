@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
+from freshet._frozen import Frozen
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, parse_last_commits
 from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.merge.sorted_runs import build_levels
@@ -68,8 +68,7 @@ class FileKind(Enum):
     """What filters ask of a data file, next to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Frozen):
     """One way in which a table breaks an invariant; `where` is the path of a folder or file."""
 
     invariant: str
@@ -81,8 +80,7 @@ class Damage:
         return f"{self.where}: {self.what}; {self.remedy}"
 
 
-@dataclass(frozen=True)
-class BucketVersion:
+class BucketVersion(Frozen, dict=True):
     """One bucket at one snapshot: its entries in base and delta, in order, and its index files."""
 
     snapshot_id: int

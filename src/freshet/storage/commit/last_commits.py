@@ -1,4 +1,5 @@
-"""The last commits of every user, as snapshots carry them in their properties.
+"""The last commits of every user, as snapshots carry them in their properties, and commits of a number that is used up:
+which snapshot has it, and which numbers were passed over.
 
 Every snapshot that this library writes carries, under one key of its `properties`, the last commit of every user, so
 that snapshot expiry cannot forget one:
@@ -24,13 +25,14 @@ user is ever dropped: one takes some 100 bytes of the snapshot file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 import orjson
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import UnknownOutcomeError
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import DIGEST_TEXT_MAX, CommitDigest
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 
@@ -44,8 +46,7 @@ one before; anything older is refused anyway."""
 FIRST_SNAPSHOT_ID: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class CommitTrace:
+class CommitTrace(Frozen):
     """The last commit of one user. `query_id` is None for plain writers and for snapshots of other libraries.
 
     `digests` are (identifier, digest) of its last commits, newest first; empty for users who never give any. `carried`
@@ -59,8 +60,7 @@ class CommitTrace:
     carried: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LastCommits:
+class LastCommits(Frozen):
     """Last commits by user. `is_complete` is False when a user may have been forgotten."""
 
     users: Mapping[str, CommitTrace]
@@ -91,7 +91,7 @@ class LastCommits:
 
 
 NO_COMMITS: Final = LastCommits(MappingProxyType({}), is_complete=True)
-"""Of a table without snapshots."""
+"""The last commits of a table without snapshots."""
 
 
 def last_commits_of(newest_first: Iterable[Snapshot]) -> LastCommits:
@@ -177,3 +177,49 @@ def _overlay(users: dict[str, CommitTrace], snapshot: Snapshot) -> None:
     known = users.get(snapshot.commit_user)
     last = snapshot.commit_identifier if known is None else max(known.identifier, snapshot.commit_identifier)
     users[snapshot.commit_user] = CommitTrace(last, None, snapshot.time_ms)
+
+
+def snapshot_of_commit(store: TableStore, commit_user: str, identifier: int) -> Snapshot | None:
+    """The first snapshot of the commit of this number; None where it has expired, or the number was passed over."""
+    found: Snapshot | None = None
+    for snapshot in store.snapshots.newest_first(store.snapshots.latest()):
+        if snapshot.commit_user != commit_user:
+            continue
+        if snapshot.commit_identifier == identifier:
+            found = snapshot
+        elif snapshot.commit_identifier < identifier:
+            break
+    return found
+
+
+def was_passed_over(store: TableStore, commit_user: str, identifier: int) -> bool:
+    """True where the snapshots show that a later number of the user was committed and this one never was: they reach
+    back to a smaller one. False also where they do not reach back so far."""
+    for snapshot in store.snapshots.newest_first(store.snapshots.latest()):
+        if snapshot.commit_user == commit_user and snapshot.commit_identifier <= identifier:
+            return snapshot.commit_identifier < identifier
+    return False
+
+
+def passed_over_text(store: TableStore, commit_user: str, identifier: int, last: int, row_count: int) -> str:
+    """Why rows cannot be committed under a number that was passed over."""
+    return (
+        f"table {store.location}: user {commit_user!r} has committed {last} and never {identifier}: the numbers of a "
+        f"user must grow. Nothing was committed; commit these rows ({row_count}) under a number above {last}, without "
+        "a number, or by a writer of another commit user"
+    )
+
+
+def replay_text(store: TableStore, commit_user: str, identifier: int, row_count: int) -> str:
+    """What became of the rows of a commit whose number is used up, and of the commit that has it."""
+    found = snapshot_of_commit(store, commit_user, identifier)
+    where = (
+        "its snapshot has expired, or a later number was committed first"
+        if found is None
+        else f"snapshot {found.id} has it"
+    )
+    return (
+        f"table {store.location}: commit {identifier} of user {commit_user!r} was made before ({where}), so this is "
+        f"taken for a repetition: nothing was committed, the rows written for it ({row_count}) were discarded. "
+        "Rows that are not in the table yet need a number that was not used, or commit() without one"
+    )

@@ -1,12 +1,12 @@
 """Commits that were made and are not in the table any more: another program copied its snapshot over theirs.
 
 Their manifests and data files are still there, named by no snapshot. A commit is found by the record in its delta
-manifest list (`commit_record`), by listing what no snapshot names:
+manifest list (`commit_files.CommitRecord`), by listing what no snapshot names:
 
 | the last commit of its user, by the table | verdict |
 |---|---|
 | its number, or a larger one | it is in the table, or its number was used again: passed over |
-| a smaller number, or none | lost, or begun and never made: `maintenance.lost_commit_repair` commits it |
+| a smaller number, or none | lost, or begun and never made: `maintenance.repairs` commits it |
 
 A commit that was begun and not made, because its writer was killed before the claim, looks the same. Making it is what
 the writer would have done; who replays it finds it committed. One that is being made at this moment looks the same too,
@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from shlex import quote
 
-from freshet.storage.catalogs.branch_names import split_branch
-from freshet.storage.commit.commit_record import COMMIT_RECORD, CommitRecord, commit_record
+from freshet.storage.catalogs.metastore import split_branch
+from freshet.storage.commit.commit_files import COMMIT_RECORD, CommitRecord, commit_record
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, LastCommits
 from freshet.storage.commit.table_view import look
 from freshet.storage.exceptions import InvalidRequestError, LostCommitError, NotFoundError
@@ -142,7 +142,7 @@ def find_lost_commits(store: TableStore) -> list[LostCommit]:
 
 
 def replaced_commits(store: TableStore) -> Iterator[tuple[LostCommit, Snapshot]]:
-    """Of the lost commits those whose place a snapshot of another program has, with that snapshot.
+    """The lost commits whose place a snapshot of another program has, with that snapshot.
 
     The others may be in the making at this moment, or were begun by a writer that was killed.
     """

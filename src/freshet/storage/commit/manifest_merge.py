@@ -20,14 +20,13 @@ newer snapshot, the outputs stand for them. Source: FORMAT.md §3.5.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from freshet._frozen import Frozen
 from freshet.storage.metadata.manifest_store import FileQueue, ManifestStore
 from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
 
 
-@dataclass(frozen=True, slots=True)
-class MergeRule:
+class ManifestMergeRule(Frozen):
     """`manifest.target-file-size`, `manifest.full-compaction-threshold-size`, `manifest.merge-min-count`."""
 
     target_size_bytes: int
@@ -35,26 +34,25 @@ class MergeRule:
     min_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestGroup:
+class ManifestGroup(Frozen):
     """Neighbouring manifests that stay as they are, or become new ones."""
 
     manifests: tuple[ManifestFileMeta, ...]
     is_rewritten: bool
 
 
-def must_change(manifest: ManifestFileMeta, rule: MergeRule) -> bool:
+def must_change(manifest: ManifestFileMeta, rule: ManifestMergeRule) -> bool:
     """True for a manifest that a full rewrite always touches."""
     return manifest.num_deleted_files > 0 or manifest.file_size_bytes < rule.target_size_bytes
 
 
-def is_full_merge_due(manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> bool:
+def is_full_merge_due(manifests: Sequence[ManifestFileMeta], rule: ManifestMergeRule) -> bool:
     """True when what a full rewrite would touch has reached the threshold."""
     changing = [manifest.file_size_bytes for manifest in manifests if must_change(manifest, rule)]
     return len(manifests) > 1 and sum(changing) >= rule.full_threshold_bytes
 
 
-def plan_minor_merge(manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> list[ManifestGroup]:
+def plan_minor_merge(manifests: Sequence[ManifestFileMeta], rule: ManifestMergeRule) -> list[ManifestGroup]:
     """Groups in order; together they are exactly the input."""
     groups: list[ManifestGroup] = []
     gathered: list[ManifestFileMeta] = []
@@ -70,7 +68,7 @@ def plan_minor_merge(manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> 
     return groups
 
 
-def _plan_tail(tail: list[ManifestFileMeta], rule: MergeRule) -> list[ManifestGroup]:
+def _plan_tail(tail: list[ManifestFileMeta], rule: ManifestMergeRule) -> list[ManifestGroup]:
     if len(tail) < rule.min_count:
         return [ManifestGroup(tuple(tail), is_rewritten=False)]
     following = sum(manifest.file_size_bytes for manifest in tail)
@@ -96,8 +94,7 @@ def cancel_pairs(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     return [entry for identity, entry in (*added.items(), *deleted.items()) if identity not in matched]
 
 
-@dataclass(frozen=True, slots=True)
-class MergedManifests:
+class MergedManifests(Frozen):
     """`outputs` stand for `inputs`; `written` are those of the outputs that are new files."""
 
     inputs: tuple[ManifestFileMeta, ...]
@@ -113,7 +110,7 @@ class MergedManifests:
 
 
 def merge_manifests(
-    store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule, queue: FileQueue | None = None
+    store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: ManifestMergeRule, queue: FileQueue | None = None
 ) -> MergedManifests:
     """Merges what the rule says; the outputs are the inputs when nothing is due. With a `queue` they are put there."""
     if is_full_merge_due(manifests, rule):
@@ -138,8 +135,7 @@ def _by_bucket(entries: list[ManifestEntry]) -> list[ManifestEntry]:
     return sorted(entries, key=lambda entry: entry.bucket_id)
 
 
-@dataclass(frozen=True, slots=True)
-class _FullMerge:
+class _FullMerge(Frozen):
     """What a full rewrite leaves alone, what it rewrites, and the entries that are left of that."""
 
     kept: tuple[ManifestFileMeta, ...]
@@ -147,13 +143,13 @@ class _FullMerge:
     entries: list[ManifestEntry]
 
 
-def is_full_merge_useful(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> bool:
+def is_full_merge_useful(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: ManifestMergeRule) -> bool:
     """True when a full rewrite would change the manifests, whatever their size."""
     return len(manifests) > 1 and _plan_full_merge(store, manifests, rule) is not None
 
 
 def _full_merge(
-    store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule, queue: FileQueue | None
+    store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: ManifestMergeRule, queue: FileQueue | None
 ) -> MergedManifests | None:
     plan = _plan_full_merge(store, manifests, rule)
     if plan is None:
@@ -162,7 +158,9 @@ def _full_merge(
     return MergedManifests(tuple(manifests), (*plan.kept, *written), tuple(written))
 
 
-def _plan_full_merge(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> _FullMerge | None:
+def _plan_full_merge(
+    store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: ManifestMergeRule
+) -> _FullMerge | None:
     """None where fewer than two manifests would be rewritten."""
     deleted: set[FileIdentity] = {
         entry.identity

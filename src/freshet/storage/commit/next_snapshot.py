@@ -3,12 +3,12 @@
 | field | from |
 |---|---|
 | id, totalRecordCount, nextRowId | the latest snapshot, counted on or inherited |
-| indexManifest | the latest, where the change leaves all index files as they are (`index_changes`) |
+| indexManifest | the latest, where the change leaves all index files as they are (`change_fit`) |
 | statistics | inherited while the schema stays the same |
 | watermark | the larger of both |
 | timeMillis | the clock, but never earlier than the latest: time travel searches by halves |
 | schemaId | the latest schema, whichever one the writer had |
-| properties | those of the commit, all users' last commits (`last_commits`), where the log is (`log_progress`) |
+| properties | of the commit and what it saw (`observed`), last commits of all users, where the log is (`next_log`) |
 
 Source: FORMAT.md §3.1.
 """
@@ -16,21 +16,20 @@ Source: FORMAT.md §3.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
-from freshet.storage.commit.changes import SnapshotChange
+from freshet._frozen import Frozen, field
+from freshet.storage.commit.changes import SnapshotChange, next_log
 from freshet.storage.commit.identity import CommitIdentity
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, LastCommits, last_commits_to_text
-from freshet.storage.commit.log_progress import next_log
+from freshet.storage.commit.observed import GivenFacts
 from freshet.storage.commit.round_change import RoundChange
 from freshet.storage.commit.table_view import TableView
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LOG_PROPERTY, LogIdentity, log_to_text
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotLists:
+class SnapshotLists(Frozen):
     """Names and exact sizes of the manifest lists of one snapshot."""
 
     base: str
@@ -43,15 +42,15 @@ class SnapshotLists:
     """The index manifest; None when no index file lives."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
+class CommitRequest(Frozen):
     """One change to commit.
 
     `base_id` is the latest snapshot from before the first try to commit these files, None when this is the first.
     `log` is given by the user who writes the table's log. `is_followed`: another commit follows at once, which leaves
     the LATEST hint to that. `precedes`: the commit of this identity follows, so nothing is done where that is there.
     `needs_change`: no snapshot is made where a round finds that nothing changes. `known_commits` are the last commits
-    of all users as the snapshot shall have them, where that is not what the latest one has (a rollback).
+    of all users as the snapshot shall have them, where that is not what the latest one has (a rollback). `facts` are
+    for people (`observed`).
     """
 
     change: RoundChange
@@ -64,6 +63,7 @@ class CommitRequest:
     precedes: bool = False
     needs_change: bool = False
     known_commits: LastCommits | None = None
+    facts: GivenFacts = field(default_factory=GivenFacts)
 
 
 def next_snapshot(

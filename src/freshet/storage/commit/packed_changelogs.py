@@ -14,16 +14,16 @@ Source: FORMAT.md §7.5.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from freshet._frozen import Frozen
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.paths import packed_name
 
 
-@dataclass(frozen=True, slots=True)
-class PackedChange:
+class PackedChange(Frozen):
     """The change to be committed; paths of the files that were packed, and of those that they were packed into."""
 
     store: TableStore

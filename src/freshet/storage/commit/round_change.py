@@ -5,7 +5,7 @@
 | `GivenChange` | those of messages, whatever the snapshot: an append, a compaction, a delete |
 | `Overwriting` | the same, as an OVERWRITE whatever comes and goes |
 | `Replacement` | all that lives in some partitions as deleted, and the files of messages: an overwrite, a truncate |
-| `edits.restoration` | what lies between the snapshot and an earlier one: a rollback |
+| `edits.rollback` | what lies between the snapshot and an earlier one: a rollback |
 
 A claim that is lost is made again upon what others have committed; a change that depends on what is live must follow
 that, or rows committed in between would stay beside those that were to replace them.
@@ -16,9 +16,10 @@ Source: FORMAT.md §3.6.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
+from freshet._frozen import Frozen
 from freshet.storage.commit.changes import SnapshotChange, append_change
 from freshet.storage.commit.table_view import TableView
 from freshet.storage.metadata.live_files import live_entries
@@ -42,8 +43,7 @@ class RoundChange(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class GivenChange:
+class GivenChange(Frozen):
     """The same change whatever it is built on; whether its files fit there is checked by the commit, whether its rows
     do by `check`."""
 
@@ -58,8 +58,7 @@ class GivenChange:
         return self.change
 
 
-@dataclass(frozen=True, slots=True)
-class Overwriting:
+class Overwriting(Frozen):
     """The files of messages take the place of others, which may be none: an OVERWRITE."""
 
     messages: Sequence[CommitMessage]
@@ -73,8 +72,7 @@ class Overwriting:
         return replace(append_change(self.messages), kind=CommitKind.OVERWRITE, numbered_at={})
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Frozen):
     """The partitions chosen hold the rows of the messages afterwards, and nothing else.
 
     What others commit to them before the claim goes too. Index files go with the files of their buckets. No changelog

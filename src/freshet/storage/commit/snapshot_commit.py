@@ -8,7 +8,7 @@ One round:
    rows are numbered above what others have committed since (else the caller renumbers them), and conflicts: a
    compaction is dropped bucket by bucket, anything else raises;
 4. write delta manifests, merge old manifests, write both manifest lists, build the snapshot;
-5. claim `snapshot-N`. Won: write the LATEST hint (`latest_hint`). Lost: remove what only this round named (not on an
+5. claim `snapshot-N`. Won: write the LATEST hint (`LatestHint`). Lost: remove what only this round named (not on an
    object store, where a request that was lost on its way may arrive yet), wait, again.
 
 | crash or error           | left behind                 | handled by                                             |
@@ -27,27 +27,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.catalogs.claims import ClaimOutcome, LockTimeoutError
-from freshet.storage.commit.assignment import outdated_error, outdated_partitions
-from freshet.storage.commit.change_fit import ChangeFit
+from freshet.storage.codec.commit_facts import FACTS_PROPERTY, facts_to_text, parse_facts
+from freshet.storage.commit.change_fit import (
+    ChangeFit,
+    StrictMode,
+    outdated_error,
+    outdated_partitions,
+    refuse_other_meaning,
+    refuse_other_producer,
+)
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.claim import SnapshotClaim
-from freshet.storage.commit.commit_files import CommitFiles
-from freshet.storage.commit.commit_record import record_of
-from freshet.storage.commit.conflict import Conflict
+from freshet.storage.commit.commit_fairness import CommitFairness
+from freshet.storage.commit.commit_files import CommitFiles, LatestHint, record_of
+from freshet.storage.commit.conflict import Conflict, numbered_by_snapshot, outnumbered_buckets
+from freshet.storage.commit.foreign_writers import ForeignWriters
 from freshet.storage.commit.identity import CommitIdentity, is_committed, snapshot_that_added
 from freshet.storage.commit.last_commits import FIRST_SNAPSHOT_ID
-from freshet.storage.commit.latest_hint import LatestHint
 from freshet.storage.commit.manifest_index import index_of
-from freshet.storage.commit.manifest_merge import MergeRule
-from freshet.storage.commit.neighbours import Neighbours
+from freshet.storage.commit.manifest_merge import ManifestMergeRule
 from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
-from freshet.storage.commit.numbering import numbered_by_snapshot, outnumbered_buckets
-from freshet.storage.commit.schema_fit import refuse_other_meaning, refuse_other_producer
-from freshet.storage.commit.strict_mode import StrictMode
-from freshet.storage.commit.table_check import check_claim
+from freshet.storage.commit.observed import Met, commit_facts
 from freshet.storage.commit.table_view import TableView
-from freshet.storage.commit.turns import Turns
 from freshet.storage.exceptions import (
     ConflictError,
     CorruptDataError,
@@ -62,6 +65,7 @@ from freshet.storage.metadata.live_files import data_manifests_at_once
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.options.choices import ChangelogProducer
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait after an error at most."""
@@ -76,8 +80,7 @@ _FINAL: Final = (InvalidRequestError, ConflictError, CorruptDataError, UnknownOu
 """Errors that another round cannot change; a `NotFoundError`, which is one of them, it sometimes can."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotOutcome:
+class SnapshotOutcome(Frozen):
     """What became of one change. `snapshot` is None when nothing was written.
 
     `is_certain` is False when some claim ended without an answer, or was lost on an object store; then no file of the
@@ -111,8 +114,16 @@ class _Rounds:
     """Rounds that ended in an error."""
     missed_at_id: int = FIRST_SNAPSHOT_ID - 2
     """Latest snapshot when a round last failed because a file was not there."""
+    started_ms: int = 0
+    winners: list[str] = field(default_factory=list)
+    """Users who won the claims that were lost."""
     checked_id: int | None = None
     """Snapshots up to this one are known not to have added the new files; None before the first check."""
+
+    def note_winner(self, latest: Snapshot | None) -> None:
+        """Who has committed since a claim was lost."""
+        if latest is not None and len(self.winners) < self.lost_count:
+            self.winners.append(latest.commit_user)
 
     @property
     def is_certain(self) -> bool:
@@ -130,10 +141,10 @@ class SnapshotCommit:
         self._claim = SnapshotClaim(store, self._index)
         self.hint = LatestHint(store)
         self._strict_mode = StrictMode(store, commit_user)
-        self._neighbours = Neighbours(store, checks=checks_others)
-        self._turns = Turns(store, commit_user, self._neighbours)
+        self._neighbours = ForeignWriters(store, checks=checks_others)
+        self._turns = CommitFairness(store, commit_user, self._neighbours)
         options = store.options
-        self._merge_rule = MergeRule(
+        self._merge_rule = ManifestMergeRule(
             target_size_bytes=options.manifest_target_file_size_bytes,
             full_threshold_bytes=options.manifest_full_compaction_threshold_bytes,
             min_count=options.manifest_merge_min_count,
@@ -145,7 +156,7 @@ class SnapshotCommit:
         `view` is what the caller has just seen of the table, for the first round; without it, that round looks itself.
         """
         rounds = _Rounds(CommitFiles(self._store.manifests, self._merge_rule))
-        started_ms = self._store.env.now_ms()
+        started_ms = rounds.started_ms = self._store.env.now_ms()
         retry_count = 0
         while True:
             failure: StorageError | None = None
@@ -153,6 +164,7 @@ class SnapshotCommit:
             try:
                 seen, view = view or self.look(in_turn=True), None
                 self._turns.note_seen(seen)
+                rounds.note_winner(seen.latest)
                 outcome = self._round(request, rounds, seen)
                 if outcome is not None:
                     return outcome
@@ -174,12 +186,12 @@ class SnapshotCommit:
             retry_count += 1
 
     def look(self, *, in_turn: bool) -> TableView:
-        """The table as it is now, before a commit; raises where other programs endanger it (`neighbours`). `in_turn`:
-        once it is this writer's turn (`turns`)."""
+        """The table as it is now, before a commit; raises where other programs endanger it (`foreign_writers`).
+        `in_turn`: once it is this writer's turn (`commit_fairness`)."""
         return self._turns.look() if in_turn else self._neighbours.look()
 
     def spared(self, count: int) -> int:
-        """Of so many lost tries of a commit, those that do not count (`turns`)."""
+        """The tries that do not count, of so many lost ones of a commit (`turns`)."""
         return self._turns.spared(count)
 
     def check_last(self) -> None:
@@ -226,9 +238,12 @@ class SnapshotCommit:
         is_recorded = store.claims.rules.looks_for_others
         record = record_of(request, fitting, latest, store.paths.branch_name) if is_recorded else None
         lists = files.write(fitting, manifests, self._fit.next_index(fitting, latest), record)
-        marked = replace(request, properties={**request.properties, **self._neighbours.properties(latest)})
+        said = self._said(request, rounds, fitting, latest, dropped_count=len(aborted_compactions))
+        marked = replace(request, properties={**request.properties, **self._neighbours.properties(latest), **said})
         snapshot = next_snapshot(view, marked, fitting, lists, now_ms=store.env.now_ms(), uuid=store.env.new_uuid())
         if store.env.checks_claims:
+            from freshet.storage.commit.table_check import check_claim
+
             check_claim(store, latest, snapshot, fitting)
         store.env.reach(CrashPoint.COMMIT_MANIFESTS_WRITTEN)
         # 5. The claim.
@@ -246,6 +261,30 @@ class SnapshotCommit:
         return SnapshotOutcome(
             snapshot, following, aborted_compactions=aborted_compactions, is_certain=rounds.is_certain
         )
+
+    def _said(
+        self,
+        request: CommitRequest,
+        rounds: _Rounds,
+        change: SnapshotChange,
+        latest: Snapshot | None,
+        *,
+        dropped_count: int,
+    ) -> dict[str, str]:
+        """What the snapshot says of its commit, for people."""
+        store = self._store
+        tries = 1 + rounds.lost_count + rounds.failure_count
+        duration_ms = store.env.now_ms() - rounds.started_ms
+        met = Met(duration_ms, tries, rounds.lost_count, tuple(rounds.winners), dropped_count)
+        makes_changelog = store.options.changelog_producer is not ChangelogProducer.NONE
+        before = None if latest is None else parse_facts(latest.properties)
+        live = (0, 0) if latest is None else None if before is None else before.live
+        facts = commit_facts(change, met, request.facts, store.partition_path, live, makes_changelog=makes_changelog)
+        if change.kind is CommitKind.COMPACT and latest is not None:
+            is_of_rows = latest.commit_kind is not CommitKind.COMPACT
+            rows_ms = latest.time_ms if is_of_rows else None if before is None else before.rows_ms
+            facts = replace(facts, rows_ms=rows_ms)
+        return {FACTS_PROPERTY: facts_to_text(facts)}
 
     def _refuse_outdated(self, change: SnapshotChange, rounds: _Rounds, latest: Snapshot | None) -> None:
         """Every claim without an answer is decided when this is asked."""

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
+import pyarrow as pa
+
 from freshet.storage.codec.file_index import INDEX_SUFFIX
 from freshet.storage.commit.changes import SnapshotChange
-from freshet.storage.commit.deleted_values import count_deleted_values
 from freshet.storage.commit.invariants import (
     RESTORE,
     BucketVersion,
@@ -37,11 +38,14 @@ from freshet.storage.commit.invariants import (
 )
 from freshet.storage.commit.lost_commits import replaced_commits
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError, UnknownOutcomeError
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.io.registry import needs_coordination
 from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.retract_layers import deletes_with_values
 from freshet.storage.metadata.live_files import changelog_entries, data_manifests, grouped_by_bucket
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import EXPIRED_MAX, TableStore
+from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import HASH_INDEX, BucketId, EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.shown import ROWS_MAX, Facts, Shown, facts_html, rows_html
 from freshet.storage.model.snapshot import Snapshot
@@ -72,7 +76,7 @@ class TableCheck(Shown):
         if self.deleted_values:
             yield "deletes with values", self.deleted_values
 
-    def _repr_html_(self) -> str:
+    def _html(self) -> str:
         rows = [(each.where, each.what, each.remedy) for each in self.damage[:ROWS_MAX]]
         left_out = f"the first {ROWS_MAX} of {len(self.damage):,}" if len(self.damage) > ROWS_MAX else None
         table = rows_html(("where", "damage", "what to do"), rows, left_out=left_out) if rows else ""
@@ -205,7 +209,7 @@ class _Checker:
                 found += (lost := list(_lost_files(self._store, snapshot, version.folder, version.live)))
                 if snapshot.id == self._check.snapshot_id and bucket[1] >= 0 and not lost:
                     files = [entry.file for entry in version.live]
-                    self._check.deleted_values += count_deleted_values(self._store, bucket, files)
+                    self._check.deleted_values += _count_deleted_values(self._store, bucket, files)
                 if snapshot.id == self._check.snapshot_id:
                     self._check.bucket_count += bool(version.live)
                     self._check.file_count += len(version.live)
@@ -294,7 +298,7 @@ def _version(
 def _lost_files(
     store: TableStore, snapshot: Snapshot, folder: str, entries: Iterable[ManifestEntry]
 ) -> Iterator[Damage]:
-    """Of data files in one bucket, with their side-cars, those that are not there as recorded."""
+    """The data files in one bucket, and their side-cars, that are not there as recorded."""
     recorded: dict[str, int | None] = {}
     indexes: dict[str, int | None] = {}
     for entry in entries:
@@ -337,3 +341,22 @@ def _names(entries: Iterable[ManifestEntry], kind: EntryKind) -> set[str]:
 def _unreadable(error: StorageError, location: str) -> Damage:
     """A metadata file that cannot be read says itself what is wrong."""
     return Damage("metadata_is_readable", error.path or location, str(error), RESTORE.format("the file"))
+
+
+def _count_deleted_values(store: TableStore, bucket: BucketId, files: Iterable[DataFileMeta]) -> int:
+    """The number of rows of kind -D in these files that hold values of the row that they removed, in tables where
+    deletes remove rows; only files with retracts are read, and of these only what is asked.
+
+    Releases of Freshet before 1.0 wrote them so, and Apache Paimon does. A later row of the key goes on from these
+    values, in the merge of both. A full compaction removes such rows; it cannot know of values that have come back
+    before.
+    """
+    rule, found = store.retract_rule, 0
+    if rule is None or not rule.removes_rows:
+        return 0
+    columns = rule.blank_columns
+    for file in files:
+        if not file.is_delete_free:
+            for rows in DataFileRead(store, *bucket, file, columns, system_columns=True).batches():
+                found += deletes_with_values(pa.Table.from_batches([rows]), rule, store.schema)
+    return found

@@ -7,9 +7,9 @@ writer has taken the id, the round is lost and the next one reads the table agai
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY, FIRST_SNAPSHOT_ID, LastCommits, last_commits_of
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
@@ -19,8 +19,7 @@ VIEW_MS: Final = 10_000
 """After so long a view is taken to be outdated: others may have committed, and let expire what it shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableView:
+class TableView(Frozen):
     """The table at one moment; `latest` is None before the first snapshot, `schema_id` is that of the newest schema."""
 
     latest: Snapshot | None

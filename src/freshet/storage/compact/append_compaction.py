@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet._frozen import Frozen
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.undo import undone_on_failure
@@ -37,8 +37,7 @@ FULL_MIN_FILE_COUNT: Final = 3
 """Fewer files in a bucket are left alone by a full compaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRules:
+class AppendRules(Frozen):
     """The options that steer the choice."""
 
     target_bytes: int
@@ -132,7 +131,7 @@ def join_files(
     writer = AppendFileWriter(store, partition, bucket, FileSource.COMPACT, files[0].min_sequence_number)
     with undone_on_failure(writer.abort):
         for file in files:
-            for batch in read_data_file(
+            for batch in DataFileRead(
                 store,
                 partition,
                 bucket,
@@ -140,7 +139,7 @@ def join_files(
                 store.schema.column_names,
                 batch_rows=BATCH_ROWS,
                 deleted_rows=None if vectors is None else vectors.of(file.file_name),
-            ):
+            ).batches():
                 writer.write(batch)
         outputs = writer.close()
     store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)

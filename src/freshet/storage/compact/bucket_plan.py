@@ -15,16 +15,18 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from freshet.storage.compact.append_compaction import AppendRules, pick_bins, pick_full_bucket, pick_window
-from freshet.storage.compact.folding import joined_runs, kept_apart
 from freshet.storage.compact.picker import (
     CompactionUnit,
     PickRules,
+    joined_runs,
+    kept_apart,
     off_peak_addition,
     pick,
     pick_force_up_level_0,
     pick_full,
 )
 from freshet.storage.merge.sorted_runs import Levels
+from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.retracts import RetractRule
@@ -32,10 +34,25 @@ from freshet.storage.options.retracts import RetractRule
 _HOUR_MS: Final = 3_600_000
 
 
-def plan_full(levels: Levels, options: CoreOptions, *, marked: Collection[str] = frozenset()) -> CompactionUnit | None:
-    """Everything to the highest level; of files there those that are `marked` by name: deletion vectors mark rows of
-    them, or some have expired."""
-    return pick_full(levels, force_rewrite=options.compaction_force_rewrite_all_files, marked=marked)
+def plan_full(
+    levels: Levels,
+    options: CoreOptions,
+    *,
+    marked: Collection[str] = frozenset(),
+    expired: Collection[str] = frozenset(),
+    reason: CompactionReason = CompactionReason.FORCED,
+) -> CompactionUnit | None:
+    """Everything to the highest level; of files there, by name, those of which deletion vectors mark rows, or some have
+    expired."""
+    force = options.compaction_force_rewrite_all_files
+    return pick_full(levels, force_rewrite=force, marked=marked, expired=expired, reason=reason)
+
+
+def level_0_reason(options: CoreOptions) -> CompactionReason:
+    """Why level 0 is compacted although no rule asks for it."""
+    if options.deletion_vectors_enabled:
+        return CompactionReason.VECTORS
+    return CompactionReason.LOOKUP if options.needs_lookup else CompactionReason.FORCED
 
 
 def plan_due(
@@ -57,7 +74,10 @@ def plan_due(
     rule = None if options.needs_lookup else retracts
     runs = levels if rule is None else joined_runs(levels)
     if takes_level_0 or options.compaction_force_up_level_0:
-        unit = pick_force_up_level_0(runs, rules, now_ms=now_ms, last_full_ms=last_full_ms, is_due=is_due)
+        reason = level_0_reason(options)
+        unit = pick_force_up_level_0(
+            runs, rules, now_ms=now_ms, last_full_ms=last_full_ms, is_due=is_due, reason=reason
+        )
     else:
         unit = pick(runs, rules, now_ms=now_ms, last_full_ms=last_full_ms)
     return kept_apart(unit, levels, rule, runs_max=options.stop_trigger)

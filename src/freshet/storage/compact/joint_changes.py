@@ -14,8 +14,7 @@ A conflict of one bucket drops such a commit whole (`commit.change_fit`). Paimon
 
 from __future__ import annotations
 
-from freshet.storage.compact.folding import kept_apart
-from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.compact.picker import CompactionUnit, kept_apart
 from freshet.storage.merge.sorted_runs import Levels
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
@@ -63,6 +62,6 @@ def below_highest(store: TableStore, levels: Levels, unit: CompactionUnit | None
     files = tuple(file for file in unit.files if file.level < levels.max_level)
     if not files or (len(files) == 1 and files[0].level == levels.max_level - 1):
         return None
-    below = CompactionUnit(levels.max_level - 1, files)
+    below = CompactionUnit(levels.max_level - 1, files, reason=unit.reason)
     apart = kept_apart(below, levels, store.retract_rule, runs_max=store.options.stop_trigger)
     return apart if apart is not None and apart.output_level < levels.max_level else None

@@ -22,13 +22,13 @@ Source: MERGING.md §8.2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.stats import decode_stats
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_type
@@ -42,8 +42,7 @@ _TICKS_PER_MS: Final = {"us": 1000, "ns": 1_000_000}
 R = TypeVar("R", pa.Table, pa.RecordBatch)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordExpiry:
+class RecordExpiry(Frozen):
     """The rule at one time: rows whose time is before `oldest`, seconds since 1970, are too old."""
 
     store: TableStore

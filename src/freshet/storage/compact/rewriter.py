@@ -33,33 +33,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from freshet.storage.changelog.changed_rows import CompactionChangelog
+from freshet._frozen import Frozen, field
 from freshet.storage.changelog.changelog_files import ChangelogFileWriter
-from freshet.storage.changelog.producer import compaction_changelog
+from freshet.storage.changelog.producer import CompactionChangelog, compaction_changelog
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.record_expiry import RecordExpiry, record_expiry
-from freshet.storage.compact.section_merge import MergeRule, SectionMerge
-from freshet.storage.compact.task import CompactionPlan, Section, plan_task
+from freshet.storage.compact.section_merge import CompactionPlan, MergeRule, Section, SectionMerge, plan_task
 from freshet.storage.files.data_file_paths import delete_data_file
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
 from freshet.storage.files.rolling_file_writer import NewCompanion
+from freshet.storage.files.stored_columns import SMALL_BYTES, HeldRows
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.lookup.cached_lookup import bucket_lookup
-from freshet.storage.lookup.higher_levels import HigherLevels
+from freshet.storage.lookup.file_lookup import NotedRows, UnmarkedRows
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.lookup.run_lookup import RunLookup
+from freshet.storage.lookup.run_lookup import HigherLevels, RunLookup
 from freshet.storage.lookup.store_cache import StoreCache
-from freshet.storage.lookup.unmarked_rows import NotedRows, UnmarkedRows
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.read_ahead import made_ahead
@@ -67,6 +65,7 @@ from freshet.storage.merge.retract_layers import RetractLayers
 from freshet.storage.merge.sorted_runs import Levels, SortedRun, files_of, interval_partition
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_facts import CompactionFacts, CompactionReason
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.options.choices import MergeEngine
 
@@ -74,12 +73,11 @@ LOOKED_UP_LEVEL_MIN: Final = 2
 """Keys are looked up at these levels: what compacts level 0 takes level 1 along."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
+class CompactedFiles(Frozen):
     """What changed: `before` leaves the bucket, `after` enters it. Keys were looked up in `lookups`, which stay.
 
     `changelog` are the changelog files of what this changed for readers, `marks` the rows of other files that newer
-    rows replace, by name of the file.
+    rows replace, by name of the file. `held` are the rows of small files among `after`, by name.
     """
 
     before: tuple[DataFileMeta, ...]
@@ -87,6 +85,17 @@ class CompactionResult:
     lookups: tuple[DataFileMeta, ...] = ()
     changelog: tuple[DataFileMeta, ...] = ()
     marks: Mapping[str, Bitmap32] = field(default_factory=dict)
+    held: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    def facts(self, reason: CompactionReason, duration_ms: int, *, to_level: int | None) -> CompactionFacts:
+        """The same for people; levels only where `to_level` is one."""
+        from_level = None if to_level is None else min((file.level for file in self.before), default=None)
+        counts = (*_counts(self.before), *_counts(self.after))
+        return CompactionFacts(reason, from_level, to_level, *counts, duration_ms)
+
+
+def _counts(files: Sequence[DataFileMeta]) -> tuple[int, int, int]:
+    return len(files), sum(file.file_size_bytes for file in files), sum(file.row_count for file in files)
 
 
 NOTHING_HELD: Final[Mapping[str, pa.Table]] = MappingProxyType({})
@@ -95,8 +104,7 @@ OnChanges = Callable[[pa.Table], None]
 """Is shown the rows of changelog files as they are written."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(Frozen):
     """Where the outputs of a unit go; `levels` are the bucket before, `vectors` its deletion vectors, None where the
     table has none.
     """
@@ -122,10 +130,11 @@ class _Target:
 class _Rewritten(NamedTuple):
     rows: list[DataFileMeta]
     changelog: list[DataFileMeta]
+    held: pa.Table | None
+    """The rows of the only file, where they are few."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rewriter:
+class Rewriter(Frozen):
     """Compacts buckets of one table; holds no state, threads may share it.
 
     `lookup_function` merges where level 0 is compacted in a table that needs lookup.
@@ -154,7 +163,7 @@ class Rewriter:
         held: Mapping[str, pa.Table] = NOTHING_HELD,
         *,
         is_repair: bool = False,
-    ) -> CompactionResult:
+    ) -> CompactedFiles:
         """Compacts the unit of a bucket whose files are `levels`. On failure nothing new is left behind.
 
         `is_repair`: the unit is a level whose files overlap; it emits no changes.
@@ -179,6 +188,7 @@ class Rewriter:
         outputs: list[DataFileMeta] = []
         changelog: list[DataFileMeta] = []
         marks: dict[str, Bitmap32] = {}
+        kept: dict[str, pa.Table] = {}
 
         def discard() -> None:
             for file in (*outputs, *changelog):
@@ -199,6 +209,8 @@ class Rewriter:
                 rewritten = self._rewrite(target, sections, rule, executor, has_rows=has_rows, on_changes=on_changes)
                 before += files if has_rows else []
                 outputs += rewritten.rows
+                if rewritten.held is not None:
+                    kept[rewritten.rows[0].file_name] = rewritten.held
                 changelog += rewritten.changelog
                 for name, rows in (marked or {}).items():
                     marks[name] = rows | marks.get(name, Bitmap32())
@@ -206,7 +218,7 @@ class Rewriter:
             self._keep(target, file, held.get(file.file_name))
         if plan.rewrites:
             self.store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
-        return CompactionResult(tuple(before), (*after, *outputs), tuple(lookups), tuple(changelog), marks)
+        return CompactedFiles(tuple(before), (*after, *outputs), tuple(lookups), tuple(changelog), marks, kept)
 
     def _producer(self, target: _Target, files: Sequence[DataFileMeta]) -> CompactionChangelog | None:
         """What emits the changes of merging these files."""
@@ -286,6 +298,7 @@ class Rewriter:
             apart = self.layers
             retracts = KeyValueFileWriter(self.store, *bucket, target.retract_level, FileSource.COMPACT)
         merge = SectionMerge(self.store.schema, self.order, self.merge_bytes, self.new_spill_path, apart)
+        held = HeldRows(self.store.schema, SMALL_BYTES if has_rows else 0)
         # A file that moves keeps its rows, old ones too.
         read = partial(self._read, target, target.expiry if has_rows else None)
         undo = [each.abort for each in (writer, changelog, retracts) if each is not None]
@@ -295,14 +308,17 @@ class Rewriter:
                 for rows, changes, depth in made_ahead(pieces, executor):
                     if has_rows:
                         (retracts if retracts is not None and depth else writer).write(rows)
+                        held.add(rows)
                     if changelog is not None and changes is not None:
                         changelog.write(changes)
                         if on_changes is not None:
                             on_changes(changes)
             if changelog is None or not has_rows:
                 files = [*writer.close(), *(retracts.close() if retracts is not None else ())]
-                return _Rewritten(files, [] if changelog is None else changelog.close())
-            return _Rewritten(*self.store.env.together([writer.close, changelog.close]))
+                emitted = [] if changelog is None else changelog.close()
+            else:
+                files, emitted = self.store.env.together([writer.close, changelog.close])
+            return _Rewritten(files, emitted, held.take(files[0].file_name) if len(files) == 1 else None)
 
     def _new_store(self, target: _Target, sections: Sequence[Section]) -> NewCompanion:
         """Lookup stores of outputs, made as these are written."""
@@ -333,7 +349,7 @@ class Rewriter:
         held = None if deleted else target.held.get(file.file_name)
         if held is not None:
             return iter(held.to_batches(batch_rows))
-        return read_data_file(
+        return DataFileRead(
             self.store,
             target.partition,
             target.bucket,
@@ -342,7 +358,7 @@ class Rewriter:
             system_columns=True,
             batch_rows=batch_rows,
             deleted_rows=deleted,
-        )
+        ).batches()
 
 
 def _to_read(plan: CompactionPlan) -> Iterator[tuple[Sequence[Section], bool]]:

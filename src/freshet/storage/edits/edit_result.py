@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-from freshet.storage.commit.committer import CommitResult
+from freshet.storage.commit.commit_result import CommitResult
 from freshet.storage.exceptions import UnknownOutcomeError
-from freshet.storage.maintenance.hidden_rows import unseen_buckets
+from freshet.storage.maintenance.upkeep import unseen_buckets
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.display import ids_text
 from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
-from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
 
@@ -68,30 +64,18 @@ class EditResult(Shown):
         yield ("buckets whose new rows wait for a compaction", len(self.hidden_buckets))
 
 
-def result_of(
-    store: TableStore,
-    committed: CommitResult,
-    *,
-    rows_deleted: int | None = None,
-    rows_updated: int | None = None,
-    rows_inserted: int | None = None,
-) -> EditResult:
-    """The result of a commit, with the files of its first snapshot: what follows compacts them.
+def result_of(store: TableStore, committed: CommitResult, counted: EditResult | None = None) -> EditResult:
+    """The result of a commit, with the files of its first snapshot: what follows compacts them. `counted` has counts of
+    rows.
 
     Raises `UnknownOutcomeError` where what was committed could not be compacted, so that readers do not see it.
     """
     if committed.hidden_cause is not None and committed.hidden_buckets:
         raise _unseen(store, committed) from committed.hidden_cause
     entries = delta_entries(store.manifests, committed.snapshots[0]) if committed.snapshots else []
-    added, removed, partitions = _counts(entries)
-    return EditResult(
-        committed.snapshots,
-        added,
-        removed,
-        partitions,
-        rows_deleted,
-        rows_updated,
-        rows_inserted,
+    return replace(
+        _of_files(entries, counted or EditResult()),
+        snapshots=committed.snapshots,
         hidden_buckets=tuple(unseen_buckets(store, committed)),
     )
 
@@ -107,24 +91,16 @@ def _unseen(store: TableStore, committed: CommitResult) -> UnknownOutcomeError:
 
 def preview_of(entries: Iterable[ManifestEntry]) -> EditResult:
     """What a commit of these entries would do."""
-    added, removed, partitions = _counts(entries)
-    return EditResult((), added, removed, partitions, is_dry_run=True)
+    return _of_files(entries, EditResult(is_dry_run=True))
 
 
-def preview_of_rows(counts: Sequence[int] | npt.NDArray[np.int64]) -> EditResult:
-    """What a commit of so many rows, by the code of their kind, would do."""
-    return EditResult(
-        rows_deleted=int(counts[RowKind.DELETE]),
-        rows_updated=int(counts[RowKind.UPDATE_AFTER]),
-        rows_inserted=int(counts[RowKind.INSERT]),
-        is_dry_run=True,
+def _of_files(entries: Iterable[ManifestEntry], result: EditResult) -> EditResult:
+    """The result with the files that come and go."""
+    changed = [(entry.kind, entry.partition) for entry in entries]
+    kinds = Counter(kind for kind, _ in changed)
+    return replace(
+        result,
+        files_added=kinds[EntryKind.ADD],
+        files_removed=kinds[EntryKind.DELETE],
+        partitions=len({partition for _, partition in changed}),
     )
-
-
-def _counts(entries: Iterable[ManifestEntry]) -> tuple[int, int, int]:
-    kinds: Counter[EntryKind] = Counter()
-    partitions = set()
-    for entry in entries:
-        kinds[entry.kind] += 1
-        partitions.add(entry.partition)
-    return kinds[EntryKind.ADD], kinds[EntryKind.DELETE], len(partitions)

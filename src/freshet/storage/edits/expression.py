@@ -88,7 +88,7 @@ def columns_of(expressions: Sequence[Expression]) -> set[str]:
 
 
 def first_names(expression: Expression) -> list[tuple[str, str]]:
-    """Of each column in it the first part of its name where it has several, else nothing, and its text."""
+    """The columns in it: the first part of the name where it has several, else nothing, and the text."""
     columns = translated(expression.text).find_all(exp.Column)
     return [(each.parts[0].name if len(each.parts) > 1 else "", each.sql()) for each in columns]
 
@@ -101,7 +101,7 @@ def evaluate(rows: pa.Table, expressions: Mapping[str, Expression]) -> dict[str,
     if not expressions:
         return {}
     selected = ", ".join(_selected(name, each, rows.schema.field(name).type) for name, each in expressions.items())
-    with closing(LockedDuckDb("expr()")) as duckdb:
+    with closing(LockedDuckDb()) as duckdb:
         duckdb.connection.register("freshet_rows", rows)
         try:
             found = duckdb.computed(f"SELECT {selected} FROM freshet_rows", list(expressions))

@@ -6,30 +6,24 @@ table.merge(source, on=["id"]).when_matched_update_all().when_not_matched_insert
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from freshet.storage.edits.append_edit import edit_files
+from freshet.storage.edits.clauses import Action, Clause, Side, clause_of, clause_of_text
+from freshet.storage.edits.edit_plan import RowEdit
 from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.edits.expression import Expression
-from freshet.storage.edits.keyed_edit import edit_rows
-from freshet.storage.edits.merge_clauses import Action, Clause, Side, clause_of
-from freshet.storage.edits.merge_files import FileMergePlan
-from freshet.storage.edits.merge_join import check_names
-from freshet.storage.edits.merge_plan import MergePlan
-from freshet.storage.edits.merge_text import clause_of_text
-from freshet.storage.edits.merge_values import all_columns, fitting_column
-from freshet.storage.edits.row_rules import check_deletes, check_inserts, update_rules
-from freshet.storage.edits.updated_columns import checked_columns
+from freshet.storage.edits.row_edits import edit_rows
+from freshet.storage.edits.row_join import check_names
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import field_of
 from freshet.storage.io.shown_work import shown_as
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arguments import answering_callers
-from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.arrow_types import arrow_schema, conform
+from freshet.storage.model.data_type import with_nullable
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.write.input_rows import input_tables
 
@@ -100,29 +94,9 @@ class Merge:
         store = self.open_store()
         if not self.clauses:
             raise InvalidRequestError("the merge has no clause: say what is done, such as when_matched_update_all()")
-        schema = arrow_schema(store.schema)
-        on = tuple(field_of(name, schema, "on").name for name in self.on)
-        clauses, rules = [], {}
-        for number, clause in enumerate(self.clauses):
-            checked = self._checked(store, clause)
-            clauses.append(checked)
-            if not store.schema.has_primary_key:
-                continue
-            if clause.action is Action.DELETE:
-                check_deletes(store)
-            elif clause.action is Action.UPDATE:
-                given = all_columns(store, self.source.column_names, Action.UPDATE)
-                rules[number] = update_rules(store, given if checked.values is None else checked.values)
-            else:
-                check_inserts(store)
-        if not store.schema.has_primary_key:
-            with closing(FileMergePlan(store, self.source, on, clauses)) as plan:
-                return edit_files(store, plan, dry_run=dry_run)
-        keys = store.schema.primary_keys
-        is_by_key = set(keys) <= set(on) and all(_keeps_key(clause, keys) for clause in clauses)
-        return edit_rows(
-            store, MergePlan(self.source, on, tuple(clauses), rules, is_by_key), dry_run=dry_run, by_keys=is_by_key
-        )
+        on = tuple(field_of(name, arrow_schema(store.schema), "on").name for name in self.on)
+        clauses = tuple(self._checked(store, clause) for clause in self.clauses)
+        return edit_rows(store, RowEdit(clauses, source=self.source, on=on), dry_run=dry_run)
 
     def _checked(self, store: TableStore, clause: Clause) -> Clause:
         computed = [each for each in (clause.values or {}).values() if isinstance(each, Expression)]
@@ -130,21 +104,10 @@ class Merge:
             [*computed, *([] if clause.condition is None else [clause.condition])],
             {"source": self.source.column_names, "target": store.schema.column_names},
         )
-        if clause.values is None:
-            return clause
-        is_insert = clause.action is Action.INSERT
-        return replace(clause, values=checked_columns(store, clause.values, is_insert=is_insert))
+        return clause.with_columns(store, self.source.column_names)
 
     def _with(self, side: Side, action: Action, values: Mapping[str, Any] | None, condition: Condition) -> Merge:
         return replace(self, clauses=(*self.clauses, clause_of(side, action, values, condition)))
-
-
-def _keeps_key(clause: Clause, keys: Sequence[str]) -> bool:
-    """Whether rows of the clause have the key of their row of the source."""
-    if clause.side is Side.NOT_MATCHED and clause.values is not None:
-        texts = {key: getattr(clause.values.get(key), "text", "") for key in keys}
-        return all(text.replace("`", "").lower() == f"source.{key}".lower() for key, text in texts.items())
-    return clause.side is not Side.BY_SOURCE
 
 
 def begin_merge(
@@ -165,7 +128,7 @@ def begin_merge(
             )
     for index, name in enumerate(source.column_names):
         if name in store.schema.by_name:
-            source = source.set_column(index, name, fitting_column(store, name, source.column(index)))
+            source = source.set_column(index, name, _fitting_column(store, name, source.column(index)))
     return Merge(open_store, source, tuple(names))
 
 
@@ -183,3 +146,10 @@ def _named(store: TableStore, source: pa.Table) -> pa.Table:
             column=name,
         )
     return source.rename_columns([known.get(name.lower(), name) for name in source.column_names])
+
+
+def _fitting_column(store: TableStore, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in the type of the table, without loss; it may have NULL."""
+    field = store.schema.by_name[name]
+    nullable = replace(field, type=with_nullable(field.type, True))
+    return conform(pa.table({name: column}), [nullable], table=store.name).column(0)

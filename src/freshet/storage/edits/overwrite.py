@@ -1,50 +1,66 @@
-"""Overwrites: rows in the place of all that some partitions hold, in one OVERWRITE snapshot.
+"""Overwrites: rows in the place of all that some partitions hold, or of those for which a filter is true.
 
-| call | partitions that are replaced |
+| call without a filter | partitions that are replaced, in one OVERWRITE |
 |---|---|
 | no partition, `dynamic` | those that occur in the rows; of a table without partitions everything |
 | no partition, not `dynamic` | all |
 | a partition | those that have its values; the rows must be of them |
-| a filter | the rows for which it is true (`filtered_overwrite`) |
 | no rows | as above: without `dynamic` the table or the partition is emptied |
 
-What replaces is written as into an empty table: numbers, levels and indexes begin anew. Rows that others commit to
-these partitions while it runs are replaced too. No changelog is written, as Paimon does; streams follow as
+What replaces partitions is written as into an empty table: numbers, levels and indexes begin anew. Rows that others
+commit to these partitions while it runs are replaced too. No changelog is written, as Paimon does; streams follow as
 `streaming-read-overwrite` says.
+
+By a filter, which each new row must satisfy, in one commit:
+
+| table | filter | what is committed |
+|---|---|---|
+| any whose rows stay in their partition | on partition keys alone | an OVERWRITE of these partitions |
+| without a primary key | any | an OVERWRITE: rows that go by position, as a delete's, and the new files |
+| with a primary key | any | -D of rows that go, +U and +I of the new ones, as a delete and an upsert |
+
+The third is no OVERWRITE: rows of a keyed table lie among others of their bucket, and to write a bucket again would
+cost as much as the bucket has, would fail whenever a stream commits to it, and would tell no changelog. So the merge
+engine has to take it (`row_rules`). A row of the table that the filter does not choose is never replaced: a new row
+under its key is refused.
 
 Source: FORMAT.md §3.6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.commit.changes import append_change
-from freshet.storage.commit.committer import discard_messages
 from freshet.storage.commit.round_change import IsReplaced, live_in
+from freshet.storage.edits.clauses import Action, Clause, Side
 from freshet.storage.edits.edit_commit import EDIT_USER, commit_edit
+from freshet.storage.edits.edit_plan import RowEdit, passing
 from freshet.storage.edits.edit_result import EditResult, preview_of, result_of
+from freshet.storage.edits.row_edits import edit_rows, replacing
+from freshet.storage.edits.rows_by_position import added_files
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.data_file_paths import delete_data_file
+from freshet.storage.files.data_file_paths import delete_data_file, discard_messages
+from freshet.storage.files.data_file_reader import partition_constants
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_name, partition_test
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.write.bucket_state import BucketStates
-from freshet.storage.write.postponed_bucket_writer import Staging
+from freshet.storage.write.records import record_rules
 from freshet.storage.write.task_writer import TaskWriter
-from freshet.storage.write.writer_factory import record_rules
-
-PARALLELISM: Final = 2
-"""Threads that write."""
+from freshet.storage.write.unmerged_bucket_writer import Staging
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacedPartitions:
+class ReplacedPartitions(Frozen):
     """Which partitions an overwrite replaces: those that `is_chosen` says, or those that occur in its rows."""
 
     store: TableStore
@@ -125,7 +141,7 @@ def replaced(
 def written_upon_nothing(store: TableStore, data: Iterable[pa.Table]) -> list[CommitMessage]:
     """Files of the rows, as of a table that holds nothing."""
     staging = Staging(EDIT_USER) if store.options.makes_commits_wait else None
-    writer = TaskWriter(store, base_snapshot=None, parallelism=PARALLELISM, states=BucketStates(), staging=staging)
+    writer = TaskWriter(store, base_snapshot=None, states=BucketStates(), staging=staging)
     with undone_on_failure(writer.abort):
         for rows in data:
             writer.write(rows)
@@ -158,3 +174,74 @@ def as_one_change(store: TableStore, message: CommitMessage) -> CommitMessage:
         compact_new_index_files=(),
         compact_deleted_index_files=(),
     )
+
+
+def overwrite_filtered(store: TableStore, data: object, predicate: Predicate, *, dry_run: bool = False) -> EditResult:
+    """Replaces the rows for which the filter is true.
+
+    Raises `InvalidRequestError` for the first row for which it is not, before anything is committed.
+    """
+    bound = ScanFilter(store.schema, predicate.bind(arrow_schema(store.schema)))
+    rows = _fitting_rows(store, data, bound, predicate)
+    if bound.is_on_partitions_only and store.schema.partition_keys and not store.moves_rows:
+        return replaced(store, _PartitionTest(store, bound), written_upon_nothing(store, rows), dry_run=dry_run)
+    if not store.schema.has_primary_key:
+        return _by_position(store, rows, bound, dry_run)
+    given = pa.concat_tables([arrow_schema(store.schema).empty_table(), *rows])
+    return edit_rows(store, replacing(store, given, bound), dry_run=dry_run)
+
+
+def _fitting_rows(store: TableStore, data: object, bound: ScanFilter, predicate: Predicate) -> Iterator[pa.Table]:
+    """The rows in the columns and types of the table, once the filter is true for each of a part."""
+    rules, number = record_rules(store), 0
+    for part in rules.input_tables(data):
+        accepted = rules.accept(part)
+        if accepted.kinds is not None:
+            raise InvalidRequestError(
+                f"the rows for {store.name} have kinds that take rows away; leave _ROW_KIND out of an overwrite",
+                table=store.name,
+            )
+        rows = accepted.rows
+        is_fitting = np.zeros(rows.num_rows, np.bool_)
+        is_fitting[passing(rows, bound)] = True
+        if not is_fitting.all():
+            first = int(np.flatnonzero(~is_fitting)[0])
+            names = sorted(bound.predicate.columns())
+            shown = {name: rows.column(name)[first].as_py() for name in names}
+            raise InvalidRequestError(
+                f"row {number + first} of the rows for {store.name} has {shown}, for which the filter is not true: it "
+                "would not be replaced the next time. Leave it out, or append it; nothing was committed",
+                table=store.name,
+                column=names[0] if names else None,
+            )
+        number += rows.num_rows
+        yield rows
+
+
+def _by_position(store: TableStore, rows: Iterator[pa.Table], bound: ScanFilter, dry_run: bool) -> EditResult:
+    count, messages = 0, list[CommitMessage]()
+    writer = added_files(store, store.snapshots.latest())
+    with undone_on_failure(writer.abort):
+        for part in rows:
+            count += writer.write(part)
+        if not dry_run:
+            messages = writer.prepare_commit()
+    writer.close()
+    edit = RowEdit((Clause(Side.BY_SOURCE, Action.DELETE),), bound, replaces=True)
+    return replace(edit_rows(store, edit, dry_run=dry_run, given=messages), rows_inserted=count)
+
+
+class _PartitionTest:
+    """Whether the filter is true for the rows of a partition."""
+
+    def __init__(self, store: TableStore, bound: ScanFilter) -> None:
+        self._store = store
+        self._filter = bound
+        self._answers: dict[bytes, bool] = {}
+
+    def __call__(self, partition: bytes) -> bool:
+        if partition not in self._answers:
+            values = partition_constants(self._store, partition)
+            row = pa.table({name: pa.array([value.as_py()], value.type) for name, value in values.items()})
+            self._answers[partition] = bool(len(passing(row, self._filter)))
+        return self._answers[partition]

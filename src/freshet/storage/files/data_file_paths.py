@@ -16,18 +16,19 @@ the format by the extension. Source: FORMAT.md §1, §7.5; MERGING.md §1.2, §1
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import StorageError
-from freshet.storage.files.formats import format_to_write
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import data_file_name
 
 
-@dataclass(frozen=True, slots=True)
-class FileTraits:
+class FileTraits(Frozen):
     """The left or the right column of the table above, at one level; `stats_mode` is that of columns without one of
     their own.
     """
@@ -67,6 +68,8 @@ class DataFileNames:
         self, store: TableStore, partition: bytes, bucket: int, level: int, traits: FileTraits | None = None
     ) -> None:
         """`traits` are those of data files at the level, unless others are given."""
+        from freshet.storage.files.formats import format_to_write
+
         self.traits = traits or data_file_traits(store.options, level)
         key = "changelog-file.format" if self.traits.is_changelog else "file.format and file.format.per.level"
         self.format = format_to_write(self.traits.file_format, key, store.location)
@@ -93,7 +96,24 @@ def delete_data_file(store: TableStore, partition: bytes, bucket: int, file: Dat
     names = [paths.data_file(folder, bucket, file.file_name, file.external_path)]
     names += [paths.extra_file(folder, bucket, name, file.external_path) for name in file.extra_files]
     for name in names:
-        try:
+        with suppress(StorageError):
             store.removal.delete(name)
-        except StorageError:
-            continue
+
+
+def discard_messages(
+    store: TableStore, messages: Iterable[CommitMessage], *, spared: Collection[str] = frozenset()
+) -> None:
+    """Removes what the messages made, less the files named by `spared`; a file that only changes its level is the
+    table's and stays.
+
+    Best effort: orphan cleaning takes the rest.
+    """
+    for message in messages:
+        new = {file.file_name for file in message.new_files}
+        upgraded = {file.file_name for file in message.compact_before} - new
+        made = (*message.new_files, *message.changelog_files, *message.compact_after, *message.compact_changelog_files)
+        for file in {file.file_name: file for file in made if file.file_name not in {*upgraded, *spared}}.values():
+            delete_data_file(store, message.partition, message.bucket, file)
+        for index_file in (*message.new_index_files, *message.compact_new_index_files):
+            with suppress(StorageError):
+                store.vectors.delete(index_file)

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
@@ -43,7 +43,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema, arrow_type
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.data_type import DataField
-from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, TableSchema
 from freshet.storage.paths import packed_range
 
 ROW_POSITION_COLUMN: Final = "_ROW_POSITION"
@@ -63,37 +63,6 @@ _CHUNKS_IN_FLIGHT: Final = 2
 
 _STORE_CHUNKS_IN_FLIGHT: Final = 4
 """The same at a store, where threads wait for the bytes first."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadPlan:
-    """How to read one file: what to take from it and what to make of it."""
-
-    store: TableStore
-    path: str
-    file: DataFileMeta
-    columns: tuple[ReadColumn, ...]
-    constants: Mapping[str, pa.Scalar[Any]]
-    filter: Predicate | None
-    deleted_rows: Bitmap32 | None
-    is_numbered: bool
-
-    @property
-    def is_plain(self) -> bool:
-        """True when the columns of the file are the columns wanted, as they are."""
-        return all(
-            column.cast is None and column.wanted == column.source and column.wanted.name not in self.constants
-            for column in self.columns
-        )
-
-    @property
-    def file_fields(self) -> list[DataField]:
-        """Columns to be read from the file, as the file's schema has them."""
-        return [
-            column.source
-            for column in self.columns
-            if column.source is not None and column.wanted.name not in self.constants
-        ]
 
 
 class _Positions:
@@ -145,116 +114,193 @@ def data_files_ahead(
     )
 
 
-def read_data_file(
-    store: TableStore,
-    partition: bytes,
-    bucket: int,
-    file: DataFileMeta,
-    columns: Sequence[str],
-    row_filter: Predicate | None = None,
-    *,
-    system_columns: bool = False,
-    known: Mapping[str, int] = _NOTHING_KNOWN,
-    batch_rows: int = READ_BATCH_ROWS,
-    deleted_rows: Bitmap32 | None = None,
-    is_numbered: bool = False,
-    use_threads: bool = False,
-) -> Iterator[pa.RecordBatch]:
-    """Rows in file order and bounded memory: a page per column, and the batch.
+@dataclass(frozen=True)
+class DataFileRead:
+    """The read of one data file: `batches` gives its rows in file order and bounded memory, a page per column, and the
+    batch."""
 
-    `system_columns` puts `_SEQUENCE_NUMBER` and `_VALUE_KIND` in front of the columns: files of primary-key tables have
-    them. Those that are `known` have the value given in each row, whatever the file says, and are not read.
-    `row_filter`, bound to the table's schema or not, leaves out chunks in which no row passes. Rows at the positions
-    `deleted_rows` are passed over; `CorruptDataError` is raised where the file has no such position. `is_numbered` adds
-    the column of positions. `use_threads` decodes whole chunks in parallel, where they are not too large: faster, for a
-    file that is read alone.
-    """
-    schema = store.schema
-    unknown = [name for name in columns if name not in schema.by_name]
-    if unknown:
-        raise InvalidRequestError(
-            f"table {store.location} has no column {unknown[0]!r}; columns are {', '.join(schema.column_names)}"
+    store: TableStore
+    partition: bytes
+    bucket: int
+    file: DataFileMeta
+    columns: Sequence[str]
+    row_filter: Predicate | None = None
+    """Leaves out chunks in which no row passes; bound to the table's schema or not."""
+    _: KW_ONLY
+    system_columns: bool = False
+    """Puts `_SEQUENCE_NUMBER` and `_VALUE_KIND` in front of the columns: files of primary-key tables have them."""
+    known: Mapping[str, int] = field(default_factory=lambda: _NOTHING_KNOWN)
+    """System columns that have this value in each row, whatever the file says; they are not read."""
+    batch_rows: int = READ_BATCH_ROWS
+    deleted_rows: Bitmap32 | None = None
+    """Positions of rows that are passed over; `CorruptDataError` is raised where the file has no such position."""
+    is_numbered: bool = False
+    """Adds the column of positions."""
+    use_threads: bool = False
+    """Decodes whole chunks in parallel, where they are not too large: faster, for a file that is read alone."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        schema = self.store.schema
+        unknown = [name for name in self.columns if name not in schema.by_name]
+        if unknown:
+            raise InvalidRequestError(
+                f"table {self.store.location} has no column {unknown[0]!r}; columns are "
+                f"{', '.join(schema.column_names)}"
+            )
+        self._check_deleted_rows()
+        if self.system_columns and self.store.options.sequence_snapshot_ordering:
+            return self._numbered_by_snapshot()
+        return self._read()
+
+    @cached_property
+    def path(self) -> str:
+        """Where the file is."""
+        return data_file_path(self.store, self.partition, self.bucket, self.file)
+
+    @cached_property
+    def mapped(self) -> tuple[ReadColumn, ...]:
+        """The columns wanted, with those of the file that they are made of."""
+        schema = self.store.schema
+        return map_columns(
+            (*self._system_fields, *self._file_schema.fields),
+            (*self._system_fields, *(schema.by_name[name] for name in self.columns)),
+            earlier=f"schema {schema.id} of {self.store.location}" if self.file.schema_id > schema.id else None,
         )
-    system_fields = SYSTEM_FIELDS if system_columns else ()
-    file_schema = schema if file.schema_id == schema.id else store.schemas.schema(file.schema_id)
-    path = data_file_path(store, partition, bucket, file)
-    plan = _ReadPlan(
-        store=store,
-        path=path,
-        file=file,
-        columns=map_columns(
-            (*system_fields, *file_schema.fields),
-            (*system_fields, *(schema.by_name[name] for name in columns)),
-            earlier=f"schema {schema.id} of {store.location}" if file.schema_id > schema.id else None,
-        ),
-        constants=partition_constants(store, partition) | _known_constants(system_fields, known),
-        filter=None if row_filter is None else row_filter.bind(arrow_schema(schema)),
-        deleted_rows=_checked_rows(deleted_rows, file, path) if deleted_rows else None,
-        is_numbered=is_numbered,
-    )
-    batches = _read(plan, batch_rows, use_threads)
-    if system_columns and store.options.sequence_snapshot_ordering:
-        return _numbered_by_snapshot(batches, file, path)
-    return batches
 
+    @cached_property
+    def constants(self) -> Mapping[str, pa.Scalar[Any]]:
+        """Values that are the same in each row, by column."""
+        known = {
+            each.name: pa.scalar(self.known[each.name], arrow_type(each.type))
+            for each in self._system_fields
+            if each.name in self.known
+        }
+        return partition_constants(self.store, self.partition) | known
 
-def _read(plan: _ReadPlan, batch_rows: int, use_threads: bool) -> Iterator[pa.RecordBatch]:
-    with _open(plan) as reader:
-        batches = _stored_batches(plan, reader, batch_rows, use_threads)
-        if plan.is_plain:
+    @property
+    def _system_fields(self) -> Sequence[DataField]:
+        return SYSTEM_FIELDS if self.system_columns else ()
+
+    @cached_property
+    def _file_schema(self) -> TableSchema:
+        schema = self.store.schema
+        return schema if self.file.schema_id == schema.id else self.store.schemas.schema(self.file.schema_id)
+
+    @property
+    def _is_plain(self) -> bool:
+        """True when the columns of the file are the columns wanted, as they are."""
+        return all(
+            column.cast is None and column.wanted == column.source and column.wanted.name not in self.constants
+            for column in self.mapped
+        )
+
+    def _check_deleted_rows(self) -> None:
+        if self.deleted_rows and self.deleted_rows.max() >= self.file.row_count:
+            raise CorruptDataError(
+                f"a deletion vector marks row {self.deleted_rows.max()} of a file of {self.file.row_count} rows: one "
+                "of them was overwritten; restore the files from a copy",
+                path=self.path,
+            )
+
+    def _numbered_by_snapshot(self) -> Iterator[pa.RecordBatch]:
+        """The rows of a file that a commit brought with the number that its entry got then; of a compaction as they
+        are."""
+        if self.file.file_source is None:
+            raise CorruptDataError(
+                "sequence.snapshot-ordering needs to know of each file whether a compaction wrote it, and the manifest "
+                "entry of this one does not say: it is older than the option. Write its rows into a new table",
+                path=self.path,
+            )
+        if self.file.file_source is not FileSource.APPEND:
+            return self._read()
+        return (_with_number(batch, self.file.min_sequence_number) for batch in self._read())
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        with self._open() as reader:
+            batches = self._stored_batches(reader)
+            if self._is_plain:
+                yield from batches
+                return
+            shape = _Shape(self)
+            for batch in batches:
+                if batch.num_rows:
+                    yield shape.of(batch)
+
+    def _open(self) -> FileReader:
+        packed = packed_range(self.file.file_name)
+        part = None if packed is None else (packed.offset, packed.length)
+        file_format = format_of_file(self.file.file_name, self.store.location)
+        reader = file_format.open(self.store.env, self.path, size_bytes=self.file.file_size_bytes, part=part)
+        row_count = sum(reader.chunk_rows)
+        if row_count != self.file.row_count:
+            reader.close()
+            raise CorruptDataError(
+                f"the file has {row_count} rows, its manifest entry says {self.file.row_count}: it was overwritten or "
+                "damaged; restore it from a copy",
+                path=self.path,
+            )
+        return reader
+
+    def _stored_batches(self, reader: FileReader) -> Iterator[pa.RecordBatch]:
+        chunks = self._chunks(reader)
+        fields = [
+            column.source
+            for column in self.mapped
+            if column.source is not None and column.wanted.name not in self.constants
+        ]
+        batches: Iterable[pa.RecordBatch]
+        if not self.use_threads:
+            batches = reader.batches(fields, chunks=chunks, batch_rows=self.batch_rows)
+        elif max(map(reader.chunk_bytes, chunks), default=0) > _WHOLE_CHUNK_BYTES_MAX:
+            batches = reader.batches(fields, chunks=chunks, batch_rows=self.batch_rows, use_threads=True)
+        else:
+            in_flight = _CHUNKS_IN_FLIGHT if self.store.env.reads is None else _STORE_CHUNKS_IN_FLIGHT
+            tables = _tables(reader, fields, chunks, in_flight)
+            batches = (batch for table in tables for batch in table.to_batches(self.batch_rows))
+        if not self.deleted_rows and not self.is_numbered:
             yield from batches
             return
-        shape = _Shape(plan)
+        positions, start = _Positions(reader.chunk_rows, chunks), 0
         for batch in batches:
+            end = start + batch.num_rows
+            if self.is_numbered:
+                batch = batch.append_column(_POSITION_FIELD, pa.array(positions.numbers[start:end]))
+            if self.deleted_rows:
+                batch = _remaining(batch, positions.kept(self.deleted_rows)[start:end])
+            start = end
             if batch.num_rows:
-                yield shape.of(batch)
+                yield batch
 
-
-def _numbered_by_snapshot(batches: Iterator[pa.RecordBatch], file: DataFileMeta, path: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a file that a commit brought with the number that its entry got then; of a compaction as they are."""
-    if file.file_source is None:
-        raise CorruptDataError(
-            "sequence.snapshot-ordering needs to know of each file whether a compaction wrote it, and the manifest "
-            "entry of this one does not say: it is older than the option. Write its rows into a new table",
-            path=path,
-        )
-    if file.file_source is not FileSource.APPEND:
-        return batches
-    return (_with_number(batch, file.min_sequence_number) for batch in batches)
+    def _chunks(self, reader: FileReader) -> list[int]:
+        """Chunks in which some row may pass the filter."""
+        counts = reader.chunk_rows
+        if self.row_filter is None:
+            return list(range(len(counts)))
+        schema = self.store.schema
+        row_filter = self.row_filter.bind(arrow_schema(schema))
+        wanted = [schema.by_name[name] for name in sorted(row_filter.columns())]
+        mapped = {column.wanted.name: column for column in map_columns(self._file_schema.fields, wanted)}
+        kept = []
+        for chunk, count in enumerate(counts):
+            stats: dict[str, ColumnStats] = {}
+            for name, column in mapped.items():
+                if name in self.constants:
+                    plain = canonical(self.constants[name])
+                    stats[name] = ColumnStats(plain, plain, count if plain is None else 0)
+                elif column.source is None or column.source.name not in reader.column_names:
+                    stats[name] = ColumnStats(null_count=count)
+                elif column.keeps_bounds:
+                    stats[name] = reader.chunk_stats(chunk, column.source, column.wanted)
+            if row_filter.may_match(stats, count):
+                kept.append(chunk)
+        return kept
 
 
 def _with_number(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
     position = batch.schema.get_field_index(SEQUENCE_NUMBER_COLUMN)
     numbers = pa.array(np.full(batch.num_rows, number, np.int64))
     return batch.set_column(position, batch.schema.field(position), numbers)
-
-
-def _stored_batches(
-    plan: _ReadPlan, reader: FileReader, batch_rows: int, use_threads: bool
-) -> Iterator[pa.RecordBatch]:
-    fields, chunks = plan.file_fields, _chunks(plan, reader)
-    batches: Iterable[pa.RecordBatch]
-    if not use_threads:
-        batches = reader.batches(fields, chunks=chunks, batch_rows=batch_rows)
-    elif max(map(reader.chunk_bytes, chunks), default=0) > _WHOLE_CHUNK_BYTES_MAX:
-        batches = reader.batches(fields, chunks=chunks, batch_rows=batch_rows, use_threads=True)
-    else:
-        in_flight = _CHUNKS_IN_FLIGHT if plan.store.env.reads is None else _STORE_CHUNKS_IN_FLIGHT
-        tables = _tables(reader, fields, chunks, in_flight)
-        batches = (batch for table in tables for batch in table.to_batches(batch_rows))
-    if plan.deleted_rows is None and not plan.is_numbered:
-        yield from batches
-        return
-    positions, start = _Positions(reader.chunk_rows, chunks), 0
-    for batch in batches:
-        end = start + batch.num_rows
-        if plan.is_numbered:
-            batch = batch.append_column(_POSITION_FIELD, pa.array(positions.numbers[start:end]))
-        if plan.deleted_rows is not None:
-            batch = _remaining(batch, positions.kept(plan.deleted_rows)[start:end])
-        start = end
-        if batch.num_rows:
-            yield batch
 
 
 def _tables(
@@ -274,47 +320,31 @@ def _tables(
             del table
 
 
-def _open(plan: _ReadPlan) -> FileReader:
-    packed = packed_range(plan.file.file_name)
-    part = None if packed is None else (packed.offset, packed.length)
-    file_format = format_of_file(plan.file.file_name, plan.store.location)
-    reader = file_format.open(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes, part=part)
-    row_count = sum(reader.chunk_rows)
-    if row_count != plan.file.row_count:
-        reader.close()
-        raise CorruptDataError(
-            f"the file has {row_count} rows, its manifest entry says {plan.file.row_count}: it was overwritten or "
-            "damaged; restore it from a copy",
-            path=plan.path,
-        )
-    return reader
-
-
 class _Shape:
     """Columns of the table out of those of the file, batch after batch."""
 
-    def __init__(self, plan: _ReadPlan) -> None:
-        fields = [arrow_field(column.wanted) for column in plan.columns]
-        self._plan = plan
-        self._schema = pa.schema([*fields, _POSITION_FIELD] if plan.is_numbered else fields)
+    def __init__(self, read: DataFileRead) -> None:
+        fields = [arrow_field(column.wanted) for column in read.mapped]
+        self._read = read
+        self._schema = pa.schema([*fields, _POSITION_FIELD] if read.is_numbered else fields)
         self._repeated: dict[str, pa.Array[Any]] = {}
 
     def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of these rows."""
-        if not self._plan.columns:
+        if not self._read.mapped:
             return rows
-        arrays = [self._column(column, rows) for column in self._plan.columns]
-        if self._plan.is_numbered:
+        arrays = [self._column(column, rows) for column in self._read.mapped]
+        if self._read.is_numbered:
             arrays.append(rows.column(ROW_POSITION_COLUMN))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, column: ReadColumn, rows: pa.RecordBatch) -> pa.Array[Any]:
         count, name = rows.num_rows, column.wanted.name
-        if name not in self._plan.constants:
+        if name not in self._read.constants:
             return column.convert(None if column.source is None else rows.column(column.source.name), count)
         repeated = self._repeated.get(name)
         if repeated is None or len(repeated) < count:  # made once: 16 K of a number take 24 µs, a slice takes 1
-            repeated = self._repeated[name] = pa.repeat(self._plan.constants[name], count)
+            repeated = self._repeated[name] = pa.repeat(self._read.constants[name], count)
         return repeated.slice(0, count)
 
 
@@ -325,50 +355,6 @@ def _remaining(rows: pa.RecordBatch, kept: Flags) -> pa.RecordBatch:
     if not rows.num_columns:  # only counted
         return rows.slice(0, int(np.count_nonzero(kept)))
     return rows.filter(pa.array(kept))
-
-
-def _checked_rows(deleted: Bitmap32, file: DataFileMeta, path: str) -> Bitmap32:
-    if deleted.max() >= file.row_count:
-        raise CorruptDataError(
-            f"a deletion vector marks row {deleted.max()} of a file of {file.row_count} rows: one of them was "
-            "overwritten; restore the files from a copy",
-            path=path,
-        )
-    return deleted
-
-
-def _chunks(plan: _ReadPlan, reader: FileReader) -> list[int]:
-    """Chunks in which some row may pass the filter."""
-    counts = reader.chunk_rows
-    if plan.filter is None:
-        return list(range(len(counts)))
-    mapped = _filter_columns(plan)
-    kept = []
-    for chunk, count in enumerate(counts):
-        stats: dict[str, ColumnStats] = {}
-        for name, column in mapped.items():
-            if name in plan.constants:
-                plain = canonical(plan.constants[name])
-                stats[name] = ColumnStats(plain, plain, count if plain is None else 0)
-            elif column.source is None or column.source.name not in reader.column_names:
-                stats[name] = ColumnStats(null_count=count)
-            elif column.keeps_bounds:
-                stats[name] = reader.chunk_stats(chunk, column.source, column.wanted)
-        if plan.filter.may_match(stats, count):
-            kept.append(chunk)
-    return kept
-
-
-def _filter_columns(plan: _ReadPlan) -> dict[str, ReadColumn]:
-    assert plan.filter is not None
-    schema = plan.store.schema
-    file_schema = schema if plan.file.schema_id == schema.id else plan.store.schemas.schema(plan.file.schema_id)
-    wanted = [schema.by_name[name] for name in sorted(plan.filter.columns())]
-    return {column.wanted.name: column for column in map_columns(file_schema.fields, wanted)}
-
-
-def _known_constants(fields: Iterable[DataField], known: Mapping[str, int]) -> dict[str, pa.Scalar[Any]]:
-    return {field.name: pa.scalar(known[field.name], arrow_type(field.type)) for field in fields if field.name in known}
 
 
 def partition_constants(store: TableStore, partition: bytes) -> dict[str, pa.Scalar[Any]]:

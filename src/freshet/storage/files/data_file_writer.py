@@ -13,31 +13,45 @@ Rows of a primary-key table come sorted by key, each key once, in changelog file
 buffers); thin mode leaves them out. Files of an append table hold the table's columns and nothing else, in the order
 written.
 
-Source: FORMAT.md §4.2, §6, §7.1, §7.4.
+The indexes of a file are built while its rows are written: bloom filters, bitmaps and range bitmaps. Other types that a
+table's options ask for (`bsi`, values of maps) are not written: indexes only save reading.
+
+Source: FORMAT.md §4.2, §6, §7.1, §7.4, §11.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.codec.bitmap_index import BLOCK_BYTES, BitmapIndexWriter
+from freshet.storage.codec.bloom_filter import BloomFilterBuilder, value_hashes
+from freshet.storage.codec.file_index import BLOOM_FILTER, RANGE_BITMAP, encode_file_index
+from freshet.storage.codec.index_keys import KeyForm
+from freshet.storage.codec.range_bitmap import RangeBitmapWriter
 from freshet.storage.codec.stats import StatsMode, encode_stats, encode_value_stats, reduce_stats, stats_modes
 from freshet.storage.files.column_bounds import ColumnBounds, plain_value
 from freshet.storage.files.data_file_paths import DataFileNames, FileTraits
 from freshet.storage.files.file_fields import key_value_fields
 from freshet.storage.files.file_format import FileSummary
-from freshet.storage.files.file_index_builder import FileIndexBuilder
 from freshet.storage.files.rolling_file_writer import NewCompanion, RollingFileWriter
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_facts import KindCounts
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
+from freshet.storage.model.data_type import ScalarType
 from freshet.storage.model.row_kind import RowKind
-from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
+from freshet.storage.options.file_indexes import IndexedColumn, indexed_columns
+from freshet.storage.schema.file_indexes import TYPES, block_bytes, bloom_size
 
-_RETRACT_KINDS: Final = pa.array([kind.value for kind in RowKind if kind.is_retract], pa.int8())
+_RETRACT_KINDS: Final = tuple(kind.value for kind in RowKind if kind.is_retract)
 _APPEND_LEVEL: Final = 0
 
 
@@ -152,7 +166,7 @@ class _Contents:
         max_key: bytes,
         key_stats: SimpleStats,
         sequences: tuple[int, int],
-        delete_row_count: int,
+        kind_counts: KindCounts,
     ) -> DataFileMeta:
         schema, bounds = self._store.schema, self._bounds.stats()
         stats = [
@@ -178,9 +192,10 @@ class _Contents:
             schema_id=schema.id,
             level=self._level,
             creation_time_ms=self._store.env.creation_time_ms(),
-            delete_row_count=delete_row_count,
+            delete_row_count=sum(kind_counts[kind] for kind in _RETRACT_KINDS),
             file_source=self._source,
             value_stats_cols=stats_columns,
+            kind_counts=kind_counts,
         )
 
 
@@ -192,7 +207,7 @@ class _KeyValueContents(_Contents):
         self._min_key: bytes | None = None
         self._last_row: pa.Table | None = None
         self._sequences: list[tuple[int, int]] = []
-        self._delete_row_count = 0
+        self._kind_counts = np.zeros(len(RowKind), np.int64)
 
     def add(self, rows: pa.Table) -> None:
         super().add(rows)
@@ -202,13 +217,14 @@ class _KeyValueContents(_Contents):
         self._last_row = keys.slice(keys.num_rows - 1)
         sequence = pc.min_max(rows.column(SEQUENCE_NUMBER_COLUMN))
         self._sequences.append((sequence["min"].as_py(), sequence["max"].as_py()))
-        retracts = pc.sum(pc.is_in(rows.column(VALUE_KIND_COLUMN), value_set=_RETRACT_KINDS))
-        self._delete_row_count += retracts.as_py()
+        for kinds in rows.column(VALUE_KIND_COLUMN).chunks:
+            self._kind_counts += np.bincount(kinds.to_numpy(zero_copy_only=False), minlength=len(RowKind))
 
     def meta(self, file_name: str, summary: FileSummary) -> DataFileMeta:
         assert self._min_key is not None
         assert self._last_row is not None
         types, bounds = self._store.key_types, self._bounds.stats()
+        counts = self._kind_counts.tolist()
         key_stats = [
             reduce_stats(bounds[name], mode, data_type, self._rules)
             for name, mode, data_type in zip(self._keys, self._key_modes, types, strict=True)
@@ -221,7 +237,7 @@ class _KeyValueContents(_Contents):
             max_key=self._encode_key(self._last_row),
             key_stats=encode_stats(key_stats, types),
             sequences=(min(low for low, _ in self._sequences), max(high for _, high in self._sequences)),
-            delete_row_count=self._delete_row_count,
+            kind_counts=(counts[0], counts[1], counts[2], counts[3]),
         )
 
     def _encode_key(self, row: pa.Table) -> bytes:
@@ -258,5 +274,88 @@ class _AppendContents(_Contents):
             max_key=EMPTY_ROW,
             key_stats=EMPTY_STATS,
             sequences=(first_sequence, first_sequence + summary.row_count - 1),
-            delete_row_count=0,
+            kind_counts=(summary.row_count, 0, 0, 0),
         )
+
+
+class ColumnIndexBuilder(Protocol):
+    """Builds one index of one column."""
+
+    def add(self, values: pa.ChunkedArray[Any]) -> None:
+        """Takes the next rows."""
+
+    def encode(self) -> bytes | None:
+        """The bytes; None where there was no value."""
+
+
+class FileIndexBuilder:
+    """The indexes of one file; of a table without any, nothing."""
+
+    def __init__(self, schema: TableSchema, given: Mapping[str, str]) -> None:
+        self._columns: dict[str, dict[str, ColumnIndexBuilder]] = {}
+        for index in indexed_columns(given):
+            column = schema.by_name.get(index.column)
+            if column is None or index.kind not in TYPES or not TYPES[index.kind](column.type):
+                continue
+            assert isinstance(column.type, ScalarType)
+            self._columns.setdefault(index.column, {})[index.kind] = new_index(index, column.type)
+
+    def add(self, rows: pa.Table) -> None:
+        """Takes the next rows."""
+        for name, indexes in self._columns.items():
+            for index in indexes.values():
+                index.add(rows.column(name))
+
+    def encode(self) -> bytes | None:
+        """The container of the indexes; None where there are none."""
+        if not self._columns:
+            return None
+        return encode_file_index(
+            {name: {kind: index.encode() for kind, index in indexes.items()} for name, indexes in self._columns.items()}
+        )
+
+
+@dataclass(slots=True)
+class _Bloom:
+    data_type: ScalarType
+    items: int
+    fpp: float
+    _filter: BloomFilterBuilder | None = None
+
+    def add(self, values: pa.ChunkedArray[Any]) -> None:
+        for chunk in _present(values):
+            if self._filter is None:
+                self._filter = BloomFilterBuilder(self.items, self.fpp)
+            self._filter.add(value_hashes(chunk, self.data_type))
+
+    def encode(self) -> bytes | None:
+        return None if self._filter is None else self._filter.encode()
+
+
+class _Bitmaps:
+    """A bitmap or a range bitmap."""
+
+    def __init__(self, writer: BitmapIndexWriter | RangeBitmapWriter) -> None:
+        self._writer = writer
+
+    def add(self, values: pa.ChunkedArray[Any]) -> None:
+        for chunk in values.chunks:
+            self._writer.add(chunk)
+
+    def encode(self) -> bytes:
+        return self._writer.write()
+
+
+def new_index(index: IndexedColumn, data_type: ScalarType) -> ColumnIndexBuilder:
+    """An empty index of a column of this type, which it must take."""
+    if index.kind == BLOOM_FILTER:
+        return _Bloom(data_type, *bloom_size(index))
+    form, size = KeyForm(data_type), block_bytes(index)
+    if index.kind == RANGE_BITMAP:
+        return _Bitmaps(RangeBitmapWriter(form, size))
+    return _Bitmaps(BitmapIndexWriter(form, BLOCK_BYTES if size is None else size))
+
+
+def _present(values: pa.ChunkedArray[Any]) -> Sequence[pa.Array[Any]]:
+    chunks = (chunk.drop_null() if chunk.null_count else chunk for chunk in values.chunks)
+    return [chunk for chunk in chunks if len(chunk)]

@@ -31,7 +31,7 @@ from freshet.storage.exceptions import CorruptDataError, StorageError
 from freshet.storage.filters.indexed_rows import ColumnIndex, ColumnIndexes, IndexOfColumn, rows_that_may_match
 from freshet.storage.filters.literal import Literal, canonical
 from freshet.storage.filters.predicate import IsIn, Predicate, conjunction
-from freshet.storage.io.cache_settings import CacheKind
+from freshet.storage.io.file_cache import CacheKind
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataType, TypeRoot
@@ -101,7 +101,7 @@ class FileEvidence:
     def files_with_keys(
         self, bucket_id: BucketId, asked: Iterable[tuple[DataFileMeta, pa.Table]]
     ) -> list[DataFileMeta]:
-        """Of files of a bucket, each with the keys that are looked up in it, those that may have one of them. The keys
+        """The files of a bucket, each with the keys that are looked up in it, that may have one of them. The keys
         have the types of the table."""
         left: list[tuple[DataFileMeta, Predicate | None]] = []
         for file, keys in asked:
@@ -135,7 +135,7 @@ class FileEvidence:
         return found
 
     def _paths(self, bucket_id: BucketId, file: DataFileMeta) -> list[str]:
-        """Of the files next to it that hold indexes."""
+        """The paths of the files next to it that hold indexes."""
         partition, bucket = bucket_id
         folder, paths = self._store.partition_path(partition), self._store.paths
         names = filter(_is_index, file.extra_files)

@@ -5,20 +5,38 @@ blocks of Avro. The rows of the file are numbered from 0 through all chunks: the
 A reader gives columns in the Arrow types of the fields asked for, whatever the file stores, by their names in the
 schema that the file was written with; a writer takes them so. Everything else about data files (evolution of the
 schema, deletion vectors, names, sizes, manifest entries) is the same for all formats and no matter of theirs.
+
+A writer gathers rows until they are a chunk. That of a format gives the schema in which it takes rows and writes one
+chunk at a time; a file without rows is a file, too. Where other threads encode chunks, `AHEAD_CHUNKS` are on their way
+at most, and how large the file has become is asked only of those behind them: the same rows make the same files,
+however fast the threads are.
+
+Errors of the libraries that read data files become errors of the package, which name the file:
+
+| what failed | error |
+|---|---|
+| the disk or the store | as `io.local_errors` says |
+| memory ran out | `OutOfMemoryError`: it proves nothing about the bytes |
+| anything that a format's library says of bytes | `CorruptDataError` |
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.stats import ColumnStats, StatsRules
-from freshet.storage.io.env import Env
+from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, StorageError, UnsupportedFeatureError
+from freshet.storage.files.opening import open_new_file
+from freshet.storage.io.env import CrashPoint, Env
+from freshet.storage.io.local_errors import is_out_of_memory, out_of_memory, storage_error
 from freshet.storage.model.data_type import DataField
 
 READ_BATCH_ROWS: Final = 8192
@@ -28,8 +46,7 @@ CHUNK_BYTES: Final = 16 * 1024 * 1024
 """Arrow bytes of a chunk that is written, unless `file.block-size` says how many."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileSettings:
+class FileSettings(Frozen):
     """How a file is written."""
 
     compression: str = "zstd"
@@ -39,31 +56,35 @@ class FileSettings:
     chunk_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FileSummary:
+class FileSummary(Frozen):
     """A finished file."""
 
     size_bytes: int
     row_count: int
 
 
-class FileReader(AbstractContextManager["FileReader"], Protocol):
+class FileReader(AbstractContextManager["FileReader"], ABC):
     """One file open for reading."""
 
     @property
+    @abstractmethod
     def chunk_rows(self) -> Sequence[int]:
         """Rows of each chunk, in the order of the file."""
 
     @property
+    @abstractmethod
     def column_names(self) -> frozenset[str]:
         """Top-level columns that the file has."""
 
+    @abstractmethod
     def chunk_bytes(self, chunk: int) -> int:
         """About what the columns of the chunk take when they are decoded."""
 
+    @abstractmethod
     def chunk_stats(self, chunk: int, source: DataField, wanted: DataField) -> ColumnStats:
         """Bounds of a column that the file has, as values of the type wanted, which must keep those of the file."""
 
+    @abstractmethod
     def batches(
         self,
         fields: Sequence[DataField],
@@ -74,61 +95,144 @@ class FileReader(AbstractContextManager["FileReader"], Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Rows of the chunks (of all) in file order and bounded memory."""
 
+    @abstractmethod
     def table(
         self, fields: Sequence[DataField], *, chunks: Sequence[int] | None = None, use_threads: bool = True
     ) -> pa.Table:
         """All rows of the chunks at once; several threads may ask at the same time."""
 
+    @abstractmethod
     def close(self) -> None:
         """Closes the file."""
 
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-class FileWriter(Protocol):
+
+class FileWriter(ABC):
     """Writes one new file. Nothing names the file until the caller does so after `close`."""
 
-    path: str
-    row_count: int
+    def __init__(self, env: Env, path: str, schema: pa.Schema, chunk_bytes: int) -> None:
+        self._env = env
+        self.path = path
+        self._schema = schema
+        self._chunk_bytes = chunk_bytes
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = 0
+        self._flushed_bytes = 0
+        self._coming: deque[tuple[int, Placing]] = deque()
+        """Chunks that are being encoded, in the order of the file, with their Arrow bytes."""
+        self.row_count = 0
+        self._output = open_new_file(env, path)
+        env.reach(CrashPoint.DATA_FILE_OPENED)
 
     @property
     def written_bytes(self) -> int:
-        """Estimated size of the file if it were closed now."""
+        """Estimated size of the file if it were closed now: bytes on disk and what is to come at the same ratio."""
+        coming_bytes = self._pending_bytes + sum(size_bytes for size_bytes, _ in self._coming)
+        return self._output.tell() + int(coming_bytes * self.compression_ratio)
 
     @property
     def compression_ratio(self) -> float:
         """File bytes per Arrow byte so far; 1 before the first chunk."""
+        return self._output.tell() / self._flushed_bytes if self._flushed_bytes else 1.0
 
     def write(self, rows: pa.Table) -> None:
         """Appends rows whose columns are those of the file, by name."""
-
-    def flush(self) -> None:
-        """Writes the pending rows as a chunk."""
+        table = self._in_file_schema(rows)
+        self.row_count += table.num_rows
+        start = 0
+        while start < table.num_rows:
+            rest = table.slice(start)
+            rest_bytes = rest.nbytes
+            room = self._chunk_bytes - self._pending_bytes
+            # Slightly larger chunks are better than a tiny last one.
+            count = rest.num_rows if rest_bytes <= room * 5 // 4 else max(1, rest.num_rows * room // rest_bytes)
+            self._pending.append(rest.slice(0, count))
+            self._pending_bytes += rest_bytes * count // rest.num_rows
+            start += count
+            if self._pending_bytes >= self._chunk_bytes * 9 // 10:
+                self._end_chunk()
 
     def close(self) -> FileSummary:
         """Writes what is pending and what the format has at its end, and makes the file durable."""
+        self.flush()
+        with write_errors(self.path):
+            self._finish()
+        size_bytes = self._output.tell()
+        self._output.close()
+        self._env.reach(CrashPoint.DATA_FILE_CLOSED)
+        return FileSummary(size_bytes, self.row_count)
 
     def abort(self) -> None:
         """Removes the unfinished file; does nothing after `close`."""
+        self._pending.clear()
+        self._coming.clear()
+        if not self._output.closed:
+            self._let_go()
+        self._output.abort()
+
+    def flush(self) -> None:
+        """Writes the pending rows as a chunk."""
+        self._end_chunk()
+        self._place(0)
+
+    def _end_chunk(self) -> None:
+        if not self._pending:
+            return
+        chunk = pa.concat_tables(self._pending)
+        with write_errors(self.path):
+            placing = self._write_chunk(chunk)
+        if placing is None:
+            self._flushed_bytes += self._pending_bytes
+        else:
+            self._coming.append((self._pending_bytes, placing))
+        self._pending.clear()
+        self._pending_bytes = 0
+        del chunk
+        self._place(AHEAD_CHUNKS)
+
+    def _place(self, left: int) -> None:
+        """Writes the chunks that come, but for so many."""
+        while len(self._coming) > left:
+            size_bytes, placing = self._coming.popleft()
+            with write_errors(self.path):
+                placing()
+            self._flushed_bytes += size_bytes
+
+    @abstractmethod
+    def _write_chunk(self, rows: pa.Table) -> Placing | None:
+        """Writes a chunk, or begins to; then what is returned is called in the order of the chunks."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Writes the end of the file, or a file without rows."""
+
+    def _let_go(self) -> None:  # noqa: B027
+        """The file is not finished: what writes it must not try to."""
+
+    def _in_file_schema(self, rows: pa.Table) -> pa.Table:
+        columns = []
+        for field in self._schema:
+            column = rows.column(field.name)
+            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+        return pa.Table.from_arrays(columns, schema=self._schema)
 
 
-class FileFormat(Protocol):
-    """A format of data files."""
+class OpenFile(Protocol):
+    """How a format opens a file."""
 
-    @property
-    def stats_rules(self) -> StatsRules:
-        """What manifest entries hold of the columns of such files."""
-
-    @property
-    def footer_bytes(self) -> Callable[[pa.Buffer], int | None] | None:
-        """How many bytes at the end of a file make its footer, given the last ones; None where they are no end of such
-        a file. No function where files are read from their start."""
-
-    def open(
+    def __call__(
         self, env: Env, path: str, *, size_bytes: int | None = None, part: tuple[int, int] | None = None
     ) -> FileReader:
-        """Opens a file. `size_bytes`, where the manifest has it, must be the size on disk; `part` is the offset and the
-        length of the bytes to be read, of a file that is several."""
+        """`size_bytes`, where the manifest has it, must be the size on disk; `part` is the offset and the length of the
+        bytes to be read, of a file that is several."""
 
-    def create(
+
+class CreateFile(Protocol):
+    """How a format begins a file."""
+
+    def __call__(
         self,
         env: Env,
         path: str,
@@ -136,5 +240,58 @@ class FileFormat(Protocol):
         settings: FileSettings,
         executor: Executor | None = None,
     ) -> FileWriter:
-        """Begins a file; `UnsupportedFeatureError` names a column or a codec that the format cannot hold. Chunks may be
-        encoded by the `executor`, in tasks that wait for nothing."""
+        """`UnsupportedFeatureError` names a column or a codec that the format cannot hold. Chunks may be encoded by the
+        `executor`, in tasks that wait for nothing."""
+
+
+class FileFormat(Frozen):
+    """A format of data files; `stats_rules` say what manifest entries hold of the columns of such files."""
+
+    open: OpenFile
+    create: CreateFile
+    stats_rules: StatsRules
+    footer_bytes: Callable[[pa.Buffer], int | None] | None = None
+    """How many bytes at the end of a file make its footer, given the last ones; None where they are no end of such a
+    file. No function where files are read from their start."""
+
+
+_OF_ALL: Final = (pa.ArrowException, OSError, ValueError, LookupError, ArithmeticError, RecursionError, MemoryError)
+
+
+@contextmanager
+def read_errors(path: str, kind: str, *others: type[Exception]) -> Iterator[None]:
+    """While the block reads a file of the format `kind`; `others` are other errors of its libraries."""
+    try:
+        yield
+    except UnsupportedFeatureError as error:
+        raise error if path in str(error) else error.reworded(f"{path}: {error}", path=path) from error
+    except (StorageError, pa.ArrowCancelled):
+        raise
+    except (*_OF_ALL, *others) as error:
+        if is_out_of_memory(error):
+            raise out_of_memory("read", path) from error
+        if isinstance(error, OSError) and error.errno:  # the disk failed, not the format
+            raise storage_error(error, "read", path) from error
+        said = str(error) if isinstance(error, pa.ArrowException) else f"{type(error).__name__}: {error}"
+        raise CorruptDataError(
+            f"the {kind} file cannot be read ({said[:300]}); restore it from a copy, or drop it with the data it holds",
+            path=path,
+        ) from error
+
+
+AHEAD_CHUNKS: Final = 2
+"""As many threads as a task has by default; each chunk takes memory, once for its rows and once for its bytes."""
+
+Placing = Callable[[], None]
+"""Waits for a chunk that is being encoded and writes its bytes."""
+
+
+@contextmanager
+def write_errors(path: str) -> Iterator[None]:
+    """What Arrow refuses of the rows is the caller's fault."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise InvalidRequestError(f"these rows cannot be written to {path}: {error}") from error

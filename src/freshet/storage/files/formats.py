@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from freshet.storage.codec.stats import StatsRules
 from freshet.storage.exceptions import UnsupportedFeatureError
-from freshet.storage.files.avro.avro_format import AvroFormat
+from freshet.storage.files.avro.reader import AvroReader
+from freshet.storage.files.avro.writer import AvroWriter
 from freshet.storage.files.file_format import FileFormat
-from freshet.storage.files.orc.orc_format import OrcFormat
-from freshet.storage.files.parquet.parquet_format import ParquetFormat
+from freshet.storage.files.orc.footer import footer_bytes as orc_footer_bytes
+from freshet.storage.files.orc.reader import OrcReader
+from freshet.storage.files.orc.writer import OrcWriter
+from freshet.storage.files.parquet.reader import ParquetReader
+from freshet.storage.files.parquet.reader import footer_bytes as parquet_footer_bytes
+from freshet.storage.files.parquet.writer import ParquetWriter
 from freshet.storage.paths import file_format_of
 
-FORMATS: Final[Mapping[str, FileFormat]] = {"parquet": ParquetFormat(), "orc": OrcFormat(), "avro": AvroFormat()}
+FORMATS: Final[Mapping[str, FileFormat]] = {
+    "parquet": FileFormat(ParquetReader, ParquetWriter, StatsRules(), parquet_footer_bytes),
+    "orc": FileFormat(
+        OrcReader,
+        OrcWriter,
+        StatsRules(has_nano_bounds=True, has_binary_bounds=False, has_nested_counts=True),
+        orc_footer_bytes,
+    ),
+    "avro": FileFormat(
+        AvroReader, AvroWriter, StatsRules(has_nano_bounds=True, has_nested_counts=True, has_system_modes=False)
+    ),
+}
 """By the name that `file.format` has for it, which is the extension of its files."""
 
 

@@ -9,23 +9,29 @@ A footer of 20 columns and 8 row groups has 14 KB. Of a file that readers come b
 rows), the opening stays in memory: `KEPT_BYTES_MAX` of them. Reads of a scan are requested ahead (`openings_ahead`), so
 that files that follow are on their way while one is decoded. A small file that this process has written stays too: the
 next compaction of its bucket reads it.
+
+As a file object for pyarrow (`PositionedFile`), which makes one read at a time, a file at a store has the bytes of each
+by a request, or they are here already. What is requested ahead, the formats decide (`parquet/ranged_file`, and the
+stripes of `orc/reader`).
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
-from freshet.storage.io.cache_settings import CacheKind
 from freshet.storage.io.env import Env
-from freshet.storage.io.file_io import OutputFile
+from freshet.storage.io.file_cache import CacheKind
+from freshet.storage.io.file_io import OutputFile, WriteOnly
+from freshet.storage.io.object_files import PositionedReads
 from freshet.storage.io.ranges import ByteRange
 from freshet.storage.io.sized_cache import SizedCache
 from freshet.storage.io.store_reads import ComingRead
@@ -37,8 +43,7 @@ FooterBytes: TypeAlias = Callable[[pa.Buffer], int | None]
 """The length of a footer, given the end of its file; None where it is no end of such a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Frozen):
     """The bytes of a file from an offset to its end, the whole footer among them."""
 
     offset: int
@@ -201,7 +206,7 @@ def wrong_size(path: str, found_bytes: int, size_bytes: int) -> CorruptDataError
     )
 
 
-class _KeptOutput:
+class _KeptOutput(WriteOnly):
     """A file being written, and its bytes as long as it is small."""
 
     def __init__(self, env: Env, path: str, output: OutputFile) -> None:
@@ -212,20 +217,8 @@ class _KeptOutput:
 
     @property
     def closed(self) -> bool:
-        """As the file says."""
+        """The state of the file."""
         return self._output.closed
-
-    def readable(self) -> bool:
-        """Never; asked by pyarrow."""
-        return False
-
-    def writable(self) -> bool:
-        """Always; asked by pyarrow."""
-        return True
-
-    def seekable(self) -> bool:
-        """Never; asked by pyarrow."""
-        return False
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> int:
         """Appends the bytes."""
@@ -240,7 +233,7 @@ class _KeptOutput:
         return self._output.tell()
 
     def flush(self) -> None:
-        """As the file does."""
+        """The flush of the file."""
         self._output.flush()
 
     def close(self) -> None:
@@ -256,3 +249,29 @@ class _KeptOutput:
         """The file is gone."""
         self._bytes = None
         self._output.abort()
+
+
+class PositionedFile(PositionedReads):
+    """What pyarrow reads of one file."""
+
+    def __init__(self, env: Env, path: str, size_bytes: int, opening: Opening) -> None:
+        assert env.reads is not None
+        super().__init__(size_bytes)
+        self._env = env
+        self._reads = env.reads
+        self._path = path
+        self._opening = opening
+
+    def _read_at(self, wanted: ByteRange) -> pa.Buffer:
+        """Held, or by a request."""
+        if wanted.offset >= self._opening.offset:
+            return self._opening.data.slice(wanted.offset - self._opening.offset, wanted.length)
+        return self._bytes(wanted)
+
+    @abstractmethod
+    def _bytes(self, wanted: ByteRange) -> pa.Buffer:
+        """These bytes, which begin before the opening."""
+
+    def _part(self, wanted: ByteRange) -> pa.Buffer:
+        """By a request."""
+        return read_part(self._env, self._path, wanted, self._size_bytes)

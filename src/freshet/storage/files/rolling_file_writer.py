@@ -27,6 +27,8 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.options.core import CoreOptions
 
 PIECE_ROWS_MIN: Final = 1000
+WAITING_BYTES: Final = 1024 * 1024
+"""Smaller pieces than these wait for those that follow: to describe a few rows costs as much as to describe many."""
 
 
 class FileContents(Protocol):
@@ -90,6 +92,8 @@ class RollingFileWriter:
             tuple(delta_columns),
             store.options.file_block_size_bytes,
         )
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
         self._current: _OpenFile | None = None
         self._finished: list[tuple[str, DataFileMeta]] = []
 
@@ -97,6 +101,19 @@ class RollingFileWriter:
         """Appends rows; a file that becomes full is closed and the next one begun."""
         if not rows.num_rows:
             return
+        if self._waiting and self._waiting[0].schema != rows.schema:
+            self._write_waiting()
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= WAITING_BYTES or sum(map(len, self._waiting)) >= PIECE_ROWS_MIN:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        if waiting:
+            self._write(pa.concat_tables(waiting))
+
+    def _write(self, rows: pa.Table) -> None:
         row_bytes = max(1.0, rows.nbytes / rows.num_rows)
         start = 0
         while start < rows.num_rows:
@@ -110,12 +127,14 @@ class RollingFileWriter:
 
     def close(self) -> list[DataFileMeta]:
         """Finishes the last file and describes all of them, in the order written."""
+        self._write_waiting()
         if self._current is not None:
             self._finish()
         return [meta for _, meta in self._finished]
 
     def abort(self) -> None:
         """Removes every file of this writer; what cannot be removed is left to orphan cleaning."""
+        self._waiting.clear()
         paths = [path for path, _ in self._finished]
         paths += [path + INDEX_SUFFIX for path, meta in self._finished if meta.extra_files]
         if self._current is not None:

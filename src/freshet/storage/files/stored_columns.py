@@ -9,23 +9,31 @@
 
 `HeldRows` keeps the rows of a file in memory as they are written, in the form in which the file gives them, for
 readers that follow at once: to open, read and decode a few hundred rows costs more than anything done with them.
+`SmallFiles` keeps those of the last small files for the compactions that take several of them together.
 
 Source: FORMAT.md §2.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.file_fields import SYSTEM_FIELDS
+from freshet.storage.io.sized_cache import SharedBound, SizedCache
 from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.nested_arrays import converted
 from freshet.storage.model.schema import TableSchema
+
+SMALL_BYTES: Final = 256 * 1024
+"""Of the rows of one file in memory."""
+
+_ALL_SMALL: Final = SharedBound(32 * 1024 * 1024, SMALL_BYTES)
 
 
 class StoredColumns:
@@ -120,5 +128,28 @@ class HeldRows:
         if not tables:
             return None
         rows = pa.concat_tables(tables)
+        if len(tables) > 1:  # else each is read, and written again, as a piece of its own
+            rows = rows.combine_chunks()
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
         return StoredColumns(self._fields, path).table(columns, rows.num_rows)
+
+
+class SmallFiles:
+    """Rows of the small data files of a primary-key table that this process has written last; may be shared by threads.
+
+    A file never changes, and no other has its name.
+    """
+
+    def __init__(self) -> None:
+        self._rows: SizedCache[str, pa.Table] = SizedCache(_ALL_SMALL, pa.Table.get_total_buffer_size)
+
+    def keep(self, file: DataFileMeta, rows: pa.Table) -> None:
+        """Takes the rows of a file, unless they keep much memory."""
+        if rows.get_total_buffer_size() <= SMALL_BYTES:
+            self._rows.put(file.file_name, rows)
+
+    def of(self, files: Iterable[DataFileMeta], schema: TableSchema) -> dict[str, pa.Table]:
+        """The rows that are here of files that a compaction takes away, by name, as a reader at this schema has them:
+        none of files of another one."""
+        found = ((file, self._rows.take(file.file_name)) for file in files)
+        return {file.file_name: rows for file, rows in found if rows is not None and file.schema_id == schema.id}

@@ -18,7 +18,6 @@ equals itself, -0.0 equals 0.0, as filters compare.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -26,9 +25,9 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.bitmap_index import BitmapIndex
-from freshet.storage.codec.bloom_filter import BloomFilter
-from freshet.storage.codec.index_hashes import mixed, value_hashes
+from freshet.storage.codec.bloom_filter import BloomFilter, mixed, value_hashes
 from freshet.storage.codec.index_keys import Key, KeyForm
 from freshet.storage.codec.range_bitmap import RangeBitmap
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
@@ -43,8 +42,7 @@ _NO_STATS: Final[Mapping[str, ColumnStats]] = MappingProxyType({})
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-@dataclass(frozen=True, slots=True)
-class IndexOfColumn:
+class IndexOfColumn(Frozen):
     """One index of a column, as the file's schema has the column."""
 
     form: KeyForm
@@ -64,8 +62,7 @@ def rows_that_may_match(
     return _Evaluation(indexes, row_count, stats).rows(predicate, wanted=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Evaluation:
+class _Evaluation(Frozen):
     indexes: ColumnIndexes
     row_count: int
     stats: Mapping[str, ColumnStats]

@@ -35,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from freshet._frozen import Frozen
 from freshet.storage.model.arrow_types import numpy_type
 
 _NANOS_PER: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -52,8 +53,7 @@ _TIMESTAMP_TEXT: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Frozen):
     """A value of a column's type as `canonical` gives it, with its Arrow type."""
 
     value: Any
@@ -81,23 +81,20 @@ class Instant:
         return f"TIMESTAMP '{text}{f'.{nanos:09d}'.rstrip('0') if nanos else ''}{'Z' if self.has_zone else ''}'"
 
 
-@dataclass(frozen=True, slots=True)
-class TimeOfDay:
+class TimeOfDay(Frozen):
     """A time in nanoseconds since midnight."""
 
     nanos: int
 
 
-@dataclass(frozen=True, slots=True)
-class Equal:
+class Equal(Frozen):
     """The values of the column's type that equal the literal, both ends included."""
 
     first: Literal
     last: Literal
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(Frozen):
     """A literal that no value of the column's type equals.
 
     `below` is the largest value smaller than the literal, None if there is none; `is_above_all`: no value is larger.
@@ -214,8 +211,7 @@ def _as_double(value: int | float | Decimal) -> float | None:
     return None if math.isinf(number) and value not in (math.inf, -math.inf) else number
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
+class _Grid(Frozen):
     """The values of an exact type: whole numbers of `unit` from `low` to `high`."""
 
     type: pa.DataType

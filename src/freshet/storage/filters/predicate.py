@@ -18,17 +18,19 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.literal import Between, Equal, Literal, locate
 from freshet.storage.model.arguments import shown_value
+from freshet.storage.model.schema import column_named
 
 OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,
@@ -43,10 +45,8 @@ _NEGATED: Final[Mapping[str, str]] = {"==": "!=", "!=": "==", "<": ">=", "<=": "
 _CHAIN_MAX: Final = 100
 
 
-class Predicate:
+class Predicate(Frozen):
     """A node of the tree. Combine with `&`, `|` and `~`; `and` and `or` are refused because Python cannot pass them."""
-
-    __slots__ = ()
 
     def __and__(self, other: Predicate) -> Predicate:
         return And((*_parts(self, And), *_parts(_checked(other), And)))
@@ -85,7 +85,6 @@ class Predicate:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
 class _OfColumn(Predicate):
     """A filter on one column."""
 
@@ -98,7 +97,6 @@ class _OfColumn(Predicate):
         return replace(self, column=field_of(self.column, schema).name)
 
 
-@dataclass(frozen=True, slots=True)
 class Comparison(_OfColumn):
     """`column op value`."""
 
@@ -137,7 +135,6 @@ class Comparison(_OfColumn):
                 return high is None or bool(OPERATORS[op](high, literal))
 
 
-@dataclass(frozen=True, slots=True)
 class IsIn(_OfColumn):
     """`column IN (values)`; NULL for a NULL column. No values: never true."""
 
@@ -176,7 +173,6 @@ class IsIn(_OfColumn):
         return bounds.null_count != row_count and all(equal.may_be(False, stats, row_count) for equal in equals)
 
 
-@dataclass(frozen=True, slots=True)
 class IsNull(_OfColumn):
     """`column IS NULL`; never NULL itself."""
 
@@ -188,7 +184,6 @@ class IsNull(_OfColumn):
         return null_count is None or (null_count > 0 if wanted else null_count < row_count)
 
 
-@dataclass(frozen=True, slots=True)
 class Unknown(_OfColumn):
     """A comparison of `column` with NULL: neither true nor false for any row."""
 
@@ -199,7 +194,6 @@ class Unknown(_OfColumn):
         return False
 
 
-@dataclass(frozen=True, slots=True)
 class StartsWith(_OfColumn):
     """`column` begins with `prefix` (strings only)."""
 
@@ -231,7 +225,6 @@ class StartsWith(_OfColumn):
         return not all(inside)
 
 
-@dataclass(frozen=True, slots=True)
 class _Junction(Predicate):
     """Filters joined by AND or by OR."""
 
@@ -244,7 +237,6 @@ class _Junction(Predicate):
         return type(self)(tuple(child.bind(schema) for child in self.children))
 
 
-@dataclass(frozen=True, slots=True)
 class And(_Junction):
     """All children."""
 
@@ -258,7 +250,6 @@ class And(_Junction):
         return (all if wanted else any)(child.may_be(wanted, stats, row_count) for child in self.children)
 
 
-@dataclass(frozen=True, slots=True)
 class Or(_Junction):
     """Any child."""
 
@@ -269,7 +260,6 @@ class Or(_Junction):
         return (any if wanted else all)(child.may_be(wanted, stats, row_count) for child in self.children)
 
 
-@dataclass(frozen=True, slots=True)
 class Not(Predicate):
     """The opposite; NULL stays NULL."""
 
@@ -326,15 +316,12 @@ def conjunction(parts: Iterable[Predicate]) -> Predicate | None:
 
 def field_of(column: str, schema: pa.Schema, where: str = "filter") -> pa.Field[Any]:
     """The column named in a filter, or `where` else; the case of its letters may differ where only one is meant."""
-    index = schema.get_field_index(column)
-    if index < 0:
-        same = [name for name in schema.names if name.lower() == column.lower()]
-        if len(same) != 1:
-            raise InvalidRequestError(
-                f"{where}: there is no column {column!r}; columns are {', '.join(schema.names)}", column=column
-            )
-        index = schema.get_field_index(same[0])
-    return schema.field(index)
+    name = column_named(column, schema.names)
+    if name is None:
+        raise InvalidRequestError(
+            f"{where}: there is no column {column!r}; columns are {', '.join(schema.names)}", column=column
+        )
+    return schema.field(schema.names.index(name))
 
 
 def _parts(node: Predicate, kind: type[And] | type[Or]) -> tuple[Predicate, ...]:

@@ -16,15 +16,10 @@ import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from freshet._lazy import LazyModule
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
-
-if TYPE_CHECKING:
-    import yaml
-else:  # only where there is a file
-    yaml = LazyModule("yaml")
 
 CATALOGS_FILE_VARIABLE: Final = "FRESHET_CATALOGS_FILE"
 CATALOG_PREFIX: Final = "FRESHET_CATALOG__"
@@ -40,8 +35,7 @@ class CatalogText:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogsFile:
+class CatalogsFile(Frozen):
     """The catalogs that have names. `path` is the file, None where there is none."""
 
     path: str | None
@@ -116,6 +110,8 @@ def _in_capitals(name: str) -> str:
 
 
 def _parsed(text: str, path: str) -> dict[str, dict[str, str]]:
+    import yaml
+
     try:
         node = yaml.compose(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as error:
@@ -131,12 +127,16 @@ def _parsed(text: str, path: str) -> dict[str, dict[str, str]]:
 def _texts(name: str, node: Any, path: str) -> dict[str, str]:
     options = _pairs(node, path, f"options of the catalog {name}, KEY: VALUE")
     for key, value in options.items():
+        import yaml
+
         if not isinstance(value, yaml.ScalarNode):
             raise _refused(path, f"line {_line(value)}: {name}.{key} is one text")
     return {key: str(value.value) for key, value in options.items()}
 
 
 def _pairs(node: Any, path: str, wanted: str) -> dict[str, Any]:
+    import yaml
+
     if not isinstance(node, yaml.MappingNode):
         raise _refused(path, f"line {_line(node)}: expected {wanted}")
     found: dict[str, Any] = {}

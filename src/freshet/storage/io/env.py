@@ -24,13 +24,11 @@ from urllib.parse import unquote
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.background import Background, GradualWork
-from freshet.storage.io.cache_settings import CACHE_OPTIONS, CacheKind, CacheSettings, cache_settings
 from freshet.storage.io.env_settings import EnvSettings
-from freshet.storage.io.file_cache import FOLDER, FileCache
-from freshet.storage.io.file_io import FileIO
-from freshet.storage.io.local_cache import CacheFolder, LocalCache
+from freshet.storage.io.file_cache import CACHE_OPTIONS, FOLDER, CacheKind, CacheSettings, FileCache, cache_settings
+from freshet.storage.io.file_io import FileIO, create_or_ask
+from freshet.storage.io.local_cache import CacheFolder, LocalCache, ScratchFolders
 from freshet.storage.io.registry import is_of_this_process, open_file_io, store_options
-from freshet.storage.io.scratch_folders import ScratchFolders
 from freshet.storage.io.store_reads import ComingRead, StoreReads
 from freshet.storage.paths import store_of
 
@@ -117,7 +115,7 @@ class CrashPoint(StrEnum):
     """A branch that is dropped is still complete, and has a marker."""
 
     BRANCH_SCHEMAS_REMOVED = "branch-schemas-removed"
-    """Of a branch that is dropped the schemas are gone, its snapshots are still there."""
+    """The schemas of a branch that is dropped are gone, its snapshots are still there."""
 
     TABLE_ROW_RENAMED = "table-row-renamed"
     """The rows of a catalog in a database have the new name of a table; its folder has the old one."""
@@ -126,13 +124,19 @@ class CrashPoint(StrEnum):
     """The rows of a table, or of a database, are gone from a catalog in a database; the files are all there."""
 
     TABLE_SCHEMAS_REMOVED = "table-schemas-removed"
-    """Of a table that is dropped the schemas are gone: it is no table any more. The rest is there."""
+    """The schemas of a table that is dropped are gone: it is no table any more. The rest is there."""
 
     PARTITIONS_REMOVED = "partitions-removed"
     """The snapshot that takes a batch of expired partitions away is visible; those of later batches are not there."""
 
     EXPIRE_PLANNED = "expire-planned"
     """Nothing is deleted yet."""
+
+    EXPIRE_HISTORY_KEPT = "expire-history-kept"
+    """What snapshots that are about to expire say of their commits is in the history too; they are still there."""
+
+    HISTORY_JOINED = "history-joined"
+    """Commits of a day are in one file of the history, and in the files that it was made of."""
 
     EXPIRE_CHANGELOGS_KEPT = "expire-changelogs-kept"
     """Snapshots that are about to expire have copies among the changelogs; they are still there themselves."""
@@ -297,6 +301,10 @@ class Env:
         """Waits until all that was given to `run_gradually` is done."""
         self._gradual.finish()
 
+    def create(self, path: str, data: bytes) -> bool:
+        """Creates a file of unique content, as `create_or_ask`."""
+        return create_or_ask(self.file_io, path, data)
+
     def immutable_bytes(self, path: str, kind: CacheKind = CacheKind.META) -> bytes:
         """All bytes of a file of metadata that never changes under its name: requested ahead (`coming_bytes`), kept
         locally, or read now."""
@@ -361,8 +369,9 @@ def local_env(scratch_root: str | None = None) -> Env:
     return open_env("/", EnvSettings(scratch_root=scratch_root))
 
 
-def open_env(location: str, settings: EnvSettings = EnvSettings()) -> Env:  # noqa: B008 - a frozen value
-    """An environment that reaches this location, and all others of its store."""
+def open_env(location: str, settings: EnvSettings | Mapping[str, str] = EnvSettings()) -> Env:  # noqa: B008 - frozen
+    """An environment that reaches this location, and all others of its store; options alone are settings too."""
+    settings = settings if isinstance(settings, EnvSettings) else EnvSettings.of(settings)
     of_cache = resolved_options(settings, (CACHE_OPTIONS,))
     of_store = resolved_options(settings, store_options(location))
     file_io = open_file_io(location, {key: text for key, text in of_store.items() if key not in of_cache})
@@ -388,6 +397,11 @@ def process_environment() -> Mapping[str, str]:
 def process_env(location: str, settings: EnvSettings) -> Env:
     """The environment for tables that come from other processes: one for each store and settings, and after a fork."""
     return _process_env(os.getpid(), store_of(location), settings)
+
+
+def store_env(location: str, options: Mapping[str, str]) -> Env:
+    """The same for files that belong to no table, of the options of their store."""
+    return process_env(location, EnvSettings.of(options))
 
 
 @lru_cache(ENVS_MAX)

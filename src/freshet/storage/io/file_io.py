@@ -36,7 +36,8 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
+from freshet._frozen import Frozen
+from freshet.storage.exceptions import AlreadyExistsError, RetryableError, StorageError, UnknownOutcomeError
 from freshet.storage.io.ranges import ByteRange, ReadCosts
 from freshet.storage.paths import numbered
 
@@ -67,8 +68,7 @@ class Deleted:
     """Why the first of those that failed could not be deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileStatus:
+class FileStatus(Frozen):
     """One entry of a listing: a file, or a folder, which is a name that files lie below (on a disk, maybe none).
 
     `modified_ms` is milliseconds since the epoch; it and `size_bytes` say nothing of folders. `version` is another text
@@ -105,6 +105,22 @@ class OutputFile(Protocol):
 
     def abort(self) -> None:
         """Closes without syncing and removes the file; does nothing after `close`."""
+
+
+class WriteOnly:
+    """What pyarrow asks of a Python file object, answered for a file that is written from its start to its end."""
+
+    def readable(self) -> bool:
+        """Never; asked by pyarrow."""
+        return False
+
+    def writable(self) -> bool:
+        """Always; asked by pyarrow."""
+        return True
+
+    def seekable(self) -> bool:
+        """Never; asked by pyarrow."""
+        return False
 
 
 class Folders(Protocol):
@@ -197,6 +213,11 @@ def numbered_files(file_io: FileIO, folder: str, prefix: str) -> dict[int, FileS
         if not status.is_folder and (number := numbered(status.name, prefix)) is not None
     }
     return dict(sorted(files.items()))
+
+
+def exists_already(path: str) -> AlreadyExistsError:
+    """The error for the name of a new file that is taken."""
+    return AlreadyExistsError(f"{path} exists already; data files are never overwritten")
 
 
 def write_all(output: OutputFile, data: bytes) -> None:

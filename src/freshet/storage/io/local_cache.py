@@ -1,4 +1,5 @@
-"""A folder of immutable files on a local disk that all processes of one user on this machine share.
+"""A folder of immutable files on a local disk that all processes of one user on this machine share; folders for spilled
+data (`ScratchFolders`).
 
     <root>/<folder>/<name>             published: complete, never changed, perhaps removed by anybody at any time
     <root>/<folder>/<name with a dot>/ the same, a folder of files
@@ -28,14 +29,15 @@ import re
 import shutil
 import stat
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.local_errors import storage_error
 
@@ -48,17 +50,18 @@ _TEMPORARY: Final = "."
 _LEFT_OVER: Final = re.compile(r"\..+\.([0-9a-f]{32}|lock)")
 """Unfinished files, and locks that did not stay, of processes that ended."""
 
+SPILL_PREFIX: Final = "freshet-spill-"
+_ATTEMPTS: Final = 10
 
-@dataclass(frozen=True, slots=True)
-class CacheFolder:
+
+class CacheFolder(Frozen):
     """What a root is called, and which names, relative to it, are given there."""
 
     name: str
     published: re.Pattern[str]
 
 
-@dataclass(frozen=True, slots=True)
-class CachedFile:
+class CachedFile(Frozen):
     """A published file; `name` is relative to the root."""
 
     name: str
@@ -66,8 +69,7 @@ class CachedFile:
     used_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewFile:
+class NewFile(Frozen):
     """A file that is being written to `sink`, under a name of its own."""
 
     path: str
@@ -97,8 +99,7 @@ class NewFile:
             os.unlink(self.temporary)
 
 
-@dataclass(frozen=True, slots=True)
-class NewFolder:
+class NewFolder(Frozen):
     """A folder that is being filled, under a name of its own."""
 
     path: str
@@ -330,7 +331,7 @@ class LocalCache:
 
 
 def _size(path: str, status: os.stat_result) -> int:
-    """Of a folder what its files take together."""
+    """The bytes of a file; of a folder what its files take together."""
     if not stat.S_ISDIR(status.st_mode):
         return status.st_size
     with os.scandir(path) as entries:
@@ -338,9 +339,100 @@ def _size(path: str, status: os.stat_result) -> int:
 
 
 def _touched_ms(path: str, status: os.stat_result) -> int:
-    """Of a folder when the last of its files was written to."""
+    """The time of a file; of a folder when the last of its files was written to."""
     times = [status.st_mtime_ns]
     if stat.S_ISDIR(status.st_mode):
         with os.scandir(path) as entries:
             times += [entry.stat().st_mtime_ns for entry in entries]
     return max(times) // 1_000_000
+
+
+class ScratchFolders:
+    """The folders for spilled data that one process made below one root; those whose owner has ended are removed. May
+    be shared by threads.
+
+        <scratch root>/freshet-spill-<random>     locked (flock on the folder itself) by the process that made it
+                                             /.made-by-freshet    without it, nothing there is removed
+
+    The operating system takes the lock away when the process ends, however it ends, so a folder that can be locked has
+    no owner any more and is removed by the next process that makes such a folder, or by orphan removal. Process ids
+    would not do: they are reused, and containers that share a disk have the same ones. A child that was forked while a
+    folder was in use holds its lock too, until it ends.
+    """
+
+    def __init__(self, root: str | None) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._descriptors: dict[str, int] = {}
+        self._has_swept = False
+
+    def new(self) -> str:
+        """A new empty folder; the first call makes the root and removes what dead processes have left."""
+        root = self._root or tempfile.gettempdir()
+        try:
+            if not self._has_swept:
+                self._has_swept = True
+                os.makedirs(root, exist_ok=True)
+                self.sweep()
+            for _ in range(_ATTEMPTS):
+                folder = tempfile.mkdtemp(prefix=SPILL_PREFIX, dir=root)
+                descriptor = _locked(folder)
+                if descriptor is None:  # another process swept it between its making and its lock
+                    continue
+                with self._lock:
+                    self._descriptors[folder] = descriptor
+                with open(os.path.join(folder, MARK), "wb"):
+                    return folder
+            raise OSError(f"{_ATTEMPTS} new folders were removed by others at once")
+        except OSError as error:
+            raise storage_error(error, "create a scratch folder in", root) from error
+
+    def release(self, folder: str) -> None:
+        """Removes a folder that `new` gave, with all in it."""
+        with self._lock:
+            descriptor = self._descriptors.pop(folder, None)
+        if descriptor is None:
+            return
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise storage_error(error, "delete", folder) from error
+        finally:
+            os.close(descriptor)
+
+    def sweep(self) -> list[str]:
+        """Removes the folders whose owners are dead, as far as this user may; returns them."""
+        root = self._root or tempfile.gettempdir()
+        swept = []
+        for name in sorted(os.listdir(root)):
+            folder = os.path.join(root, name)
+            descriptor = _locked(folder) if name.startswith(SPILL_PREFIX) else None
+            if descriptor is None:
+                continue
+            with suppress(OSError):  # another user's, or busy: it stays for its owner
+                if os.path.isfile(os.path.join(folder, MARK)):
+                    shutil.rmtree(folder)
+                else:  # its owner died before it was marked, or it is none of ours
+                    os.rmdir(folder)
+                swept.append(folder)
+            os.close(descriptor)
+        return swept
+
+
+def _locked(folder: str) -> int | None:
+    """The descriptor of the folder, locked; None when it lives, is gone or is not ours."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_there = os.path.samestat(os.fstat(descriptor), os.stat(folder))
+    except OSError:
+        is_there = False
+    if is_there:
+        return descriptor
+    os.close(descriptor)
+    return None

@@ -34,13 +34,21 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.storage.exceptions import (
-    AlreadyExistsError,
     NotFoundError,
     RetryableError,
     StorageError,
     UnsupportedFeatureError,
 )
-from freshet.storage.io.file_io import Created, Deleted, FileStatus, NotCreatedError, OutputFile, write_all
+from freshet.storage.io.file_io import (
+    Created,
+    Deleted,
+    FileStatus,
+    NotCreatedError,
+    OutputFile,
+    WriteOnly,
+    exists_already,
+    write_all,
+)
 from freshet.storage.io.local_errors import storage_error
 from freshet.storage.io.local_folders import LocalFolders, delete_folder, fsync_folder, make_folder
 from freshet.storage.io.ranges import ByteRange, ReadCosts
@@ -59,7 +67,7 @@ _COPIED_BYTES: Final = 8 * 1024 * 1024
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 
 
-class LocalOutputFile:
+class LocalOutputFile(WriteOnly):
     """A new file under its final name; `close` syncs it and the folder that names it."""
 
     def __init__(self, path: str, *, sync_file: bool = True, sync_folder: bool = True) -> None:
@@ -69,7 +77,7 @@ class LocalOutputFile:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileExistsError as error:
-            raise AlreadyExistsError(f"{path} exists already; data files are never overwritten") from error
+            raise exists_already(path) from error
         except OSError as error:
             raise storage_error(error, "create", path) from error
         self._raw = io.FileIO(descriptor, "wb")
@@ -81,18 +89,6 @@ class LocalOutputFile:
     def closed(self) -> bool:
         """True after `close` or `abort`."""
         return self._file.closed
-
-    def readable(self) -> bool:
-        """Never; asked by pyarrow."""
-        return False
-
-    def writable(self) -> bool:
-        """Always; asked by pyarrow."""
-        return True
-
-    def seekable(self) -> bool:
-        """Never; asked by pyarrow."""
-        return False
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> int:
         """Appends the bytes."""
@@ -160,7 +156,7 @@ class LocalFileIO:
     def open_input(self, path: str) -> pa.NativeFile:
         """Opens with plain reads, not a memory map: mapped pages would count as memory of the process."""
         try:
-            return pa.OSFile(path, "rb")
+            return pa.OSFile(os.fsencode(path), "rb")  # a name need not be UTF-8
         except OSError as error:
             raise storage_error(error, "read", path) from error
 

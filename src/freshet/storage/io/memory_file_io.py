@@ -11,22 +11,21 @@ import threading
 import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import AlreadyExistsError, NotFoundError
-from freshet.storage.io.file_io import Created, Deleted, FileStatus, Folders, OutputFile
+from freshet._frozen import Frozen
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.io.file_io import Created, Deleted, FileStatus, Folders, OutputFile, WriteOnly, exists_already
 from freshet.storage.io.ranges import ByteRange, ReadCosts
 
 PAGE_ENTRIES: Final = 1000
 """Entries of a page of a listing; as many as S3 gives."""
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Frozen):
     content: bytes
     modified_ms: int
     version: str
@@ -59,7 +58,7 @@ class MemoryFileIO:
     def open_output(self, path: str) -> OutputFile:
         """A new file, which is there once it is closed."""
         if self.exists(path):
-            raise _exists_already(path)
+            raise exists_already(path)
         return MemoryOutputFile(partial(self._create, path))
 
     def read_bytes(self, path: str) -> bytes:
@@ -141,7 +140,7 @@ class MemoryFileIO:
 
     def _create(self, path: str, data: bytes) -> None:
         if self.create_exclusive(path, data) is Created.LOST:  # another has made one of this name meanwhile
-            raise _exists_already(path)
+            raise exists_already(path)
 
     def _put(self, path: str, data: bytes) -> None:
         if path not in self._files:
@@ -174,25 +173,13 @@ class MemoryFileIO:
         return page, ""
 
 
-class MemoryOutputFile:
+class MemoryOutputFile(WriteOnly):
     """Bytes gathered until `close`, which hands them to `finish`."""
 
     def __init__(self, finish: Callable[[bytes], None]) -> None:
         self._finish = finish
         self._buffer = bytearray()
         self.closed = False
-
-    def readable(self) -> bool:
-        """Never; asked by pyarrow."""
-        return False
-
-    def writable(self) -> bool:
-        """Always; asked by pyarrow."""
-        return True
-
-    def seekable(self) -> bool:
-        """Never; asked by pyarrow."""
-        return False
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> int:
         """Appends the bytes."""
@@ -215,10 +202,6 @@ class MemoryOutputFile:
     def abort(self) -> None:
         """Drops the bytes."""
         self.closed = True
-
-
-def _exists_already(path: str) -> AlreadyExistsError:
-    return AlreadyExistsError(f"{path} exists already; data files are never overwritten")
 
 
 def _prefix(path: str) -> str:

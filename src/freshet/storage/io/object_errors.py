@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from obstore.exceptions import (
-    BaseError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    UnknownConfigurationKeyError,
-)
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError, UnknownConfigurationKeyError
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.options.secrets import without_secrets
 
@@ -82,8 +77,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Frozen):
     """The status and the code of an answer; no status where there was no answer, no code to a HEAD."""
 
     status: int | None

@@ -36,13 +36,19 @@ import obstore
 import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError as StoredAlreadyError
 
-from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, RetryableError, StorageError
-from freshet.storage.io.conditional_puts import PROBE_PREFIX, check_conditional_puts
-from freshet.storage.io.file_io import Created, Deleted, FileStatus, Folders, OutputFile
+from freshet.storage.exceptions import NotFoundError, RetryableError, StorageError
+from freshet.storage.io.file_io import Created, Deleted, FileStatus, Folders, OutputFile, exists_already
 from freshet.storage.io.object_errors import ERRORS, answer_of, is_missing, store_error
-from freshet.storage.io.object_input import ObjectInput
-from freshet.storage.io.object_output import PART_BYTES, UPLOADS_MAX, ObjectOutputFile, Parts
-from freshet.storage.io.object_stores import S3_SCHEMES, ObjectStore, ObjectStores, Retries, place_of
+from freshet.storage.io.object_files import PART_BYTES, UPLOADS_MAX, ObjectInput, ObjectOutputFile, Parts
+from freshet.storage.io.object_stores import (
+    PROBE_PREFIX,
+    S3_SCHEMES,
+    ObjectStore,
+    ObjectStores,
+    Retries,
+    check_conditional_puts,
+    place_of,
+)
 from freshet.storage.io.ranges import ByteRange, ReadCosts
 
 T = TypeVar("T")
@@ -228,7 +234,7 @@ class ObjectFileIO:
                 obstore.put(store, key, data, mode="create", attributes={_CLAIM: claim}, use_multipart=False)
             except StoredAlreadyError as error:
                 if self._claimed_by(path, claim) is not Created.WON:
-                    raise _exists_already(path) from error
+                    raise exists_already(path) from error
 
         self._ask("write", path, create)
 
@@ -236,7 +242,7 @@ class ObjectFileIO:
         """One request."""
         self._warn(path)
         if self.exists(path):
-            raise _exists_already(path)
+            raise exists_already(path)
 
     def put_parts(self, path: str, parts: Parts) -> None:
         """A multipart upload; parts are sent again by the client, the whole is not."""
@@ -362,7 +368,7 @@ class ObjectFileIO:
         self._stores.has_answered(path)
 
     def _may_be_missing(self, path: str, error: Exception) -> bool:
-        """Of a key that is refused: whether nothing but the right to list is missing."""
+        """Whether, of a key that is refused, nothing but the right to list is missing."""
         if answer_of(error).code not in ("", "AccessDenied"):
             return False
         try:
@@ -396,10 +402,6 @@ def _parts_of_buckets(paths: Sequence[str], size: int) -> Iterator[Sequence[str]
             end += 1
         yield paths[start:end]
         start = end
-
-
-def _exists_already(path: str) -> AlreadyExistsError:
-    return AlreadyExistsError(f"{path} exists already; data files are never overwritten")
 
 
 def _copied(store: ObjectStore, key: str, *, to: str) -> None:

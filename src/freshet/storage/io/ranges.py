@@ -21,6 +21,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ByteRange:
@@ -35,8 +37,7 @@ class ByteRange:
         return self.offset + self.length
 
 
-@dataclass(frozen=True, slots=True)
-class ReadCosts:
+class ReadCosts(Frozen):
     """What is worth one request at a store."""
 
     whole_bytes: int

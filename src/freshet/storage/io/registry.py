@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from freshet._lazy import LazyModule
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.io.cache_settings import CACHE_OPTIONS
+from freshet.storage.io.file_cache import CACHE_OPTIONS
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.options.secrets import shown_text
 from freshet.storage.paths import FILE_SCHEME, scheme_of
 
-if TYPE_CHECKING:
-    from freshet.storage.io import object_file_io as _objects
-else:  # the library of object stores takes 15 ms to import
-    _objects = LazyModule("freshet.storage.io.object_file_io")
-
 Opener: TypeAlias = Callable[[str, Mapping[str, str]], FileIO]
 """Makes the `FileIO` of a location, with the options of its store, resolved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(Frozen):
     """One kind of store. `options` are the keys that it takes of those given to a catalog, `s3.*` for a prefix."""
 
     open: Opener
@@ -46,7 +39,7 @@ S3_SCHEMES: Final = ("s3", "s3a")
 AZURE_SCHEMES: Final = ("az", "abfs", "abfss")
 
 S3_OPTIONS: Final = ("s3.*", "s3a.*", "fs.s3a.*")
-"""As Paimon takes them, whatever the scheme."""
+"""Options as Paimon takes them, whatever the scheme."""
 
 GOOGLE_OPTIONS: Final = ("gs.*", "fs.gs.*")
 AZURE_OPTIONS: Final = ("azure.*", "fs.azure.*")
@@ -58,7 +51,9 @@ def _objects_of(location: str, options: Mapping[str, str]) -> FileIO:
             f"{shown_text(location)}: credentials do not belong into a location, which is shown and sent; give the "
             "options s3.access-key and s3.secret-key, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
-    return _objects.ObjectFileIO(options)
+    from freshet.storage.io.object_file_io import ObjectFileIO
+
+    return ObjectFileIO(options)
 
 
 SCHEMES: Final[Mapping[str, Store]] = MappingProxyType(

@@ -10,15 +10,14 @@ What a write has made a moment ago and takes back needs none of this.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.file_io import Deleted, FileIO
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """As `FileIO` has them; `root` is the folder of the table."""
+class Removal(Frozen):
+    """Removals as `FileIO` has them; `root` is the folder of the table."""
 
     file_io: FileIO
     root: str
@@ -44,7 +43,7 @@ class Removal:
         return Deleted(deleted.deleted_count, failed_count, deleted.cause or self._error(behind[0]))
 
     def delete_prefix(self, path: str) -> None:
-        """Of a link the link alone. Raises `InvalidRequestError` for a folder behind one."""
+        """Removes all below, of a link the link alone. Raises `InvalidRequestError` for a folder behind one."""
         self._check(path)
         self.file_io.delete_prefix(path)
 

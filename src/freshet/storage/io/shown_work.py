@@ -12,14 +12,16 @@ by another one is part of its work.
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Final, ParamSpec, TypeAlias, TypeVar
-
-from freshet.storage.io.notebook_bar import is_in_notebook, notebook_bar
+from html import escape
+from importlib import import_module
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -33,6 +35,11 @@ Shower: TypeAlias = Callable[[str], AbstractContextManager[Advance]]
 
 _WORK: Final[ContextVar[Advance | None]] = ContextVar("_WORK", default=None)
 """What is being shown, for those that it calls."""
+
+WAIT_S: Final = 0.5
+"""Work that ends sooner shows nothing."""
+
+EVERY_S: Final = 0.2
 
 
 class _Shown:
@@ -56,7 +63,7 @@ def show_work(shower: Shower | None, *, is_automatic: bool = False) -> Callable[
 @contextmanager
 def at_work(what: str) -> Iterator[Advance]:
     """Work of a name; gives the function that moves it."""
-    shower = notebook_bar if _Shown.is_automatic and is_in_notebook() else _Shown.shower
+    shower = notebook_bar if _Shown.is_automatic and _is_in_notebook() else _Shown.shower
     current = _WORK.get()
     if shower is None or current is not None:
         yield current or _nobody
@@ -109,3 +116,82 @@ def shown_as(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 def _nobody(_done: float, _planned: float) -> None:
     pass
+
+
+def _is_in_notebook() -> bool:
+    """Whether a kernel of Jupyter runs this process; not IPython in a terminal."""
+    if "IPython" not in sys.modules:
+        return False
+    shell = getattr(sys.modules["IPython"], "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+@contextmanager
+def notebook_bar(what: str) -> Iterator[Callable[[float, float], None]]:
+    """A bar in a notebook: HTML below the cell, which goes when the work is done. Work that is short shows none. It is
+    moved by calls with (done, planned), from any thread.
+
+    IPython is asked for only where it runs this process; nothing here needs it installed, nor any widgets.
+    """
+    bar = _Bar(what)
+    try:
+        yield bar.advance
+    finally:
+        bar.end()
+
+
+class _Bar:
+    """One bar. Where nothing can be shown, nothing is."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._next_s = time.monotonic() + WAIT_S
+        self._handle: Any = None
+        self._lock = threading.Lock()
+
+    def advance(self, done: float, planned: float) -> None:
+        """Shows it where it is time to."""
+        with self._lock:
+            now_s = time.monotonic()
+            if planned <= 0 or now_s < self._next_s:
+                return
+            self._next_s = now_s + EVERY_S
+            self._show(_Html(_bar_html(self._what, done, planned), f"{self._what}: {_percent(done, planned)}"))
+
+    def end(self) -> None:
+        """Takes it away."""
+        with self._lock:
+            if self._handle is not None:
+                self._show(_Html("", ""))
+
+    def _show(self, html: _Html) -> None:
+        if self._handle is None:
+            self._handle = import_module("IPython.display").display(html, display_id=True)
+        else:
+            self._handle.update(html)
+
+
+class _Html:
+    """What IPython displays: HTML, or in its place text."""
+
+    def __init__(self, html: str, text: str) -> None:
+        self._html, self._text = html, text
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+
+def _bar_html(what: str, done: float, planned: float) -> str:
+    share = _share(done, planned)
+    return f'<div>{escape(what)} <progress value="{share:.3f}" max="1"></progress> {_percent(done, planned)}</div>'
+
+
+def _percent(done: float, planned: float) -> str:
+    return f"{100 * _share(done, planned):.0f} %"
+
+
+def _share(done: float, planned: float) -> float:
+    return min(1.0, max(0.0, done / planned))

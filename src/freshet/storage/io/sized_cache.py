@@ -44,7 +44,7 @@ class SizedCache(Generic[K, V]):
         self._values: OrderedDict[K, V] = OrderedDict()
         self._size = 0
 
-    def __contains__(self, key: K) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self._values
 
     def get(self, key: K) -> V | None:

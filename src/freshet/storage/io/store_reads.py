@@ -15,23 +15,23 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from freshet._frozen import Frozen
 
 T = TypeVar("T")
 
 AHEAD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of answers that wait for one reader, or are on their way."""
+"""Bytes of answers that wait for one reader, or are on their way."""
 
 AHEAD_PER_REQUEST: Final = 4
 """Answers that may wait for one reader for each request in flight, so that requests go on while it decodes."""
 
 HELD_BYTES_MAX: Final = 192 * 1024 * 1024
-"""Of large files, held by all readers of a process together."""
+"""Bytes of large files, held by all readers of a process together."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComingRead:
+class ComingRead(Frozen):
     """A request that a reader is going to make. `key` is what it will ask by."""
 
     key: Hashable

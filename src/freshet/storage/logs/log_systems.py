@@ -9,19 +9,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.logs.readers import LogSplitStream, TableHistory
+from freshet.storage.logs.readers import LoggedSplitStream, TableHistory
 from freshet.storage.logs.registry import PROVIDERS
 from freshet.storage.logs.writers import ChangeSink, LogPublisher, TableLog, TaskLog
 from freshet.storage.model.table_log import LogProgress
 from freshet.storage.options.core import CoreOptions
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedTable:
+class LoggedTable(Frozen):
     """What a log system must know of a table."""
 
     name: str
@@ -53,7 +52,7 @@ class LogProvider(Protocol):
         """A publisher of the table, which takes the place of the one before; `histories` gives the changes in the
         columns of a schema."""
 
-    def split_stream(self, table: LoggedTable, history: TableHistory, isolation: str) -> LogSplitStream:
+    def split_stream(self, table: LoggedTable, history: TableHistory, isolation: str) -> LoggedSplitStream:
         """Reads snapshots, then the log."""
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot_walk import StreamLimit
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.model.stream_step import StreamLimit
 
 
 class TableHistory(Protocol):
@@ -81,7 +81,7 @@ class TableHistory(Protocol):
         """What lies before this snapshot will not be asked for again; `is_state`: its rows are still being read."""
 
 
-class LogSplitStream(Protocol):
+class LoggedSplitStream(Protocol):
     """Changes from snapshots and the log in pieces: positions, and what lies between two of them."""
 
     @property

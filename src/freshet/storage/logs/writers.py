@@ -7,11 +7,11 @@ A driver opens the log for its commit user; tasks in other processes get a sink 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.table_log import LogIdentity, LogIncrement
 
@@ -27,8 +27,7 @@ WITHOUT_LOG: Final[Mapping[str, str]] = {
 are the defaults of Paimon, which tables without a log may have."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLog:
+class TaskLog(Frozen):
     """What a task needs to log for a driver. `attempt` is never given twice for a batch of one epoch."""
 
     identity: LogIdentity

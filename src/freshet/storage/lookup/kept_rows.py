@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from freshet.storage.exceptions import StorageError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.file_fields import SYSTEM_FIELDS
 from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.lookup.lookup_store import StoreWriter
@@ -30,7 +30,7 @@ def store_schema(schema: TableSchema) -> pa.Schema:
 def rows_of_file(table: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> Iterator[pa.Table]:
     """The rows of a data file with the columns of its store."""
     names = table.schema.column_names
-    for batch in read_data_file(table, partition, bucket, file, names, system_columns=True):
+    for batch in DataFileRead(table, partition, bucket, file, names, system_columns=True).batches():
         yield pa.Table.from_batches([batch])
 
 

@@ -23,10 +23,11 @@ in another run of 42 MB: read and match 0.27 s, build 1.22 s where mapped column
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.files.file_format import CHUNK_BYTES
 
 ROWS_MIN: Final = 1024
@@ -56,7 +57,7 @@ _PACKED_BUILD_S: Final = 0.05
 _PACKED_BUILD_PER_READ: Final = 5.0
 
 
-class Way(Enum):
+class LookupWay(Enum):
     """How one file is asked."""
 
     STORE = "store"
@@ -65,8 +66,7 @@ class Way(Enum):
     READ_AND_BUILD_LATER = "read-and-build-later"
 
 
-@dataclass(frozen=True, slots=True)
-class FileCosts:
+class FileCosts(Frozen):
     """What lookups in one file cost."""
 
     row_count: int
@@ -102,13 +102,13 @@ class FileCosts:
         return _ROW_S + _FILE_BYTE_S * self.size_bytes / max(1, self.row_count)
 
 
-def choose(costs: FileCosts, key_count: int, *, has_store: bool, read_so_far_s: float) -> Way:
+def choose(costs: FileCosts, key_count: int, *, has_store: bool, read_so_far_s: float) -> LookupWay:
     """The way for so many keys within the key range of the file; see the table above."""
     if has_store:
-        return Way.STORE
+        return LookupWay.STORE
     spent_s = read_so_far_s + costs.read_s(key_count)
     if costs.row_count < ROWS_MIN:
-        return Way.READ
+        return LookupWay.READ
     if costs.build_s > AT_ONCE_S:
-        return Way.READ if spent_s < _LATER_SHARE * costs.build_s else Way.READ_AND_BUILD_LATER
-    return Way.READ if spent_s < costs.build_s else Way.BUILD
+        return LookupWay.READ if spent_s < _LATER_SHARE * costs.build_s else LookupWay.READ_AND_BUILD_LATER
+    return LookupWay.READ if spent_s < costs.build_s else LookupWay.BUILD

@@ -1,4 +1,4 @@
-"""A store in RocksDB: one value for each row (`row_bytes`) under its key (`key_bytes`), in one table file.
+"""A store in RocksDB: one value for each row (`row_bytes`) under its key (`key_search.key_bytes`), in one table file.
 
 The file is written in key order and ingested into an empty database, which is never written to again; any process opens
 it read-only, without a lock. Blocks are compressed and have checksums, which RocksDB checks whenever it reads one; a
@@ -14,28 +14,22 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from freshet._lazy import LazyModule
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import RetryableError, StorageError
 from freshet.storage.io.local_cache import LocalCache, NewFolder
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.lookup.file_lookup import FoundRows
-from freshet.storage.lookup.key_bytes import key_bytes
+from freshet.storage.lookup.key_search import key_bytes
 from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore
 from freshet.storage.lookup.row_bytes import decode_rows, encode_rows
-
-if TYPE_CHECKING:
-    import rocksdict as _rocksdict
-else:  # an extra
-    _rocksdict = LazyModule("rocksdict")
 
 SUFFIX: Final = ".rocks"
 PIECE_ROWS: Final = 2048
@@ -59,6 +53,8 @@ def _block_cache(size_bytes: int) -> Any:
     with _cache_lock:
         cache = _caches.get("blocks")
         if cache is None:
+            import rocksdict as _rocksdict
+
             cache = _caches["blocks"] = _rocksdict.Cache(size_bytes)
         else:
             cache.set_capacity(size_bytes)
@@ -66,6 +62,8 @@ def _block_cache(size_bytes: int) -> Any:
 
 
 def _options(cache_bytes: int) -> Any:
+    import rocksdict as _rocksdict
+
     table = _rocksdict.BlockBasedOptions()
     table.set_block_cache(_block_cache(cache_bytes))
     table.set_block_size(_BLOCK_BYTES)
@@ -80,8 +78,7 @@ def _options(cache_bytes: int) -> Any:
     return options
 
 
-@dataclass(frozen=True, slots=True)
-class RocksKind:
+class RocksKind(Frozen):
     """A `StoreKind`."""
 
     cache_bytes: int
@@ -90,17 +87,19 @@ class RocksKind:
     def begin(
         self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema, key_columns: Sequence[str]
     ) -> RocksWriter:
-        """See `StoreKind`."""
+        """The method of `StoreKind`."""
         folder = cache.new_folder(name)
         with undone_on_failure(folder.discard):
             return RocksWriter(folder, _options(self.cache_bytes), identity, key_columns)
 
     def open(self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema) -> LookupStore | None:
-        """See `StoreKind`."""
+        """The method of `StoreKind`."""
         folder = cache.folder(name)
         if folder is None:
             return None
         try:
+            import rocksdict as _rocksdict
+
             read_only = _rocksdict.AccessType.read_only()
             options = _options(self.cache_bytes)
             # Without this the options of the file OPTIONS hold, which name no shared cache.
@@ -128,13 +127,15 @@ class RocksWriter:
         self._path = f"{folder.temporary}/rows.sst"
         self._database: Any = None
         with self._errors():
+            import rocksdict as _rocksdict
+
             self._database = _rocksdict.Rdict(folder.temporary, options)
             self._sorted = _rocksdict.SstFileWriter(options)
             self._sorted.open(self._path)
             self._sorted[_IDENTITY_KEY] = _identity_bytes(identity)
 
     def add(self, rows: pa.Table) -> None:
-        """See `StoreWriter`."""
+        """The method of `StoreWriter`."""
         with self._errors():
             for batch in rows.to_batches(PIECE_ROWS):
                 keys = key_bytes([batch.column(key) for key in self._key_columns])
@@ -143,8 +144,10 @@ class RocksWriter:
                 self._count += batch.num_rows
 
     def publish(self) -> None:
-        """See `StoreWriter`."""
+        """The method of `StoreWriter`."""
         with self._errors():
+            import rocksdict as _rocksdict
+
             self._sorted.finish()
             moved = _rocksdict.IngestExternalFileOptions()
             moved.set_move_files(True)
@@ -153,7 +156,7 @@ class RocksWriter:
         self._folder.publish()
 
     def discard(self) -> None:
-        """See `StoreWriter`."""
+        """The method of `StoreWriter`."""
         with suppress(RetryableError), self._errors():
             self._close()
         self._folder.discard()
@@ -173,15 +176,14 @@ class RocksWriter:
             raise RetryableError(f"cannot write the RocksDB database {self._folder.path}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class RocksStore:
+class RocksStore(Frozen):
     """An open store."""
 
     database: Any
     schema: pa.Schema
 
     def find(self, keys: pa.Table, columns: Sequence[str] | None) -> FoundRows:
-        """See `LookupStore`."""
+        """The method of `LookupStore`."""
         positions = np.full(keys.num_rows, -1, np.int64)
         file_rows = positions.copy()
         values = self._values(keys)

@@ -12,7 +12,6 @@ are not in it: the store knows them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from freshet._frozen import Frozen
 from freshet.storage.lookup.lookup_store import BrokenStoreError
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.nested_arrays import Nested, assembled, child_fields
@@ -81,8 +81,7 @@ def decode_rows(values: pa.Array[Any], schema: pa.Schema, columns: Sequence[str]
     return pa.table([found[name] for name in columns], schema=picked), numbers
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
+class _Content(Frozen):
     """The bytes of all rows, and where each row ends."""
 
     data: Bytes
@@ -96,8 +95,7 @@ class _Content:
         return self.data[np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Cursor:
+class _Cursor(Frozen):
     """Reads the parts of a column; `starts` moves on."""
 
     content: _Content

@@ -31,24 +31,30 @@ import hashlib
 import logging
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, StorageError
 from freshet.storage.io.local_cache import CacheFolder, LocalCache
 from freshet.storage.lookup.kept_rows import KeptStore, rows_of_file, store_schema
 from freshet.storage.lookup.lookup_cost import FileCosts
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore, StoreKind, StoreWriter
-from freshet.storage.lookup.open_stores import OpenStore, stores_of
+from freshet.storage.lookup.open_stores import (
+    BUSY_MS,
+    NOTE_MS,
+    OpenStore,
+    StoreRoom,
+    build_later,
+    forget_wanted,
+    stores_of,
+)
 from freshet.storage.lookup.rocks_store import RocksKind, is_rocksdb_installed
-from freshet.storage.lookup.store_builder import build_later, forget_wanted
 from freshet.storage.lookup.store_file import MappedKind
-from freshet.storage.lookup.store_room import BUSY_MS, NOTE_MS, StoreRoom
 from freshet.storage.metadata.local_caches import local_cache
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
@@ -76,8 +82,7 @@ PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 _LOG: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreCache:
+class StoreCache(Frozen):
     """The stores of one bucket. Holds no state of its own, threads may share it."""
 
     table: TableStore
@@ -265,14 +270,17 @@ class StoreCache:
     def keep_only(self, files: Collection[DataFileMeta]) -> None:
         """Removes the stores of the bucket whose data files are not among these.
 
-        A store that this process has not used may have been made ahead of its data file: it is left for a while.
+        A store that this process has not used, whose data file it has not seen either, may have been made ahead of
+        that: it is left for a while.
         """
-        names, now_ms = self._names(files), self.table.env.now_ms()
-        opened = stores_of(self.table.env).open
+        names, now_ms, cache = self._names(files), self.table.env.now_ms(), self._cache
+        stores, folder = stores_of(self.table.env), f"{cache.root}/{self._folder}"
+        before = stores.seen.get(folder) or names
+        stores.seen.put(folder, names)
         forget_wanted(self.table.env, self._folder, {self._stem(file) for file in files})
-        for stored in self._cache.files(now_ms, self._folder):
-            is_ahead = self._key(stored.name) not in opened and now_ms - stored.used_ms <= BUSY_MS
-            if stored.name not in names and not is_ahead:
+        for stored in cache.files(now_ms, self._folder):
+            is_known = stored.name in before or f"{cache.root}/{stored.name}" in stores.open
+            if stored.name not in names and (is_known or now_ms - stored.used_ms > BUSY_MS):
                 self._evict(stored.name)
 
     def _opened(self, file: DataFileMeta, kind: StoreKind, now_ms: int) -> LookupStore | None:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -31,6 +30,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from freshet._frozen import Frozen, field
 from freshet.storage.io.local_cache import LocalCache, NewFile
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.lookup.file_lookup import FoundRows
@@ -60,8 +60,7 @@ class ByteSink(Protocol):
         """Appends them."""
 
 
-@dataclass(frozen=True, slots=True)
-class MappedKind:
+class MappedKind(Frozen):
     """A `StoreKind`. A piece is held in memory, and the largest group of its columns once more.
 
     `machine_start` is that of `Env`.
@@ -74,35 +73,34 @@ class MappedKind:
     def begin(
         self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema, key_columns: Sequence[str]
     ) -> MappedWriter:
-        """See `StoreKind`."""
+        """The method of `StoreKind`."""
         file = cache.new_file(name)
         with undone_on_failure(file.discard):
             return MappedWriter(file, StoreEncoder(file, identity, schema, self.piece_bytes, self.machine_start))
 
     def open(self, cache: LocalCache, name: str, identity: Mapping[str, Any], schema: pa.Schema) -> LookupStore | None:
-        """See `StoreKind`."""
+        """The method of `StoreKind`."""
         content = cache.map(name)
         return None if content is None else StoreFile.open(content, identity, self.machine_start)
 
 
-@dataclass(frozen=True, slots=True)
-class MappedWriter:
+class MappedWriter(Frozen):
     """A `StoreWriter`."""
 
     file: NewFile
     encoder: StoreEncoder
 
     def add(self, rows: pa.Table) -> None:
-        """See `StoreWriter`."""
+        """The method of `StoreWriter`."""
         self.encoder.add(rows)
 
     def publish(self) -> None:
-        """See `StoreWriter`."""
+        """The method of `StoreWriter`."""
         self.encoder.finish()
         self.file.publish()
 
     def discard(self) -> None:
-        """See `StoreWriter`."""
+        """The method of `StoreWriter`."""
         self.file.discard()
 
 
@@ -196,15 +194,13 @@ class _Summed:
         """The sink belongs to the caller."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
+class _Stream(Frozen):
     start: int
     length: int
     crc: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Frozen):
     """Rows that follow each other; its columns and keys once they were used."""
 
     row_count: int
@@ -214,8 +210,7 @@ class _Piece:
     keys: dict[tuple[str, ...], SortedKeys] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFile:
+class StoreFile(Frozen):
     """An open store. Threads may share it; what a first use finds out twice is the same.
 
     Piece i has the rows [starts[i], starts[i + 1]).

@@ -14,12 +14,13 @@ Source: MERGING.md §2.1, §2.7, §6.2.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
@@ -27,12 +28,10 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.column_bounds import plain_value
 from freshet.storage.files.data_file_reader import data_files_ahead
 from freshet.storage.files.file_evidence import FileEvidence
-from freshet.storage.lookup.cached_lookup import bucket_lookup
-from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
-from freshet.storage.lookup.key_join import key_join
+from freshet.storage.lookup.cached_lookup import bucket_lookup, key_join
+from freshet.storage.lookup.file_lookup import FoundRows, UnmarkedRows, no_rows_found
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.run_lookup import RunLookup, files_in_range
-from freshet.storage.lookup.unmarked_rows import UnmarkedRows
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.key_order import KeyComparator, RowOrder, sort_segments
@@ -46,7 +45,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 from freshet.storage.model.manifest import IndexFileMeta, ManifestEntry
-from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, column_named
 from freshet.storage.model.snapshot import Snapshot
 
 
@@ -88,8 +87,7 @@ def find_stored_rows(
     return FoundRows(pa.concat_tables(parts), positions)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBucket:
+class StoredBucket(Frozen):
     """The live files of one bucket, to be asked by key."""
 
     store: TableStore
@@ -225,13 +223,15 @@ def _key_range(store: TableStore, keys: pa.Table) -> tuple[Any, Any]:
 
 def _checked_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:
     known = store.schema.column_names
-    names = known if columns is None else tuple(dict.fromkeys(columns))
-    for name in names:
-        if name not in known:
+    names: dict[str, None] = {}
+    for given in known if columns is None else columns:
+        name = column_named(given, known)
+        if name is None:
             raise InvalidRequestError(
-                f"there is no column {name!r} in {store.location}; columns are {', '.join(known)}"
+                f"there is no column {given!r} in {store.location}; columns are {', '.join(known)}"
             )
-    return names
+        names[name] = None
+    return tuple(names)
 
 
 def _checked_keys(store: TableStore, keys: pa.Table) -> pa.Table:

@@ -41,29 +41,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from freshet.storage.commit.committer import CommitResult, Committer
+from freshet._frozen import Frozen
+from freshet.storage.commit.commit_result import CommitResult
+from freshet.storage.commit.committer import Committer
 from freshet.storage.compact.bucket_plan import pick_rules, plan_append
-from freshet.storage.compact.joint_changes import (
-    below_highest,
-    emits_jointly_by_lookup,
-    emits_jointly_in_full,
-)
+from freshet.storage.compact.joint_changes import below_highest, emits_jointly_by_lookup, emits_jointly_in_full
 from freshet.storage.compact.picker import CompactionUnit, pick_upper
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.maintenance.compaction_plan import due_unit, levels_of
 from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import LookupCompact
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.write.compaction_limit import CompactionLimit
+from freshet.storage.write.commit_compaction import CompactionLimit
 from freshet.storage.write.task_writer import TaskWriter
 
 LEFT_BEHIND_MS: Final = 60_000
@@ -73,8 +71,7 @@ NUM_LEVELS_MIN: Final = 5
 """With fewer, too few levels are left between those of the batches and the highest."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundUnit:
+class BackgroundUnit(Frozen):
     """Files of one bucket to compact together, by (name, level); a value that travels to where it is run."""
 
     partition: bytes
@@ -82,6 +79,7 @@ class BackgroundUnit:
     inputs: frozenset[FileId]
     output_level: int
     input_bytes: int
+    reason: CompactionReason = CompactionReason.FORCED
 
     @property
     def bucket_id(self) -> BucketId:
@@ -163,8 +161,8 @@ class BackgroundCompaction:
 
     @property
     def location(self) -> str:
-        """Of the table. Who takes the turns of several tables takes them in the order of their locations: else two
-        streams of the same tables would wait for each other for ever."""
+        """The turns of the table. Who takes the turns of several tables takes them in the order of their locations:
+        else two streams of the same tables would wait for each other for ever."""
         return self._store.location
 
     @contextmanager
@@ -251,7 +249,7 @@ class BackgroundCompaction:
         if unit is None:
             return None
         inputs = frozenset(file.file_id for file in unit.files)
-        return BackgroundUnit(*bucket, inputs, unit.output_level, unit.input_bytes)
+        return BackgroundUnit(*bucket, inputs, unit.output_level, unit.input_bytes, unit.reason)
 
     def _unit_of(self, bucket: BucketId, snapshot: Snapshot | None) -> CompactionUnit | None:
         entries = self._store.live.of_buckets(snapshot, [bucket]).of_bucket(*bucket)
@@ -260,7 +258,7 @@ class BackgroundCompaction:
             return None
         if not self._store.schema.has_primary_key:
             units = plan_append(files, options, has_buckets=entries[0].total_buckets > 0, full=False)
-            return CompactionUnit(0, units[0]) if units else None
+            return CompactionUnit(0, units[0], reason=CompactionReason.SMALL_FILES) if units else None
         levels = levels_of(self._store, files)
         now_ms = self._store.env.creation_time_ms()
         is_emptied = options.commits_empty_level_0 and not _has_left_behind(files, now_ms)
@@ -282,7 +280,7 @@ def alone_together(compactions: Iterable[BackgroundCompaction]) -> Iterator[None
 def run_background_unit(store: TableStore, unit: BackgroundUnit) -> list[CommitMessage]:
     """Compacts a unit; no messages where its files are gone. They are for `BackgroundCompaction.commit`."""
     with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)) as writer:
-        writer.compact_files(unit.bucket_id, unit.inputs, unit.output_level)
+        writer.compact_files(unit.bucket_id, unit.inputs, unit.output_level, unit.reason)
         return writer.take_messages()
 
 

@@ -16,7 +16,6 @@ Source: FORMAT.md §8.1; MERGING.md §2.1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
@@ -24,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.bucket_function import BucketRule, bucket_ids
 from freshet.storage.compact.append_compaction import in_sequence
 from freshet.storage.compact.section_merge import MergeRule, SectionMerge
 from freshet.storage.exceptions import CorruptDataError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import Scratch
@@ -41,15 +41,14 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.manifest import IndexFileMeta
+from freshet.storage.write.bucket_tree import table_rewriter
 from freshet.storage.write.bucketing import split_rows
-from freshet.storage.write.writer_factory import table_rewriter
 
 BATCH_ROWS: Final = 16 * 1024
 """Rows of an append table that are read at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class OldBucket:
+class OldBucket(Frozen):
     """A bucket as it was: its live files, and the index files that mark deleted rows of them."""
 
     bucket: int
@@ -57,8 +56,7 @@ class OldBucket:
     index_files: tuple[IndexFileMeta, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BucketRescale:
+class BucketRescale(Frozen):
     """New buckets of a partition, of `new_count`, and the buckets of `old_count` that all their rows are in."""
 
     partition: bytes
@@ -122,7 +120,7 @@ def _merged(store: TableStore, work: BucketRescale, scratch: Scratch) -> Iterato
 
     def read(file: DataFileMeta, batch_rows: int) -> Iterator[pa.RecordBatch]:
         bucket = places[file.file_name].bucket
-        return read_data_file(
+        return DataFileRead(
             store,
             work.partition,
             bucket,
@@ -131,7 +129,7 @@ def _merged(store: TableStore, work: BucketRescale, scratch: Scratch) -> Iterato
             system_columns=True,
             batch_rows=batch_rows,
             deleted_rows=vectors[bucket].of(file.file_name),
-        )
+        ).batches()
 
     rule = MergeRule(rewriter.function, None, None)
     for section in interval_partition([file for old in work.inputs for file in old.files], rewriter.comparator):
@@ -145,7 +143,8 @@ def _in_sequence(store: TableStore, work: BucketRescale) -> Iterator[pa.RecordBa
         vectors = BucketVectors(store.vectors, old.index_files)
         for file in in_sequence(old.files):
             bucket, deleted = (work.partition, old.bucket), vectors.of(file.file_name)
-            yield from read_data_file(store, *bucket, file, columns, batch_rows=BATCH_ROWS, deleted_rows=deleted)
+            read = DataFileRead(store, *bucket, file, columns, batch_rows=BATCH_ROWS, deleted_rows=deleted)
+            yield from read.batches()
 
 
 def _split(

@@ -6,8 +6,9 @@ Source: MERGING.md §8.1, §8.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from freshet._frozen import Frozen
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_append, plan_due, plan_full
 from freshet.storage.compact.joint_changes import emits_jointly_by_lookup, emits_jointly_in_full, waiting_buckets
 from freshet.storage.compact.picker import CompactionUnit
@@ -24,8 +25,7 @@ from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class BucketCompaction:
+class BucketCompaction(Frozen):
     """One bucket to compact, with the inputs as planned upon the latest snapshot."""
 
     partition: bytes
@@ -146,7 +146,7 @@ def planned_inputs(
         return tuple(file for unit in units for file in unit)
     levels = levels_of(store, files)
     if full:
-        unit = plan_full(levels, store.options, marked={*marked, *expired_files(store, files)})
+        unit = plan_full(levels, store.options, marked=marked, expired=expired_files(store, files))
     else:
         unit = due_unit(store, levels)
     return () if unit is None else unit.files

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.manifest_merge import MergeRule, is_full_merge_useful
+from freshet.storage.commit.manifest_merge import ManifestMergeRule, is_full_merge_useful
 from freshet.storage.commit.table_view import TableView
 from freshet.storage.maintenance.table_compaction import compaction_user
 from freshet.storage.maintenance.upkeep import upkeep_later
@@ -29,8 +30,7 @@ from freshet.storage.model.snapshot import CommitKind, Snapshot
 _AT_ONCE: Final = {"manifest.full-compaction-threshold-size": "1 b"}
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFacts:
+class ManifestFacts(Frozen):
     """The manifests that a snapshot names."""
 
     count: int = 0
@@ -38,7 +38,7 @@ class ManifestFacts:
     deleted_count: int = 0
     """Entries that only say that a file of another manifest is gone."""
     small_count: int = 0
-    """Those below `manifest.target-file-size`."""
+    """Manifests below `manifest.target-file-size`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -58,8 +58,7 @@ class ManifestCompaction(Shown):
         yield from (("manifests before", _text(self.before)), ("manifests after", _text(self.after)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Merging:
+class _Merging(Frozen):
     """Nothing but merged manifests, where there is something to merge."""
 
     def upon(self, store: TableStore, view: TableView) -> SnapshotChange:
@@ -86,8 +85,8 @@ def _is_due(store: TableStore, latest: Snapshot | None) -> bool:
     return latest is not None and is_full_merge_useful(store.manifests, _manifests(store, latest), _rule(store))
 
 
-def _rule(store: TableStore) -> MergeRule:
-    return MergeRule(store.options.manifest_target_file_size_bytes, 1, store.options.manifest_merge_min_count)
+def _rule(store: TableStore) -> ManifestMergeRule:
+    return ManifestMergeRule(store.options.manifest_target_file_size_bytes, 1, store.options.manifest_merge_min_count)
 
 
 def _manifests(store: TableStore, snapshot: Snapshot | None) -> Sequence[ManifestFileMeta]:

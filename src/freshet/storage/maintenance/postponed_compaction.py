@@ -18,17 +18,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
+from freshet.storage.compact.rewriter import CompactedFiles
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.files.data_file_paths import delete_data_file
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, ManifestEntry
@@ -36,15 +39,15 @@ from freshet.storage.model.schema import VALUE_KIND_COLUMN
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import POSTPONE_BUCKET
-from freshet.storage.write.bucketing import BucketRouter, PostponedCounts
+from freshet.storage.write.bucketing import BucketRouter
+from freshet.storage.write.postponed_router import PostponedCounts
 from freshet.storage.write.task_writer import TaskWriter
 
 BATCH_ROWS: Final = 16 * 1024
 """Rows that are read at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class PostponedPartition:
+class PostponedPartition(Frozen):
     """The rows of a partition that wait at a snapshot: their files in the order in which they are merged."""
 
     partition: bytes
@@ -104,13 +107,9 @@ def compact_postponed(store: TableStore, work: PostponedPartition) -> list[Commi
 
     None where another one has taken the rows away meanwhile. Nothing is left behind on failure.
     """
+    started_ms = store.env.now_ms()
     base = store.snapshots.or_latest(work.snapshot_id)
-    router = BucketRouter(
-        store.schema,
-        counts=PostponedCounts(store, base, {work.partition: work.total_buckets}),
-        bucket_key=store.options.bucket_key,
-        function=store.options.bucket_function_type,
-    )
+    router = BucketRouter.of(store, PostponedCounts(store, base, {work.partition: work.total_buckets}))
     with closing(TaskWriter(store, base_snapshot=base, parallelism=2, router=router)) as writer:
         try:
             for rows in _waiting_rows(store, work):
@@ -122,14 +121,20 @@ def compact_postponed(store: TableStore, work: PostponedPartition) -> list[Commi
             return []
         writer.compact(full=work.full)
         messages = writer.take_messages()
-    taken = CommitMessage(work.partition, POSTPONE_BUCKET, POSTPONE_BUCKET, compact_before=work.files)
-    return [taken, *(_as_compaction(store, message) for message in messages)]
+    made = [_as_compaction(store, message) for message in messages]
+    put = CompactedFiles(work.files, tuple(file for message in made for file in message.compact_after))
+    facts = put.facts(CompactionReason.WAITING_ROWS, store.env.now_ms() - started_ms, to_level=None)
+    taken = CommitMessage(
+        work.partition, POSTPONE_BUCKET, POSTPONE_BUCKET, compact_before=work.files, compactions=(facts,)
+    )
+    return [taken, *made]
 
 
 def _waiting_rows(store: TableStore, work: PostponedPartition) -> Iterator[pa.RecordBatch]:
     columns = store.schema.column_names
     for file in work.files:
-        yield from read_data_file(store, *work.bucket_id, file, columns, system_columns=True, batch_rows=BATCH_ROWS)
+        read = DataFileRead(store, *work.bucket_id, file, columns, system_columns=True, batch_rows=BATCH_ROWS)
+        yield from read.batches()
 
 
 def _still_waits(store: TableStore, work: PostponedPartition, snapshot: Snapshot | None) -> bool:

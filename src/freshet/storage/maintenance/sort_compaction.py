@@ -22,7 +22,6 @@ NULL comes first, NaN last. Memory: `write-buffer-size`, for the rows of a run o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
@@ -31,9 +30,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
 from freshet.storage.compact.curves import UInt64s, hilbert, z_order
+from freshet.storage.compact.rewriter import CompactedFiles
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import Scratch, SpillFile
@@ -49,18 +50,18 @@ from freshet.storage.maintenance.table_compaction import (
 from freshet.storage.metadata.live_files import BucketFiles
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.data_type import ScalarType
 from freshet.storage.model.manifest import BucketId, IndexFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import UNAWARE_BUCKET
-from freshet.storage.write.append_index import AppendIndex
 from freshet.storage.write.bucket_state import vector_files
-from freshet.storage.write.increment import CompactionRound
+from freshet.storage.write.increment import AppendIndex, CompactionRound
 
 BITS_MAX: Final = 12
-"""Of one column: 4096 ranges of values, more than any partition has files that matter."""
+"""Bits of one column: 4096 ranges of values, more than any partition has files that matter."""
 KEY_BITS_MAX: Final = 60
 SAMPLE_ROWS: Final = 100_000
 BATCH_ROWS: Final = 64 * 1024
@@ -76,8 +77,7 @@ class SortStrategy(StrEnum):
     HILBERT = "hilbert"
 
 
-@dataclass(frozen=True, slots=True)
-class _Cuts:
+class _Cuts(Frozen):
     """Cuts of one dimension: rows of the columns that make it, in order, all different."""
 
     names: tuple[str, ...]
@@ -103,8 +103,7 @@ class _Cuts:
         return codes
 
 
-@dataclass(frozen=True, slots=True)
-class _Curve:
+class _Curve(Frozen):
     """Gives each row its position."""
 
     strategy: SortStrategy
@@ -207,11 +206,13 @@ def _sorted(
 ) -> CommitMessage:
     """New files with the rows of these in order, without those marked; nothing is left behind on failure."""
     files, bucket_id, index = work.inputs, work.bucket_id, AppendIndex(store, index_files)
+    started_ms = store.env.now_ms()
 
     def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for file in files:
             deleted = index.vectors.of(file.file_name)
-            yield from read_data_file(store, *bucket_id, file, columns, batch_rows=BATCH_ROWS, deleted_rows=deleted)
+            read = DataFileRead(store, *bucket_id, file, columns, batch_rows=BATCH_ROWS, deleted_rows=deleted)
+            yield from read.batches()
 
     store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
     sample = _sample(store, batches, files, names)
@@ -226,7 +227,12 @@ def _sorted(
     finally:
         scratch.release()
     store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
-    message = CommitMessage(*bucket_id, UNAWARE_BUCKET, compact_before=files, compact_after=tuple(outputs))
+    facts = CompactedFiles(files, tuple(outputs)).facts(
+        CompactionReason.SORT, store.env.now_ms() - started_ms, to_level=None
+    )
+    message = CommitMessage(
+        *bucket_id, UNAWARE_BUCKET, compact_before=files, compact_after=tuple(outputs), compactions=(facts,)
+    )
     return index.completed(message, [CompactionRound({file.file_id: file for file in files}, outputs)])
 
 

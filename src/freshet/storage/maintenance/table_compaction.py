@@ -21,30 +21,30 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from freshet.storage.commit.committer import Committer, discard_messages
+from freshet._frozen import Frozen
+from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.compact.joint_changes import emits_jointly, emits_jointly_by_lookup, waiting_buckets
 from freshet.storage.exceptions import ConflictError
+from freshet.storage.files.data_file_paths import discard_messages
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.maintenance.bucket_rescale import BucketRescale
-from freshet.storage.maintenance.compaction_plan import (
-    BucketCompaction,
-    plan_compaction,
-    plan_repair,
-)
+from freshet.storage.maintenance.compaction_plan import BucketCompaction, plan_compaction, plan_repair
 from freshet.storage.maintenance.partition_choice import PartitionChoice, partition_test, warn_of_none
 from freshet.storage.maintenance.postponed_compaction import PostponedPartition, compact_postponed, plan_postponed
 from freshet.storage.maintenance.upkeep import upkeep_later
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.display import ids_text, size_text
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.shown import Facts, Shown
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.write.full_compaction import behind_full_compaction, is_full_compaction_due
+from freshet.storage.write.commit_compaction import behind_full_compaction, is_full_compaction_due
 from freshet.storage.write.task_writer import TaskWriter
 
 COMPACT_USER_PREFIX: Final = "freshet-compact-"
@@ -58,7 +58,7 @@ COMMIT_BUCKETS: Final = 256
 """Work between two commits: what is lost at most when the compaction is interrupted."""
 
 
-class Work(Protocol):
+class CompactionWork(Protocol):
     """What one call compacts."""
 
     @property
@@ -67,11 +67,14 @@ class Work(Protocol):
     def input_bytes(self) -> int: ...
 
 
-_W = TypeVar("_W", bound=Work)
+_W = TypeVar("_W", bound=CompactionWork)
+_P = TypeVar("_P", BucketCompaction, PostponedPartition)
+
+Piece = BucketCompaction | BucketRescale | PostponedPartition
+"""What one process does by itself; a value that travels there."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionBudget:
+class CompactionBudget(Frozen):
     """What may be begun: bytes of inputs, and seconds since the start.
 
     A bucket that was begun is finished. The first is begun whatever its size, so that a table with one large bucket is
@@ -94,24 +97,15 @@ class CompactionBudget:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Where buckets are compacted, if not in this process: `compact_buckets` compacts at most `parallelism` of them at
-    the same time, and gives the messages of each (`compact_bucket` of this module, in any process, makes them).
-    Likewise `rescale_buckets` (`bucket_rescale`) and `compact_postponed` (`postponed_compaction`); without them this
-    process does it.
-    """
+class Elsewhere(Frozen):
+    """Where compactions and rescales do their work, if not in this process: `run` does at most `parallelism` pieces of
+    it at the same time, and gives the messages of each (`TableEngine.run_piece`, in any process, makes them)."""
 
-    compact_buckets: Callable[[TableHandle, Sequence[BucketCompaction]], Sequence[Sequence[CommitMessage]]]
+    run: Callable[[TableHandle, Sequence[Piece]], Sequence[Sequence[CommitMessage]]]
     parallelism: int
-    rescale_buckets: Callable[[TableHandle, Sequence[BucketRescale]], Sequence[Sequence[CommitMessage]]] | None = None
-    compact_postponed: (
-        Callable[[TableHandle, Sequence[PostponedPartition]], Sequence[Sequence[CommitMessage]]] | None
-    ) = None
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionProgress:
+class CompactionProgress(Frozen):
     """How far a compaction is: buckets done, input bytes done and planned."""
 
     buckets_done: int
@@ -203,11 +197,8 @@ def _run_postponed(
     if not works:
         return CompactionResult()
     account = CompactionAccount(store, works, budget, progress)
-    if elsewhere is not None and elsewhere.compact_postponed is not None:
-        send, handle = elsewhere.compact_postponed, store.handle
-        return account.committed(
-            _batches(works), lambda batch: _done_elsewhere(handle, batch, send, elsewhere.parallelism, account)
-        )
+    if elsewhere is not None:
+        return account.committed(_batches(works), partial(_done_elsewhere, elsewhere, store.handle, account))
 
     def compact(batch: Sequence[PostponedPartition]) -> list[CommitMessage]:
         messages: list[CommitMessage] = []
@@ -239,8 +230,7 @@ def run_compaction(
     account = CompactionAccount(store, works, budget or CompactionBudget(), progress)
     batches = _batches(works) if upon is None else [works]
     if elsewhere is not None:
-        send, handle, parallelism = elsewhere.compact_buckets, store.handle, elsewhere.parallelism
-        return account.committed(batches, lambda batch: _done_elsewhere(handle, batch, send, parallelism, account))
+        return account.committed(batches, partial(_done_elsewhere, elsewhere, store.handle, account))
     with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)) as writer:
 
         def compact(batch: Sequence[BucketCompaction]) -> list[CommitMessage]:
@@ -269,20 +259,16 @@ def _check_base(store: TableStore, work: BucketCompaction, writer: TaskWriter) -
 
 
 def _done_elsewhere(
-    table: TableHandle,
-    batch: Sequence[_W],
-    send: Callable[[TableHandle, Sequence[_W]], Sequence[Sequence[CommitMessage]]],
-    parallelism: int,
-    account: CompactionAccount,
+    elsewhere: Elsewhere, table: TableHandle, account: CompactionAccount, batch: Sequence[_P]
 ) -> list[CommitMessage]:
     messages: list[CommitMessage] = []
     waiting = list(batch)
     while waiting:
-        begun, waiting = waiting[:parallelism], waiting[parallelism:]
+        begun, waiting = waiting[: elsewhere.parallelism], waiting[elsewhere.parallelism :]
         begun = [work for work in begun if account.may_start(work.bucket_id)]
         if not begun:
             continue
-        for work, made in zip(begun, send(table, begun), strict=True):
+        for work, made in zip(begun, elsewhere.run(table, begun), strict=True):
             messages += made
             account.on_end(work.bucket_id)
     return messages
@@ -338,7 +324,7 @@ def complete_compaction(
         return []
     with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=parallelism)) as writer:
         try:
-            writer.compact_buckets(others, full=is_full)
+            writer.compact_buckets(others, full=is_full, reason=CompactionReason.FULL_BY_SCHEDULE)
         except ConflictError:
             if emits_jointly(store):
                 raise
@@ -352,7 +338,7 @@ class CompactionAccount:
     def __init__(
         self,
         store: TableStore,
-        works: Sequence[Work],
+        works: Sequence[CompactionWork],
         budget: CompactionBudget,
         progress: ProgressCallback | None,
     ) -> None:

@@ -1,9 +1,9 @@
 """Turns deletion vectors of a table that has rows on or off: a full compaction, then the schema, while nobody commits.
 
 With vectors level 0 is hidden and levels are read without merging, without them vectors count for nothing. So the table
-is first brought to where both read the same rows (`metadata.present_rows`). Rows that others commit between that and
-the change of the schema are compacted after it; what was written for the old schema is refused from then on
-(`commit.schema_fit`).
+is first brought to where both read the same rows (`metadata.schema_alteration`). Rows that others commit between that
+and the change of the schema are compacted after it; what was written for the old schema is refused from then on
+(`commit.change_fit`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Final
 
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.maintenance.table_compaction import compact_table
-from freshet.storage.metadata.present_rows import VectorsUnsettledError, are_vectors_settled
-from freshet.storage.metadata.schema_alteration import alter_table
+from freshet.storage.metadata.schema_alteration import VectorsUnsettledError, alter_table, are_vectors_settled
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.schema.change import SchemaChange
 

@@ -13,7 +13,7 @@ it: it hides older rows.
 With `ignore-delete`, retracts are met in files written before the option was set. Writers refuse the retracts that
 first-row does not take before they are buffered (Apache Paimon lets a lone one pass and fails later), so the error is
 about a file of another writer. Sequence fields are forbidden there: oldest is by sequence number. Which rows of level 0
-are new is decided where level 0 is compacted: a key that exists above is left out there (`lookup.higher_levels`).
+are new is decided where level 0 is compacted: a key that exists above is left out there (`lookup.run_lookup`).
 Readers take levels above 0 only, where each key is once.
 
 Source: MERGING.md §2.2, §2.3, §4.4.
@@ -29,6 +29,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import first_marked, last_marked, rows_at
@@ -37,8 +38,7 @@ from freshet.storage.merge.merged_table import MergedTable
 from freshet.storage.merge.sort_words import Positions
 
 
-@dataclass(frozen=True)
-class ChosenRows:
+class ChosenRows(Frozen, dict=True):
     """A `Decision`: the position in `table` of the row chosen of each key, -1 where none is."""
 
     table: pa.Table

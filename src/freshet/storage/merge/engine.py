@@ -20,12 +20,12 @@ from freshet.storage.merge.aggregate.sum import Sum
 from freshet.storage.merge.aggregate.text import ListAgg
 from freshet.storage.merge.aggregation import Aggregation
 from freshet.storage.merge.chosen_row import Deduplicate, FirstRow
+from freshet.storage.merge.idempotent_merge import IdempotentMerge
 from freshet.storage.merge.key_order import RowOrder
 from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merged_table import MergedTable, MergeMetrics
 from freshet.storage.merge.partial_update import PartialUpdate
 from freshet.storage.merge.row_levels import LookupLevels
-from freshet.storage.merge.stable import Stable
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.aggregate_function import AggregateFunction, ColumnAggregate
@@ -63,9 +63,9 @@ def lookup_merge_function(
     match function.function:
         case PartialUpdate() as engine if engine.options.groups:
             takes_adds = any(not isinstance(f, Chooser) and not f.keeps_lone_value for f in engine.functions.values())
-            return Stable(function, engine, takes_adds)
+            return IdempotentMerge(function, engine, takes_adds)
         case Aggregation(remove_record_on_delete=True) as engine:
-            return Stable(function, engine, takes_adds=False)
+            return IdempotentMerge(function, engine, takes_adds=False)
         case _:
             return function
 

@@ -14,7 +14,6 @@ Source: MERGING.md §0, §2.9.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,14 +21,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.stats import order_of
 from freshet.storage.merge.sort_words import (
     WORD_BITS,
     FixedWord,
     Positions,
+    SortWords,
     UInt64s,
-    Words,
     dense,
     int_word,
     key_words,
@@ -58,8 +58,7 @@ Flags = npt.NDArray[np.bool_]
 Key = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RowOrder:
+class RowOrder(Frozen):
     """Columns that order the rows of a bucket."""
 
     key_columns: tuple[str, ...]
@@ -67,8 +66,7 @@ class RowOrder:
     sequence_descending: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class KeySegments:
+class KeySegments(Frozen):
     """Rows and their order. `order[starts[i]:starts[i + 1]]` are the rows of the i-th key, the last one the newest.
 
     `never_lone` marks keys that had more rows, which a rule of levels has left out: they are merged in any case.
@@ -115,7 +113,7 @@ def sort_segments(rows: pa.Table, order: RowOrder, run_lengths: Sequence[int] | 
     if not count:
         return KeySegments(rows, np.zeros(0, np.int64), np.zeros(0, np.int64))
     extremes = None if run_lengths is None else _run_ends(run_lengths)
-    keys: list[Words] = []
+    keys: list[SortWords] = []
     for index, name in enumerate(order.key_columns):
         keys += key_words(rows.column(name), name, None if index else extremes)
     keys = pack(keys)
@@ -167,7 +165,7 @@ def rows_tied(column: pa.Array[Any], value: Any) -> tuple[int, int]:
     return int(np.searchsorted(numbers, wanted, "left")), int(np.searchsorted(numbers, wanted, "right"))
 
 
-def _sequence(rows: pa.Table, order: RowOrder, run_lengths: Sequence[int] | None) -> list[Words]:
+def _sequence(rows: pa.Table, order: RowOrder, run_lengths: Sequence[int] | None) -> list[SortWords]:
     """Words after the key. The sequence number is left out where the position says the same."""
     words = [
         word
@@ -208,7 +206,7 @@ def _ascends(numbers: npt.NDArray[np.int64], run_lengths: Sequence[int] | None) 
     return True
 
 
-def _sorted_by(words: Sequence[Words], count: int, run_count: int) -> tuple[Positions, Flags]:
+def _sorted_by(words: Sequence[SortWords], count: int, run_count: int) -> tuple[Positions, Flags]:
     is_first = np.zeros(count, np.bool_)
     is_first[0] = True
     if not words:
@@ -248,7 +246,7 @@ def _sorted_word(word: UInt64s, bits: int, run_count: int) -> tuple[Positions, U
     return positions, word[positions], is_stable
 
 
-def _refine(positions: Positions, is_first: Flags, words: Words) -> None:
+def _refine(positions: Positions, is_first: Flags, words: SortWords) -> None:
     for index in range(words.count):
         _refine_by(positions, is_first, lambda rows, i=index: words.word(i, rows))
 

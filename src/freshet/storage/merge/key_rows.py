@@ -16,7 +16,6 @@ it; a segment maximum takes 20 ms, and steps from row to row of a key 30 ms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.gather import contiguous, gathered
 from freshet.storage.merge.key_order import Flags, KeySegments, ends_of
 from freshet.storage.merge.sort_words import Positions
@@ -35,8 +35,7 @@ LONE_SHARE_MAX: Final = 0.5
 """With more lone keys than this they are left out."""
 
 
-@dataclass(frozen=True)
-class KeyRows:
+class KeyRows(Frozen, dict=True):
     """Rows of the keys that are merged, and maybe of some that are not."""
 
     table: pa.Table

@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.row_kind import RowKind
@@ -75,8 +76,7 @@ def no_previous_row(segments: KeySegments) -> Positions:
     return np.full(len(segments.starts), -1, np.int64)
 
 
-@dataclass(frozen=True)
-class Merged:
+class Merged(Frozen, dict=True):
     """The results of a merge, and what became of each key. Each is computed when it is first asked for."""
 
     rows: pa.Table

@@ -16,7 +16,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.aggregate.choosers import Chooser, SharedEvents
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnAggregator, ColumnEvents, Event, EventCodes
 from freshet.storage.merge.gather import contiguous, gathered, side_by_side
@@ -36,15 +36,13 @@ from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLU
 from freshet.storage.model.value_bits import valid_flags
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Frozen):
     """Position in the table of the row whose value is the result, for each merged key; -1 for NULL."""
 
     rows: Positions
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(Frozen):
     """The value of each merged key."""
 
     values: pa.Array[Any]
@@ -53,16 +51,14 @@ class Computed:
 ColumnResult = Chosen | Computed
 
 
-@dataclass(frozen=True, slots=True)
-class SystemValues:
+class SystemValues(Frozen):
     """Row kind and sequence number of the result of each merged key."""
 
     kinds: RowKinds
     sequence_numbers: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class KeyEvents:
+class KeyEvents(Frozen, dict=True):
     """What happens to columns: event i has `codes[i]` and the values of row `rows[i]`; key k begins at `starts[k]`."""
 
     codes: EventCodes
@@ -131,8 +127,7 @@ class ColumnResults(ABC):
         return Computed(reduction.values)
 
 
-@dataclass(frozen=True)
-class MergedColumns:
+class MergedColumns(Frozen, dict=True):
     """A `Decision`; `keys` are those merged."""
 
     segments: KeySegments

@@ -11,11 +11,11 @@ that key cost about a thousand times more. `MergeMetrics.keys_in_python` counts 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen, field
 from freshet.storage.exceptions import InvalidRequestError
 
 
@@ -34,7 +34,7 @@ class MergeMetrics:
 
     @property
     def keys_in_python(self) -> int:
-        """Those of them for which at least one column was folded value by value."""
+        """The keys of them for which at least one column was folded value by value."""
         return self._keys_in_python
 
     def __repr__(self) -> str:
@@ -47,8 +47,7 @@ class MergeMetrics:
             self._keys_in_python += in_python
 
 
-@dataclass(frozen=True, slots=True)
-class MergedTable:
+class MergedTable(Frozen):
     """One table, as its merge engine sees it."""
 
     name: str

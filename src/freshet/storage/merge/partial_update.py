@@ -39,6 +39,7 @@ from typing import Final
 
 import numpy as np
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.aggregate.choosers import Chooser
 from freshet.storage.merge.aggregate.events import ColumnAggregator, Event
 from freshet.storage.merge.key_order import Flags, KeySegments
@@ -92,7 +93,7 @@ class PartialUpdate(MergeFunction):
         return MergedColumns(segments, keys, self._system_values(keys, spans), results, self.table)
 
     def _group_orders(self, keys: KeyRows, names: tuple[str, ...]) -> dict[SequenceGroup, GroupOrder]:
-        """Of the groups that the columns ask for, or the removal of records."""
+        """The orders of the groups that the columns ask for, or the removal of records."""
         wanted = set(names)
         return {
             group: group_order(keys, group.ordering)
@@ -135,8 +136,7 @@ class PartialUpdate(MergeFunction):
         return SystemValues(kinds, sequence)
 
 
-@dataclass(frozen=True, slots=True)
-class _RetractEffects:
+class _RetractEffects(Frozen):
     """What retracts do, one flag per row of the merged keys."""
 
     sets: Flags
@@ -149,8 +149,7 @@ class _RetractEffects:
     """The row has values for columns outside groups: all but retracts that do not set."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Spans:
+class _Spans(Frozen):
     """The rows of the merged keys cut into spans, each begun by a key or by a row that sets all columns.
 
     A key with `partial-update.remove-record-on-delete`, its first row being row index 4 of all merged rows:
@@ -202,7 +201,7 @@ class _ColumnResults(ColumnResults):
         return self._newest_value(name)
 
     def _newest_value(self, name: str) -> ColumnResult | None:
-        """Of a column outside groups: the newest value of an add, back to the row that set all columns."""
+        """The newest value of a column outside groups: that of an add, back to the row that set all columns."""
         keys, spans = self._keys, self._spans
         valid = keys.valid(name)
         brings = None if spans.retracts is None else spans.retracts.brings

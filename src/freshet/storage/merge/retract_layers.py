@@ -20,7 +20,7 @@ Source: MERGING.md §2.4 to §2.6.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import last_marked, merged_rows
 from freshet.storage.merge.merge_function import kinds_of
@@ -41,8 +42,7 @@ from freshet.storage.options.retracts import Blank, RetractRule
 LAYERS_MAX: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class RetractLayers:
+class RetractLayers(Frozen):
     """Blanks and cuts the rows of one table; `cuts` is False where files of a commit have no order."""
 
     schema: TableSchema

@@ -60,7 +60,7 @@ class LookupLevels(WrappedFunction):
 
 
 def row_of_lowest_level(segments: KeySegments) -> Positions:
-    """Of each key the row of the lowest level at or above 1; -1 if all its rows are of level 0 or the buffer."""
+    """The row of each key of the lowest level at or above 1; -1 if all its rows are of level 0 or the buffer."""
     levels = _levels_in_order(segments)
     if not (levels > 0).any():
         return np.full(len(segments.starts), -1, np.int64)

@@ -23,12 +23,12 @@ Source: MERGING.md §2.5.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import KeyRows
 from freshet.storage.merge.sort_words import WORD_BITS, FixedWord, Positions, dense, narrowed, pack, sequence_words
@@ -39,8 +39,7 @@ SPAN_BITS_MIN: Final = 12
 """Numbers that leave fewer bits for the span are ranked first, which costs a sort."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOrder:
+class GroupOrder(Frozen):
     """The rows of the merged keys as one sequence group sees them, by row index."""
 
     present: Flags

@@ -7,9 +7,9 @@
 | DECIMAL p > 18 | high and low half |
 | strings, binary | 8 bytes at a time, big endian, after the prefix that all values share; then the length |
 
-`Words` are most significant first. A fixed-width word knows how many bits it uses, so that neighbours are packed into
-one (`pack`). Later words of strings are computed only for rows that are still tied, because the first usually decides:
-2 M strings of 18 bytes take 41 ms this way, 670 ms with Arrow's sort of the strings themselves.
+`SortWords` are most significant first. A fixed-width word knows how many bits it uses, so that neighbours are packed
+into one (`pack`). Later words of strings are computed only for rows that are still tied, because the first usually
+decides: 2 M strings of 18 bytes take 41 ms this way, 670 ms with Arrow's sort of the strings themselves.
 
 Sequence fields differ from keys in two ways: nulls are smallest whatever the direction, and descending turns the order
 of the values around.
@@ -20,7 +20,6 @@ Source: MERGING.md §0 (comparators); FORMAT.md §7.1 (order of keys).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -28,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.value_bits import fixed_width, float_bits, ordered_bits, text_parts
 
@@ -39,7 +39,7 @@ STRING_WORDS_MAX: Final = 8
 """Strings longer than this many words after their common prefix are ranked by Arrow instead."""
 
 
-class Words(Protocol):
+class SortWords(Protocol):
     """One or more words per row, most significant first."""
 
     @property
@@ -52,8 +52,7 @@ class Words(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FixedWord:
+class FixedWord(Frozen):
     """One word of which only the low `bits` are used."""
 
     values: UInt64s
@@ -67,8 +66,7 @@ class FixedWord:
         return self.values if rows is None else self.values[rows]
 
 
-@dataclass(frozen=True, slots=True)
-class StringWords:
+class StringWords(Frozen):
     """Strings or bytes: word i is bytes [8 i, 8 i + 8) after the common prefix, zero-padded; the last, the length."""
 
     starts: npt.NDArray[np.int32]
@@ -99,7 +97,7 @@ class StringWords:
 
 def key_words(
     column: pa.Array[Any] | pa.ChunkedArray[Any], name: str, extremes: Sequence[int] | None = None
-) -> list[Words]:
+) -> list[SortWords]:
     """Words of a key column. Keys hold no null. The smallest and the largest value are among the rows `extremes`."""
     array = _one_array(column)
     if array.null_count:
@@ -109,7 +107,7 @@ def key_words(
     return list(_fixed_words(array, name))
 
 
-def sequence_words(column: pa.Array[Any] | pa.ChunkedArray[Any], name: str, *, descending: bool) -> list[Words]:
+def sequence_words(column: pa.Array[Any] | pa.ChunkedArray[Any], name: str, *, descending: bool) -> list[SortWords]:
     """Words of a sequence field: nulls first, then the values in the direction given."""
     array = _one_array(column)
     if array.null_count == len(array):
@@ -165,9 +163,9 @@ def dense(parts: Sequence[UInt64s]) -> FixedWord:
     return FixedWord(ranks, int(ranks[by[-1]]).bit_length() if len(by) else 0)
 
 
-def pack(words: Iterable[Words]) -> list[Words]:
+def pack(words: Iterable[SortWords]) -> list[SortWords]:
     """Joins neighbouring fixed words as long as they fit into 64 bits; words without bits disappear."""
-    packed: list[Words] = []
+    packed: list[SortWords] = []
     for word in words:
         last = packed[-1] if packed else None
         if isinstance(word, FixedWord) and word.bits == 0:
@@ -229,7 +227,7 @@ def _decimal_words(array: pa.Array[Any], precision: int) -> list[FixedWord]:
     return [int_word(np.ascontiguousarray(halves[:, 1])), FixedWord(halves[:, 0].astype(np.uint64), WORD_BITS)]
 
 
-def _string_words(array: pa.Array[Any], extremes: Sequence[int] | None = None) -> list[Words]:
+def _string_words(array: pa.Array[Any], extremes: Sequence[int] | None = None) -> list[SortWords]:
     if not len(array):
         return []
     offsets, data = text_parts(array)

@@ -21,15 +21,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.model.data_file import DataFileMeta
 
 
-@dataclass(frozen=True, slots=True)
-class SortedRun:
+class SortedRun(Frozen):
     """Files of one run, in key order."""
 
     files: tuple[DataFileMeta, ...]
@@ -40,8 +39,7 @@ class SortedRun:
         return sum(file.file_size_bytes for file in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class LevelRun:
+class LevelRun(Frozen):
     """A run at its level."""
 
     level: int
@@ -110,8 +108,7 @@ KeyOrder = Callable[[bytes], Any]
 """Makes a serialized key comparable with `<`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
+class Levels(Frozen):
     """Runs of one bucket, newest first."""
 
     runs: tuple[LevelRun, ...]

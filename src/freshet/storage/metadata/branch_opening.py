@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from freshet.storage.catalogs.branch_names import BRANCH, named_branch
+from freshet.storage.catalogs.metastore import BRANCH, named_branch
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.logs.writers import WITHOUT_LOG
@@ -46,7 +46,7 @@ def check_whole(env: Env, paths: TablePaths, name: str) -> None:
     if is_marked(env, paths):
         raise InvalidRequestError(
             f"branch {name} is not whole: it is being made or dropped at this moment, or that was interrupted. Wait, "
-            "or drop it (branches.drop, freshet branch … drop) and create it again",
+            "or drop it (branches.drop, CALL sys.delete_branch in freshet sql) and create it again",
             table=name,
             path=paths.home,
         )
@@ -74,7 +74,7 @@ def no_branch(env: Env, paths: TablePaths, name: str) -> NotFoundError:
     known = ", ".join(SnapshotStore(env, paths).branches()) or "none"
     return NotFoundError(
         f"there is no branch {name}: {paths.home} has no schema file; branches of the table: {known}. Create it with "
-        "branches.create or freshet branch … create",
+        "branches.create, or CALL sys.create_branch in freshet sql",
         table=name,
         path=paths.home,
     )

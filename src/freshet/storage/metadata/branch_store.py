@@ -29,7 +29,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final, Never
 
-from freshet.storage.catalogs.branch_names import checked_branch, with_branch
+from freshet.storage.catalogs.metastore import checked_branch, with_branch
 from freshet.storage.codec.schema_json import made_again
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import (

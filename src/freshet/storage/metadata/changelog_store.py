@@ -51,7 +51,7 @@ class ChangelogStore:
         self._env.file_io.overwrite(self._paths.changelog_latest_hint, str(snapshot_id).encode(), sync=False)
 
     def remove_hints(self) -> None:
-        """Of a table without copies."""
+        """Removes the hints, of a table without copies."""
         hints = [self._paths.changelog_latest_hint, self._paths.changelog_earliest_hint]
         Removal(self._env.file_io, self._paths.location).delete_all(hints)
 

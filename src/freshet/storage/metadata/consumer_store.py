@@ -14,6 +14,7 @@ from typing import Final
 
 import orjson
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import FileStatus
@@ -28,6 +29,15 @@ _READ_WAIT_S: Final = 0.05
 """Other programs may write the file in place: a reader can meet half of it."""
 
 
+class Consumer(Frozen):
+    """A streaming reader that has a name."""
+
+    name: str
+    next_snapshot_id: int
+    moved_ms: int
+    """When its position was written last, as the store says (epoch milliseconds)."""
+
+
 class ConsumerStore:
     """The consumers of one table (or branch)."""
 
@@ -35,13 +45,16 @@ class ConsumerStore:
         self._env = env
         self._paths = paths
 
-    def positions(self, *, within_ms: int | None = None) -> dict[str, int]:
-        """Next snapshot of each consumer, by id; of those alone whose file was written within a time, if one is
-        given."""
+    def all(self, *, within_ms: int | None = None) -> list[Consumer]:
+        """The consumers by name; those alone whose file was written within a time, if one is given."""
         after_ms = None if within_ms is None else self._env.now_ms() - within_ms
-        files = (status for status in self._files() if after_ms is None or status.modified_ms >= after_ms)
-        found = {self._id_of(status): self._position(status.path) for status in files}
-        return {name: position for name, position in found.items() if position is not None}
+        files = [status for status in self._files() if after_ms is None or status.modified_ms >= after_ms]
+        found = [(status, self._position(status.path)) for status in files]
+        return [Consumer(self._id_of(each), at, each.modified_ms) for each, at in found if at is not None]
+
+    def positions(self, *, within_ms: int | None = None) -> dict[str, int]:
+        """Next snapshot of each consumer, by id; `within_ms` as in `all`."""
+        return {each.name: each.next_snapshot_id for each in self.all(within_ms=within_ms)}
 
     def min_next(self, *, within_ms: int | None = None) -> int | None:
         """The oldest snapshot that some of these consumers still want, or None without consumers."""

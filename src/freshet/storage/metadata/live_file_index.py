@@ -214,7 +214,7 @@ class LiveFileIndex:
             self._put(bucket, found.get(bucket, _EMPTY))
 
     def _held(self, bucket_ids: Iterable[BucketId]) -> dict[BucketId, BucketFiles]:
-        """Those that are known, used last then."""
+        """The buckets that are known, used last then."""
         held: dict[BucketId, BucketFiles] = {}
         for bucket in bucket_ids:
             files = self._known.get(bucket, _EMPTY if self._is_complete else None)

@@ -13,11 +13,11 @@ Source: FORMAT.md §3.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from freshet._frozen import Frozen
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.model.data_file import DataFileMeta, SimpleStats
 from freshet.storage.model.manifest import BucketId, EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
@@ -158,8 +158,7 @@ def changelog_entries(source: ManifestReader, snapshot: Snapshot) -> list[Manife
     return entries_of(source, changelog_manifests(source, snapshot))
 
 
-@dataclass(frozen=True, slots=True)
-class LiveFiles:
+class LiveFiles(Frozen):
     """The live files of one snapshot, by bucket. Buckets without files are absent."""
 
     snapshot_id: int

@@ -10,7 +10,7 @@ Source: FORMAT.md §4, §3.5.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -18,11 +18,12 @@ from typing import Any, Final, TypeVar
 
 from freshet.storage.codec.avro_file import file_property
 from freshet.storage.codec.binary_row import decode_row
-from freshet.storage.codec.index_manifest_avro import read_index_manifest, write_index_manifest
 from freshet.storage.codec.manifest_avro import (
+    read_index_manifest,
     read_manifest,
     read_manifest_list,
     read_manifest_with,
+    write_index_manifest,
     write_manifest,
     write_manifest_list,
 )
@@ -54,6 +55,11 @@ from freshet.storage.paths import INDEX_MANIFEST_PREFIX, MANIFEST_LIST_PREFIX, M
 CACHED_ENTRIES: Final = SharedBound(100_000, 1_000)
 """Entries kept in memory over all manifests; one takes about 2.3 kB."""
 
+SMALL_ENTRIES: Final = 100
+CACHED_SMALL_ENTRIES: Final = SharedBound(10_000, 500)
+"""Those of manifests that have few are bounded by themselves: each commit of a stream writes some, which each process
+that follows it reads once. 260 batches let a process grow by 1,800 entries, and an hour would by all that may be."""
+
 CACHED_METAS: Final = SharedBound(20_000, 600)
 """Manifests named by the manifest lists that are kept in memory; one takes about 0.5 kB."""
 
@@ -78,6 +84,30 @@ FileQueue = list[tuple[str, bytes]]
 """Names and bytes of files that are still to be created."""
 
 
+class _KeptManifests:
+    """The entries of manifests in memory, by name; small manifests do not take the place of large ones."""
+
+    def __init__(self, size_max: int | None) -> None:
+        large, small = (CACHED_ENTRIES, CACHED_SMALL_ENTRIES) if size_max is None else (size_max, size_max)
+        self._large: SizedCache[str, tuple[ManifestEntry, ...]] = SizedCache(large)
+        self._small: SizedCache[str, tuple[ManifestEntry, ...]] = SizedCache(small)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._large or name in self._small
+
+    def get(self, name: str) -> tuple[ManifestEntry, ...] | None:
+        found = self._small.get(name)
+        return self._large.get(name) if found is None else found
+
+    def put(self, name: str, entries: tuple[ManifestEntry, ...]) -> None:
+        (self._small if len(entries) <= SMALL_ENTRIES else self._large).put(name, entries)
+
+    def drop(self, names: Iterable[str]) -> None:
+        gone = list(names)
+        self._small.drop(gone)
+        self._large.drop(gone)
+
+
 class ManifestStore:
     """Manifests of one table. May be shared by threads."""
 
@@ -100,9 +130,7 @@ class ManifestStore:
         self._drops_stats = options.manifest_delete_file_drop_stats
         self._partition_types = tuple(partition_types)
         self._bytes_per_entry = float(_BYTES_PER_ENTRY)
-        self._manifests: SizedCache[str, tuple[ManifestEntry, ...]] = SizedCache(
-            CACHED_ENTRIES if cache_entries is None else cache_entries
-        )
+        self._manifests = _KeptManifests(cache_entries)
         self._lists: SizedCache[str, tuple[ManifestFileMeta, ...]] = SizedCache(CACHED_METAS)
         self._rows: dict[bytes, tuple[Any, ...]] = {}
         self._without_deletion_vectors: set[str] = set()
@@ -161,9 +189,7 @@ class ManifestStore:
         """The same of manifest lists, by name with their sizes."""
         return self._ahead(self._lists, lists)
 
-    def _ahead(
-        self, known: SizedCache[str, Any], files: Iterable[tuple[str, int | None]]
-    ) -> AbstractContextManager[None]:
+    def _ahead(self, known: Container[str], files: Iterable[tuple[str, int | None]]) -> AbstractContextManager[None]:
         env = self._env
         if env.reads is None:
             return nullcontext()

@@ -110,6 +110,9 @@ class SnapshotStore:
             return None
 
     def _decoded(self, snapshot_id: int, data: bytes) -> Snapshot:
+        known = self._cache.get(snapshot_id)
+        if known is not None and self._newest == (snapshot_id, data):
+            return known
         path = self._paths.snapshot(snapshot_id)
         snapshot = decode_snapshot(data, path)
         if snapshot.id != snapshot_id:
@@ -301,6 +304,9 @@ class SnapshotStore:
     def earliest(self) -> Snapshot | None:
         """The oldest snapshot, or None for a table without any."""
         earliest_id = self.earliest_id()
+        if earliest_id is not None and self.known_or_find(earliest_id) is None:
+            self._oldest_id = None  # who let it expire has died before it moved the hint, or is about to
+            earliest_id = self.earliest_id()
         return None if earliest_id is None else self.snapshot(earliest_id)
 
     def newest_first(self, latest: Snapshot | None) -> Iterator[Snapshot]:

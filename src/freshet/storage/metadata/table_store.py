@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
-from freshet.storage.catalogs.branch_names import BRANCH, named_branch, split_branch, with_branch
 from freshet.storage.catalogs.claims import TableClaims
+from freshet.storage.catalogs.metastore import BRANCH, named_branch, split_branch, with_branch
 from freshet.storage.catalogs.registry import claims_of, folder_claims, is_found_again
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.partition_path import partition_path
@@ -36,6 +36,7 @@ from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
 from freshet.storage.metadata.external_files import ExternalFiles
 from freshet.storage.metadata.hash_index_store import HashIndexStore
+from freshet.storage.metadata.history_store import HistoryStore
 from freshet.storage.metadata.live_file_index import LiveFileIndex
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.schema_store import SchemaStore
@@ -44,14 +45,11 @@ from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import CoreOptions, check_option_keys
-from freshet.storage.options.declaration import OPTIONS
-from freshet.storage.options.keys import IMMUTABLE_KEYS, present_key, reinterprets
-from freshet.storage.options.refusal import Access
+from freshet.storage.options.core import CoreOptions, check_access, check_option_keys, readable_options
+from freshet.storage.options.declaration import IMMUTABLE_KEYS, OPTIONS, present_key, reinterprets
+from freshet.storage.options.option import Access
 from freshet.storage.options.retracts import RetractRule, retract_rule
-from freshet.storage.options.supported import check_access
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, canonical_location
-from freshet.storage.schema.readable_options import readable_options
 from freshet.storage.schema.validation import check_dynamic_options
 
 EXPIRED_MAX: Final = 16
@@ -142,6 +140,11 @@ class TableStore:
     def consumers(self) -> ConsumerStore:
         """Positions of streaming readers that have a name."""
         return ConsumerStore(self.env, self.paths)
+
+    @cached_property
+    def history(self) -> HistoryStore:
+        """What snapshots that have expired said of their commits."""
+        return HistoryStore(self.env, self.paths)
 
     @cached_property
     def hash_indexes(self) -> HashIndexStore:

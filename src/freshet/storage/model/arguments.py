@@ -9,12 +9,15 @@ fault of ours.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from functools import reduce, wraps
+from functools import cache, reduce, wraps
+from importlib import import_module
 from numbers import Integral, Real
 from types import GenericAlias
 from typing import Any, Final, TypeVar
@@ -26,7 +29,7 @@ NESTING_MAX: Final = 100
 """Levels of lists, maps and filters in each other; Python, Arrow and DuckDB take some more."""
 
 _DIGITS_MAX: Final = 4300
-"""Of a whole number that Python writes as text."""
+"""Digits of a whole number that Python writes as text."""
 _SHOWN_MAX: Final = 200
 _NOT_FORESEEN: Final = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 _Class = TypeVar("_Class", bound=type)
@@ -91,12 +94,35 @@ def _fault_of_call(method: Callable[..., Any], args: Sequence[Any], named: Mappi
         parameter = signature.parameters[name]
         values = value if parameter.kind is parameter.VAR_POSITIONAL else (value,)
         for each in values:
-            if not _is_a(each, str(parameter.annotation), {**method.__globals__, **_KINDS}):
+            if not _is_a(each, str(parameter.annotation), _Known(method)):
                 return f"{name} is {parameter.annotation}, not {shown_value(each)}"
             fault = _fault_of(each, NESTING_MAX)
             if fault is not None:
                 return f"{name} {fault}"
     return None
+
+
+class _Known(dict[str, Any]):
+    """What names in the annotations of a method mean, those too that its module imports for type checkers alone."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        super().__init__({**method.__globals__, **_KINDS})
+        self._imports = _imports_of(method.__module__)
+
+    def __missing__(self, name: str) -> Any:
+        module = self._imports.get(name)
+        return None if module is None else getattr(import_module(module), name)
+
+
+@cache
+def _imports_of(module: str) -> dict[str, str]:
+    """The modules of the names that a module imports, wherever it does; none where its source is not there."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except OSError:
+        return {}
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    return {alias.name: node.module or "" for node in nodes for alias in node.names}
 
 
 def _is_a(value: object, annotation: str, known: Mapping[str, Any]) -> bool:
@@ -106,7 +132,7 @@ def _is_a(value: object, annotation: str, known: Mapping[str, Any]) -> bool:
 
 def _is_one(value: object, name: str, inner: str, known: Mapping[str, Any]) -> bool:
     first, *rest = name.split(".")
-    kind: Any = reduce(lambda found, part: getattr(found, part, None), rest, known.get(first))
+    kind: Any = reduce(lambda found, part: getattr(found, part, None), rest, known[first])
     kind = kind.__origin__ if isinstance(kind, GenericAlias) else kind
     try:
         if kind is None or isinstance(kind, str) or not isinstance(value, kind):

@@ -3,7 +3,7 @@
 | type | Arrow in memory | also taken from input, when nothing is lost |
 |---|---|---|
 | BOOLEAN | bool | |
-| TINYINT … BIGINT | int8 … int64 | every signed and unsigned integer |
+| TINYINT … BIGINT | int8 … int64 | every signed and unsigned integer; floats of whole numbers below 2^53 |
 | FLOAT, DOUBLE | float32, float64 | every float; integers |
 | DECIMAL(p, s) | decimal128(p, s) | every decimal; integers |
 | CHAR, VARCHAR, STRING | string | large_string, string_view, dictionaries of these |
@@ -12,7 +12,8 @@
 | TIME(p) | time32[ms], whatever p | time32[s], time64 |
 | TIMESTAMP(p) | timestamp: s for p 0, ms 1–3, us 4–6, ns 7–9 | timestamps of other units without a zone |
 | TIMESTAMP(p) WITH LOCAL TIME ZONE | the same with zone UTC | timestamps of other units with any zone |
-| ARRAY, MAP, ROW | list, map, struct | large and fixed-size lists (not list views: pyarrow 26 casts them wrongly) |
+| ARRAY, MAP, ROW | list, map, struct | large and fixed-size lists (not list views: pyarrow 26 casts them wrongly); |
+| | | structs of some of the fields, in any order: those that are missing are NULL |
 
 Nullability travels in fields; ids of new columns come from `model.schema.assign_ids`.
 
@@ -22,8 +23,8 @@ Source: FORMAT.md §2.2, §2.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+from itertools import starmap
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import (
     LENGTH_MAX,
@@ -237,9 +239,12 @@ def _cast_losslessly(column: pa.ChunkedArray, field: DataField, target: pa.DataT
         converted = column.cast(target)
         if pt.is_floating(target):
             _refuse_rounded(column, converted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if pt.is_integer(target) and pt.is_floating(column.type):
+            _refuse_inexact(column)
+    except pa.ArrowException as error:
         raise InvalidRequestError(
-            f"column {field.name!r} of {table} is {field.type}; the input ({column.type}) does not fit: {error}",
+            f"column {field.name!r} of {table} is {field.type}; the input ({column.type}) does not fit: {error}"
+            f"{'; a missing value is None' if 'value nan' in str(error) else ''}",
             column=field.name,
             table=table,
         ) from error
@@ -254,8 +259,18 @@ def _refuse_rounded(before: pa.ChunkedArray, after: pa.ChunkedArray) -> None:
             raise pa.ArrowInvalid("a value needs more digits than the column holds")
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
+_EXACT_BITS: Final = {16: 11, 32: 24, 64: 53}
+"""Whole numbers of so many bits are exact in floats of that width."""
+
+
+def _refuse_inexact(floats: pa.ChunkedArray) -> None:
+    """Refuses a float that stands for several whole numbers: which one was meant is lost."""
+    bits = _EXACT_BITS[floats.type.bit_width]
+    if pc.any(pc.greater_equal(pc.abs(floats.cast(pa.float64())), float(2**bits))).as_py():
+        raise pa.ArrowInvalid(f"from 2^{bits} on not every whole number is such a float; give integers")
+
+
+class _Family(Frozen):
     holds: Callable[[pa.DataType], bool]
     takes: tuple[Callable[[pa.DataType], bool], ...]
 
@@ -283,7 +298,7 @@ def _is_zoned_timestamp(arrow: pa.DataType) -> bool:
 
 
 _FAMILIES: Final = (
-    _Family(pt.is_integer, (pt.is_integer,)),
+    _Family(pt.is_integer, (pt.is_integer, pt.is_floating)),
     _Family(pt.is_floating, (pt.is_floating, pt.is_integer)),
     _Family(pt.is_decimal, (pt.is_decimal, pt.is_integer)),
     _Family(_is_text, (_is_text,)),
@@ -302,15 +317,21 @@ def is_lossless_pair(source: pa.DataType, target: pa.DataType) -> bool:
     if pt.is_dictionary(source):
         return is_lossless_pair(source.value_type, target)
     if pt.is_nested(target):
-        pairs = zip(child_fields(source), child_fields(target), strict=True)
-        return _nested_alike(source, target) and all(is_lossless_pair(each.type, goal.type) for each, goal in pairs)
+        return _nested_alike(source, target) and all(starmap(is_lossless_pair, _inner_types(source, target)))
     return any(family.holds(target) and any(takes(source) for takes in family.takes) for family in _FAMILIES)
 
 
 def _nested_alike(source: pa.DataType, target: pa.DataType) -> bool:
     if pt.is_struct(source) and pt.is_struct(target):
-        return [field.name for field in source] == [field.name for field in target]
+        names = [field.name for field in source]
+        return len(set(names)) == len(names) and {field.name for field in target}.issuperset(names)
     return bool((pt.is_map(source) and pt.is_map(target)) or (_is_list(source) and pt.is_list(target)))
+
+
+def _inner_types(source: pa.DataType, target: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]]:
+    if pt.is_struct(source):
+        return [(field.type, target.field(field.name).type) for field in source]
+    return [(each.type, goal.type) for each, goal in zip(child_fields(source), child_fields(target), strict=True)]
 
 
 def _scalar_arrow_type(scalar: ScalarType) -> pa.DataType:

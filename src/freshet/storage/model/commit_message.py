@@ -1,4 +1,6 @@
-"""What one bucket's writer hands to the committer: a versioned value, serialised as JSON (`codec.commit_message_json`).
+"""What one bucket's writer hands to the committer: a versioned value, serialised as JSON: its fields by their names,
+bytes as base64. Never pickled, as it may outlive the version that wrote it; one of another version is refused: tasks
+and committer must run the same release.
 
 The new-files increment becomes the APPEND snapshot, the compaction increment the COMPACT snapshot of the same
 identifier. A file flushed and compacted in one commit is ADDed by the first and DELETEd by the second; an upgrade
@@ -28,18 +30,23 @@ Source: MERGING.md §1.4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
+import msgspec
+
+from freshet._frozen import Frozen
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.commit_facts import CompactionFacts
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, IndexFileMeta
 from freshet.storage.model.table_log import LogIncrement
 
-COMMIT_MESSAGE_VERSION: Final = 6
+COMMIT_MESSAGE_VERSION: Final = 7
 
 
-@dataclass(frozen=True, slots=True)
-class CommitMessage:
+class CommitMessage(Frozen):
     """Changes of one bucket."""
 
     partition: bytes
@@ -62,9 +69,11 @@ class CommitMessage:
     """The snapshot above whose files the rows of the new files are numbered, 0 for none; None where numbers do not
     matter. Without new files it is said of rows that come with the compaction: those that waited for their bucket."""
     assigned_upon: str | None = None
-    """Of a message from the assigner of a table with dynamic buckets, which brings no rows: the state of the hash
-    indexes of the partition (`codec.hash_index.index_state`) that its keys were assigned upon. Where rows move between
-    partitions, the snapshot (`PlacedUpon`)."""
+    """In a message from the assigner of a table with dynamic buckets, which brings no rows, the state of the hash
+    indexes of the partition (`metadata.hash_index_store.index_state`) that its keys were assigned upon. Where rows move
+    between partitions, the snapshot (`PlacedUpon`)."""
+    compactions: tuple[CompactionFacts, ...] = ()
+    """What was compacted and why, for the history."""
     version: int = COMMIT_MESSAGE_VERSION
 
     @property
@@ -102,8 +111,7 @@ class CommitMessage:
         return bool(has_rows or has_index or self.compact_log is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedUpon:
+class PlacedUpon(Frozen):
     """The snapshot that the places of keys were looked up at; 0 for the table before its first."""
 
     snapshot_id: int
@@ -111,7 +119,7 @@ class PlacedUpon:
 
     @property
     def text(self) -> str:
-        """As messages carry it."""
+        """The text that messages carry."""
         return f"{self.snapshot_id} {self.uuid or ''}"
 
     @classmethod
@@ -125,8 +133,7 @@ DIGEST_TEXT_MAX: Final = 300
 """Characters of a range that are carried with a snapshot; the hash alone decides."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitDigest:
+class CommitDigest(Frozen):
     """`hash` is any text that is equal exactly when the input was, `text` says what was read, such as
     `topic orders: 0 [100, 250), 1 [90, 180)`."""
 
@@ -138,3 +145,33 @@ class CommitDigest:
         """The text, cut where it is too long for a message, and the beginning of the hash."""
         text = self.text if len(self.text) <= DIGEST_TEXT_MAX else f"{self.text[:DIGEST_TEXT_MAX]}…"
         return f"{text or 'an unnamed range'} ({self.hash[:12]})"
+
+
+class _Versioned(msgspec.Struct):
+    """What every release finds in a message."""
+
+    version: int
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_VERSIONS: Final = msgspec.json.Decoder(list[_Versioned])
+_MESSAGES: Final = msgspec.json.Decoder(list[CommitMessage])
+
+
+def encode_commit_messages(messages: Iterable[CommitMessage]) -> bytes:
+    """JSON array of messages."""
+    return _ENCODER.encode(list(messages))
+
+
+def decode_commit_messages(data: bytes | str) -> list[CommitMessage]:
+    """The messages of a JSON array."""
+    try:
+        versions = {message.version for message in _VERSIONS.decode(data)}
+        if versions <= {COMMIT_MESSAGE_VERSION}:
+            return _MESSAGES.decode(data)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidRequestError(f"the commit messages cannot be read: {error!r}") from error
+    raise InvalidRequestError(
+        f"a commit message of version {min(versions - {COMMIT_MESSAGE_VERSION})} where {COMMIT_MESSAGE_VERSION} is "
+        "expected; tasks and committer must run the same release of Freshet"
+    )

@@ -10,8 +10,11 @@ Source: FORMAT.md §4.2, §6, §7.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
+
+from freshet._frozen import Frozen
+from freshet.storage.model.commit_facts import KindCounts
 
 
 class FileSource(IntEnum):
@@ -21,8 +24,7 @@ class FileSource(IntEnum):
     COMPACT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class SimpleStats:
+class SimpleStats(Frozen):
     """Minimum, maximum and null count per column; the rows are serialized binary rows, a null item is unknown."""
 
     min_values: bytes
@@ -64,6 +66,8 @@ class DataFileMeta:
     external_path: str | None = None
     first_row_id: int | None = None
     write_cols: tuple[str, ...] | None = None
+    kind_counts: KindCounts | None = field(default=None, compare=False)
+    """Rows by kind, of a file that was just written: manifests do not have it."""
 
     @property
     def file_id(self) -> FileId:

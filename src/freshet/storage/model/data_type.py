@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 
 LENGTH_MAX: Final = 2147483647
@@ -55,8 +56,7 @@ BYTES_ROOTS: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 TIMESTAMP_ROOTS: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarType:
+class ScalarType(Frozen):
     """A type without parts.
 
     `length` belongs to CHAR, VARCHAR, BINARY, VARBINARY; `precision` to DECIMAL, TIME, TIMESTAMP and TIMESTAMP_LTZ
@@ -73,8 +73,7 @@ class ScalarType:
         return _scalar_text(self) + ("" if self.nullable else " NOT NULL")
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayType:
+class ArrayType(Frozen):
     """A list of elements."""
 
     element: DataType
@@ -89,8 +88,7 @@ class ArrayType:
         return f"ARRAY<{self.element}>" + ("" if self.nullable else " NOT NULL")
 
 
-@dataclass(frozen=True, slots=True)
-class MapType:
+class MapType(Frozen):
     """Keys to values; keys are never null in files."""
 
     key: DataType
@@ -106,8 +104,7 @@ class MapType:
         return f"MAP<{self.key}, {self.value}>" + ("" if self.nullable else " NOT NULL")
 
 
-@dataclass(frozen=True, slots=True)
-class RowType:
+class RowType(Frozen):
     """Named fields, each with an id of its own."""
 
     fields: tuple[DataField, ...]
@@ -126,8 +123,7 @@ class RowType:
 DataType = ScalarType | ArrayType | MapType | RowType
 
 
-@dataclass(frozen=True, slots=True)
-class DataField:
+class DataField(Frozen):
     """One column or one field of a ROW. Ids are never reused within a table."""
 
     id: int

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Final
+
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED: Final = re.compile(
+    "alter|and|any|as|between|case|create|cross|distinct|drop|else|except|fetch|for|from|glob|grant|having|ilike|inner|"
+    "insert|intersect|into|join|lateral|like|minus|not|notnull|on|or|outer|qualify|regexp|returning|revoke|rlike|"
+    "rollback|select|tablesample|then|uncache|union|using|values|when|where|with|xor",
+    re.IGNORECASE,
+)
 
 
 def size_text(size_bytes: int) -> str:
@@ -24,6 +34,25 @@ def time_text(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
+def rfc3339(time_ms: int | None) -> str | None:
+    """The same for programs, to the millisecond: `2026-11-29T10:04:45.000Z`; None where no calendar reaches."""
+    try:
+        moment = None if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def age_text(age_ms: int) -> str:
+    """A span of time in the largest unit that leaves a number above one: `45 s`, `2.5 h`, `12 d`."""
+    age = max(0, age_ms) / 1000
+    for unit, size in (("s", 60), ("min", 60), ("h", 24)):
+        if age < size:
+            return f"{age:.0f} {unit}" if unit == "s" or age >= 10 else f"{age:.1f} {unit}"
+        age /= size
+    return f"{age:.0f} d" if age >= 10 else f"{age:.1f} d"
+
+
 def ids_text(ids: Iterable[int]) -> str:
     """Ids in order, ranges of them in short: `1 to 4, 7`."""
     ranges: list[list[int]] = []
@@ -33,6 +62,14 @@ def ids_text(ids: Iterable[int]) -> str:
         else:
             ranges.append([each, each])
     return ", ".join(f"{low}" if low == high else f"{low} to {high}" for low, high in ranges)
+
+
+def sql_name(*parts: str) -> str:
+    """A name as SQL takes it, such as that of a database and a table: in backticks what is no word, or one of SQL's."""
+    return ".".join(
+        each if _WORD.fullmatch(each) and not _RESERVED.fullmatch(each) else f"`{each.replace('`', '``')}`"
+        for each in parts
+    )
 
 
 def shortened(text: str, size: int) -> str:

@@ -20,10 +20,10 @@ Source: FORMAT.md §3.4, §4.1, §4.2, §4.3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+from freshet._frozen import Frozen
 from freshet.storage.model.data_file import DataFileMeta, SimpleStats
 
 BucketId = tuple[bytes, int]
@@ -43,8 +43,7 @@ class EntryKind(IntEnum):
     DELETE = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestEntry:
+class ManifestEntry(Frozen):
     """One file added to or deleted from a bucket. `partition` is a serialized binary row of the partition keys."""
 
     kind: EntryKind
@@ -73,8 +72,7 @@ class ManifestEntry:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFileMeta:
+class ManifestFileMeta(Frozen):
     """One manifest, as a manifest list names it. `file_size_bytes` is exact."""
 
     file_name: str
@@ -91,8 +89,7 @@ class ManifestFileMeta:
     max_row_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionVectorRange:
+class DeletionVectorRange(Frozen):
     """Where the vector of one data file lies in an index file, in bytes; `cardinality` is the number of its rows."""
 
     data_file_name: str
@@ -101,8 +98,7 @@ class DeletionVectorRange:
     cardinality: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFileMeta:
+class IndexFileMeta(Frozen):
     """One index file. `row_count` is the number of hashes, or of vectors. `deletion_vectors` is None but for those."""
 
     index_type: str
@@ -115,8 +111,7 @@ class IndexFileMeta:
     """What other programs say of an index of theirs; opaque."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(Frozen):
     """One index file added to or deleted from a bucket. An index manifest holds ADDs only."""
 
     kind: EntryKind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import Any, SupportsIndex
 
 from freshet.storage.exceptions import InvalidRequestError
 
@@ -20,6 +20,6 @@ def time_ms(name: str, value: Any) -> int:
         raise InvalidRequestError(
             f"{name}={value!r} has no time zone; give a datetime with a time zone, such as moment.astimezone()"
         )
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise InvalidRequestError(f"{name} is in epoch milliseconds, or a datetime with a time zone, not {value!r}")
-    return value
+    return int(value)

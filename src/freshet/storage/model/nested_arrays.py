@@ -14,7 +14,6 @@ something lies hidden. The children of a column type are `data_type.child_types`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from freshet._frozen import Frozen
+
 Offsets = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class Nested:
+class Nested(Frozen):
     """An array of structs, lists or maps, taken apart."""
 
     array: pa.Array[Any]

@@ -36,6 +36,14 @@ _APPENDED: Final = frozenset({"rowkind", "_row_kind", "_snapshot_id"})
 """What changes and the audit log have beside the columns, in lower case: Spark finds columns in any case."""
 
 
+def column_named(given: object, known: Sequence[str]) -> str | None:
+    """The column that a name means: the one that is spelled so, else the only one but for the case of its letters."""
+    if given in known:
+        return str(given)
+    same = [name for name in known if isinstance(given, str) and name.lower() == given.lower()]
+    return same[0] if len(same) == 1 else None
+
+
 def is_system_name(name: str) -> bool:
     """Whether a column of this name cannot be created."""
     return name in SYSTEM_COLUMNS or name.startswith(KEY_COLUMN_PREFIX) or name.lower() in _APPENDED

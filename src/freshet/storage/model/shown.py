@@ -7,7 +7,7 @@ cannot be shown says why instead, below its `repr`, which reads no files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final, TypeAlias
 
@@ -30,7 +30,24 @@ _LEFT: Final = ' style="text-align: left"'
 _RIGHT: Final = ' style="text-align: right"'
 
 
-class Shown:
+class HtmlShown:
+    """What a notebook shows as HTML."""
+
+    __slots__ = ()
+
+    def _html(self) -> str:
+        """The HTML; what goes wrong with a table that is damaged or gone may be raised."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """The HTML, or the line that the object is otherwise with the error that came instead."""
+        try:
+            return self._html()
+        except UNSHOWN as error:
+            return f"<p>{escape(repr(self))}</p><p>{escape(printable(str(error) or type(error).__name__))}</p>"
+
+
+class Shown(HtmlShown):
     """What is shown by its facts. They are at hand: to give them reads no files."""
 
     __slots__ = ()
@@ -43,16 +60,8 @@ class Shown:
         parts = [f"{label} {_text(value)}".strip() for label, value in self._shown() if _is_said(value)]
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    def _repr_html_(self) -> str:
-        return shown_or_why(self, lambda: facts_html(type(self).__name__, self._shown()))
-
-
-def shown_or_why(what: object, html: Callable[[], str]) -> str:
-    """The HTML, or the line that the object is otherwise with the error that came instead."""
-    try:
-        return html()
-    except UNSHOWN as error:
-        return f"<p>{escape(repr(what))}</p><p>{escape(printable(str(error) or type(error).__name__))}</p>"
+    def _html(self) -> str:
+        return facts_html(type(self).__name__, self._shown())
 
 
 def facts_html(title: str, facts: Facts, *more: str) -> str:

@@ -20,15 +20,13 @@ Source: FORMAT.md §7.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from freshet._frozen import Frozen
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import IndexFileMeta
-from freshet.storage.model.stream_step import StepSize
+from freshet.storage.model.snapshot_walk import StepSize
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Frozen):
     """Files of one bucket at one snapshot."""
 
     snapshot_id: int
@@ -38,7 +36,7 @@ class Split:
     files: tuple[DataFileMeta, ...]
     raw_convertible: bool
     index_files: tuple[IndexFileMeta, ...] = ()
-    """Those of the bucket whose deletion vectors say which rows of `files` do not count."""
+    """The index files of the bucket whose deletion vectors say which rows of `files` do not count."""
     marked_by: tuple[IndexFileMeta, ...] | None = None
     """Only rows count that the deletion vectors of these mark; None: all. Of files whose rows need no merging."""
 
@@ -61,8 +59,7 @@ class Split:
         return sum(known) if len(known) == len(counts) else None
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeSplit:
+class ChangeSplit(Frozen):
     """Changes that one snapshot made in one bucket. A value: it may be pickled and read by another process."""
 
     snapshot_id: int
@@ -73,9 +70,9 @@ class ChangeSplit:
     added: Split | None = None
     is_compared: bool = False
     total_buckets: int = 0
-    """Of the partition, when the changes were made."""
+    """The number of buckets of the partition, when the changes were made."""
     leaving: bool | None = None
-    """Of a table whose rows move between partitions: True for the changes of keys that are gone from the bucket at the
+    """In a table whose rows move between partitions: True for the changes of keys that are gone from the bucket at the
     end of the split, False for those of all other keys, None for both."""
 
     @property

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import orjson
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import UnknownOutcomeError
 from freshet.storage.model.manifest import BucketId
 
@@ -34,8 +35,7 @@ NO_BATCH: Final = -1
 _VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogIncrement:
+class LogIncrement(Frozen):
     """What one attempt logged of one bucket in one batch. `next_offset` is the one after its last record, `row_hash`
     rolls over the contents of its records."""
 
@@ -46,8 +46,7 @@ class LogIncrement:
     row_hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogIdentity:
+class LogIdentity(Frozen):
     """Which log it is, and who writes it. `start` has the first offset of each partition that belongs to it."""
 
     topic: str
@@ -56,8 +55,7 @@ class LogIdentity:
     start: Mapping[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class LogProgress:
+class LogProgress(Frozen):
     """How far the log has come with a snapshot."""
 
     identity: LogIdentity

@@ -13,14 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.model.data_type import (
-    BYTES_ROOTS,
-    LENGTH_MAX,
-    TEXT_ROOTS,
-    DataType,
-    ScalarType,
-    child_types,
-)
+from freshet.storage.model.data_type import BYTES_ROOTS, LENGTH_MAX, TEXT_ROOTS, DataType, ScalarType, child_types
 from freshet.storage.model.nested_arrays import Nested
 
 RowMask = npt.NDArray[np.bool_]

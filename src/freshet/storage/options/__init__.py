@@ -6,10 +6,9 @@ Other packages import from here.
 from freshet.storage.options.aggregate_function import CAPABILITIES
 from freshet.storage.options.choices import DYNAMIC_BUCKET, ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions, check_option_keys
+from freshet.storage.options.declaration import IMMUTABLE_KEYS, LOCAL_FOLDERS, local_folders
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
-from freshet.storage.options.keys import IMMUTABLE_KEYS, LOCAL_FOLDERS, local_folders
-from freshet.storage.options.layout_dependence import layout_warnings
-from freshet.storage.options.risky import former_values, present_value, risky_options, unheeded_options
+from freshet.storage.options.risky import layout_warnings, risky_options, unheeded_options
 from freshet.storage.options.secrets import HIDDEN, is_secret, resolved_option, shown_options, without_secrets
 from freshet.storage.options.values import option_texts
 
@@ -26,12 +25,10 @@ __all__ = [
     "SequenceGroup",
     "check_option_keys",
     "engine_options",
-    "former_values",
     "is_secret",
     "layout_warnings",
     "local_folders",
     "option_texts",
-    "present_value",
     "resolved_option",
     "risky_options",
     "shown_options",

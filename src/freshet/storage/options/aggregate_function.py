@@ -15,7 +15,7 @@
 | rbm32, rbm64, hll_sketch, theta_sketch | VARBINARY | |
 
 Options are keyed `fields.<column>.<option>`; what does not fit is refused by name of option and column. An option of
-another function is not read here; `freshet.storage.schema.engine_validation` refuses it where it is typed.
+another function is not read here; `freshet.storage.schema.option_validation` refuses it where it is typed.
 
 Source: MERGING.md §2.6.1.
 """
@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import (
     LENGTH_MAX,
@@ -69,8 +70,7 @@ class AggregateFunction(StrEnum):
     THETA_SKETCH = "theta_sketch"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnAggregate:
+class ColumnAggregate(Frozen):
     """One function with the options of its column; those of other functions keep their defaults."""
 
     name: AggregateFunction
@@ -89,8 +89,7 @@ class ColumnAggregate:
     """merge_map_with_keytime: field of the value that holds the time; None for the last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capability:
+class Capability(Frozen):
     """What one function can do."""
 
     wanted: str
@@ -167,8 +166,7 @@ def column_aggregate(name: AggregateFunction, key: str, column: DataField, optio
     return ColumnAggregate(name, ignores)
 
 
-@dataclass(frozen=True, slots=True)
-class _OptionReader:
+class _OptionReader(Frozen):
     column: DataField
     options: CoreOptions
 

@@ -1,10 +1,13 @@
-"""Values of options that have a name."""
+"""Values of options that have a name, and the formats of data files with their codecs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, Self
+
+from freshet._frozen import Frozen
 
 DYNAMIC_BUCKET: Final = -1
 """`bucket=-1`: dynamic buckets of a keyed table, no buckets of an append table."""
@@ -22,8 +25,7 @@ class MergeEngine(StrEnum):
     FIRST_ROW = "first-row"
 
 
-@dataclass(frozen=True, slots=True)
-class ChangelogEmission:
+class ChangelogEmission(Frozen):
     """When a changelog producer emits the changes of rows."""
 
     at_flush: bool = False
@@ -148,3 +150,25 @@ class SequenceInitMode(StrEnum):
 
     SCAN = "scan"
     SNAPSHOT = "snapshot"
+
+
+CODECS: Final[Mapping[str, tuple[str, ...]]] = {
+    "parquet": ("zstd", "snappy", "gzip", "none", "lz4", "uncompressed"),
+    "orc": ("zstd", "snappy", "zlib", "none", "lz4"),
+    "avro": ("zstd", "snappy", "deflate", "null", "zstandard", "bzip2"),
+}
+"""Formats of data files, by the codecs that `file.compression` may name for each.
+
+| format | refused by Apache Paimon | not written here |
+|---|---|---|
+| parquet | | brotli, lzo |
+| orc | gzip, deflate, zstandard, null, uncompressed | lzo |
+| avro | none, gzip, zlib, lz4 | xz |
+
+Source: FORMAT.md §1.3, §2.3.
+"""
+FILE_FORMATS: Final = tuple(CODECS)
+ALL_CODECS: Final = tuple(dict.fromkeys(codec for codecs in CODECS.values() for codec in codecs))
+
+AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""What Avro takes for the name of a field."""

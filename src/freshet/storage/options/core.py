@@ -4,17 +4,18 @@
     CoreOptions.parse(options, has_primary_key=…, strict=False)   any table: unknown keys are tolerated
 
 Which options there are, with their types and defaults, is in `options.declared`; how sizes and durations are spelled is
-in `options.values`; whether a table may be read or written with its options is asked in `options.supported`.
+in `options.values`; whether a table may be read or written with its options is asked of `check_access`.
 
 Source: FORMAT.md §15.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.choices import (
     DYNAMIC_BUCKET,
     LogChangelogMode,
@@ -24,8 +25,10 @@ from freshet.storage.options.choices import (
     SortOrder,
     TagPeriodChoice,
 )
-from freshet.storage.options.declaration import ATTRIBUTES, DeclaredOptions
-from freshet.storage.options.keys import nearest_key, option_status
+from freshet.storage.options.declaration import ATTRIBUTES, DeclaredOptions, nearest_key, option_status, refusals
+from freshet.storage.options.option import LATER, Access
+from freshet.storage.options.secrets import shown_text
+from freshet.storage.options.values import LONG_MAX
 from freshet.storage.paths import POSTPONE_BUCKET
 
 KEYED_TARGET_FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
@@ -41,6 +44,8 @@ PERIOD_MS: Final = {
 _DEFAULTS: Final = {name: option.default for name, option in ATTRIBUTES.items()}
 _ATTRIBUTE_OF: Final = {key: name for name, option in ATTRIBUTES.items() for key in (option.key, *option.former)}
 _POSITIONS: Final = {name: position for position, name in enumerate(ATTRIBUTES)}
+
+_REFUSALS: Final = tuple(refusals())
 
 
 class CoreOptions(DeclaredOptions):
@@ -149,6 +154,15 @@ class CoreOptions(DeclaredOptions):
     def has_dynamic_buckets(self) -> bool:
         """True when an index says which bucket a key is in."""
         return self.has_primary_key and self.bucket == DYNAMIC_BUCKET
+
+    @property
+    def follows_early(self) -> bool:
+        """True when rows may become files, with sequence numbers, before the commit, or are assigned to buckets."""
+        if self.has_dynamic_buckets:
+            return True
+        if not self.has_primary_key:
+            return self.bucket > 0
+        return not self.write_buffer_spillable or self.write_buffer_spill_max_disk_size_bytes < LONG_MAX
 
     @property
     def has_postponed_buckets(self) -> bool:
@@ -271,3 +285,54 @@ def check_option_keys(options: Iterable[str]) -> None:
 
 def _restored(values: Mapping[str, Any], given: Mapping[str, str], has_primary_key: bool) -> CoreOptions:
     return CoreOptions(values, given, has_primary_key=has_primary_key)
+
+
+def check_access(options: CoreOptions, access: Access, where: str, keys: Collection[str] | None = None) -> None:
+    """The check whether a table may be created, written or read with its options; the refusals are declared with the
+    options.
+
+    Raises `UnsupportedFeatureError` for the first option that forbids the access; `where` names the table.
+
+    With `keys` only these options are looked at.
+    """
+    verb = ("read", "written", "created")[access]
+    for key, refusal in _REFUSALS:
+        if keys is not None and key not in keys:
+            continue
+        text = _value(options, key)
+        if text is not None and refusal.access <= access and refusal.applies(text, options.has_primary_key):
+            given = f"{key}={shown_text(text)}"
+            raise UnsupportedFeatureError(
+                f"table {where} cannot be {verb}: {given} is not supported ({refusal.reason}); {refusal.remedy}",
+                option=key,
+            )
+    for key, text in options.given.items():
+        if (keys is None or key in keys) and key.endswith(".map.storage-layout") and text.lower() != "default":
+            raise UnsupportedFeatureError(
+                f"table {where} cannot be {verb}: {key}={text} is not supported; {LATER}", option=key
+            )
+
+
+def _value(options: CoreOptions, key: str) -> str | None:
+    """Text of an option; `bucket` and `file.format` also by their defaults."""
+    if key == "bucket":
+        return str(options.bucket)
+    if key == "file.format":
+        return options.file_format
+    return options.given.get(key)
+
+
+def readable_options(schema: TableSchema, location: str, options: Mapping[str, str] | None = None) -> CoreOptions:
+    """The schema's options, or these in their place; raises `UnsupportedFeatureError` where the table cannot be read
+    rightly, `InvalidRequestError` where a value is none that an option may have."""
+    try:
+        parsed = CoreOptions.parse(
+            schema.options if options is None else options,
+            has_primary_key=schema.has_primary_key,
+            schema_version=schema.version,
+            strict=False,
+        )
+    except InvalidRequestError as error:
+        raise error.reworded(f"table {location}: {error}", table=location) from error
+    check_access(parsed, Access.READ, location)
+    return parsed

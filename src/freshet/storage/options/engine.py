@@ -14,7 +14,7 @@ Its own is `fields.<column>.aggregate-function`, the default `fields.default-agg
 `fields.<ordering columns>.sequence-group = <protected columns>`, names separated by commas, blanks count.
 
 This module refuses what leaves the merge undefined, for tables made by other programs too; what only makes no sense is
-refused by `freshet.storage.schema.engine_validation` where it is typed.
+refused by `freshet.storage.schema.option_validation` where it is typed.
 
 Source: MERGING.md §2.3 to §2.6.1.
 """
@@ -22,9 +22,9 @@ Source: MERGING.md §2.3 to §2.6.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, ScalarType
 from freshet.storage.model.schema import TableSchema
@@ -45,8 +45,7 @@ _REMOVE_ON_GROUP: Final = "partial-update.remove-record-on-sequence-group"
 _REMOVE_ON_DELETE: Final = "partial-update.remove-record-on-delete"
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceGroup:
+class SequenceGroup(Frozen):
     """Columns of partial-update that change together, when the ordering columns do not go back.
 
     `removes_record` is true if an ordering column is in partial-update.remove-record-on-sequence-group.
@@ -57,8 +56,7 @@ class SequenceGroup:
     removes_record: bool
 
 
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
+class EngineOptions(Frozen):
     """Options of the merge engine; `functions` has the columns that have one, `groups` are in column order."""
 
     functions: Mapping[str, ColumnAggregate]

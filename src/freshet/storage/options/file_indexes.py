@@ -9,8 +9,9 @@ Source: FORMAT.md §11.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from freshet._frozen import Frozen, field
 
 PREFIX: Final = "file-index."
 WRITTEN: Final = frozenset({"bloom-filter", "bitmap", "range-bitmap"})
@@ -19,8 +20,7 @@ WRITTEN: Final = frozenset({"bloom-filter", "bitmap", "range-bitmap"})
 _COLUMNS: Final = ".columns"
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedColumn:
+class IndexedColumn(Frozen):
     """One index of one column."""
 
     kind: str

@@ -38,7 +38,7 @@ GROUP: Final = "sequence-group"
 
 
 def columns_named(key: str, value: str, columns: Collection[str]) -> frozenset[str]:
-    """Those of the columns that the option names."""
+    """The columns among these that the option names."""
     found: set[str] = set()
 
     def note(name: str) -> str:

@@ -12,12 +12,11 @@ goes into docs/reference/table-options.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final, Generic, TypeVar, overload
+from enum import IntEnum, StrEnum
+from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.options.refusal import Refusal
 from freshet.storage.options.values import (
     parse_bool,
     parse_duration_ms,
@@ -26,10 +25,65 @@ from freshet.storage.options.values import (
     parse_int,
     parse_levels,
     parse_long,
+    parse_map,
     parse_names,
     parse_size_bytes,
     split_names,
 )
+
+Applies: TypeAlias = Callable[[str, bool], bool]
+"""Asked with the option's text, and whether the table has a primary key."""
+
+LATER: Final = "write and read it with Apache Paimon until Freshet supports it"
+
+
+class Access(IntEnum):
+    """What is to be done with a table; a refusal of one of them holds for the larger ones too."""
+
+    READ = 0
+    WRITE = 1
+    CREATE = 2
+
+
+class Refusal(Frozen):
+    """Values of an option that are not supported: when it forbids what is to be done with a table.
+
+    A refusal says what would go wrong first, and the remedy. It refuses no more than it must:
+
+    | refused | because |
+    |---|---|
+    | READ (and all below) | rows read without the feature would be wrong or incomplete |
+    | WRITE (and CREATE) | reading is right, but a commit without the feature would lose or break something |
+    | CREATE | a table would be made with a feature that Freshet does not have; existing ones are read and written |
+
+    Source: FORMAT.md §8.2, §10, §15; MERGING.md §4, §5.
+    """
+
+    access: Access
+    applies: Applies
+    reason: str
+    remedy: str
+
+
+def is_true(text: str, has_primary_key: bool = False) -> bool:
+    """The option is switched on."""
+    return text.lower() == "true"
+
+
+def is_set(text: str, has_primary_key: bool = False) -> bool:
+    """The option has a value."""
+    return bool(text.strip())
+
+
+def is_none_of(*allowed: str) -> Applies:
+    """The value is another one than these."""
+    return lambda text, _: text.strip().lower() not in allowed
+
+
+def has_level_not_of(*allowed: str) -> Applies:
+    """The value of a level, in a map of levels to values, is another one than these."""
+    return lambda text, _: any(value.lower() not in allowed for value in parse_map(text).values())
+
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -48,8 +102,7 @@ class Status(StrEnum):
     """Kept as it is, without effect here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[T_co]):
+class Kind(Frozen, Generic[T_co]):
     """A type of values: what it is called, and how its text is read; `parse` raises `ValueError`."""
 
     name: str
@@ -87,13 +140,12 @@ LOCAL_FOLDER: Final = Kind("local folder", str)
 COLUMN: Final = Kind("text", str)
 
 
-@dataclass(frozen=True)
-class Option(Generic[T]):
+class Option(Frozen, Generic[T]):
     """One option. `default` None means "not set".
 
-    `former` are older names, which count where the key is not given; `former_values` are older names of values, with
-    what they are called now. Numbers must be larger than `above`. `immutable` options cannot change once the table has
-    a snapshot; those that `reinterpret` say what rows are there, so that they change once each key has one row.
+    `former` are older names, which count where the key is not given. Numbers must be larger than `above`. `immutable`
+    options cannot change once the table has a snapshot; those that `reinterpret` say what rows are there, so that they
+    change once each key has one row.
     """
 
     key: str
@@ -101,7 +153,6 @@ class Option(Generic[T]):
     default: T
     status: Status = Status.READ
     former: tuple[str, ...] = ()
-    former_values: tuple[tuple[str, str], ...] = ()
     above: int | None = None
     immutable: bool = False
     reinterprets: bool = False
@@ -129,7 +180,7 @@ class Option(Generic[T]):
             ) from error
 
     def _parsed(self, text: str) -> T:
-        value: Any = self.kind.parse(dict(self.former_values).get(text.lower(), text))
+        value: Any = self.kind.parse(text)
         if self.above is not None and not value > self.above:
             least = f"greater than {self.above}" if self.above >= 0 else f"greater than or equal to {self.above + 1}"
             raise ValueError(f"Input should be {least}")

@@ -24,9 +24,9 @@ Source: MERGING.md §2.4 to §2.6, §2.8.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.aggregate_function import CAPABILITIES, AggregateFunction, ColumnAggregate
@@ -38,8 +38,7 @@ RETRACTS: Final = (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 REMEMBERS_FIRST: Final = (AggregateFunction.FIRST_VALUE, AggregateFunction.FIRST_NON_NULL_VALUE)
 
 
-@dataclass(frozen=True, slots=True)
-class Blank:
+class Blank(Frozen):
     """Columns whose values do not count in rows of these kinds, where all of `nulls` are NULL, and one of `values`, if
     there are any, has a value."""
 
@@ -49,8 +48,7 @@ class Blank:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RetractRule:
+class RetractRule(Frozen):
     """The rule of one table."""
 
     removes: bool
@@ -156,7 +154,7 @@ def _retracts(function: ColumnAggregate) -> bool:
 def _counting_nothing(
     schema: TableSchema, options: CoreOptions, engine: EngineOptions, names: Iterable[str]
 ) -> tuple[str, ...]:
-    """Of these columns those that neither place nor order rows, nor count an empty value."""
+    """The columns among these that neither place nor order rows, nor count an empty value."""
     kept = {*schema.primary_keys, *schema.partition_keys, *options.sequence_field, *_ordering(engine.groups)}
     kept |= {name for name, function in engine.functions.items() if _counts_blank(schema, name, function)}
     if options.rowkind_field is not None:

@@ -15,14 +15,14 @@ A row that retracts removes the key where the merge engine removes its row, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet._frozen import Frozen
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.metadata.live_files import deltas_at_once
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
@@ -37,8 +37,7 @@ Numbers = npt.NDArray[np.int64]
 GONE = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedKeys:
+class ChangedKeys(Frozen):
     """Distinct keys, and where each is now."""
 
     keys: pa.Array[Any]
@@ -93,7 +92,7 @@ class _Parts:
     def add(self, snapshot: Snapshot, entry: ManifestEntry) -> None:
         place = self._places.setdefault((entry.bucket_id, snapshot.time_ms // 1000), len(self._places))
         names = self._store.schema.primary_keys
-        for batch in read_data_file(self._store, *entry.bucket_id, entry.file, names, system_columns=True):
+        for batch in DataFileRead(self._store, *entry.bucket_id, entry.file, names, system_columns=True).batches():
             is_own = self._share.has(batch, self._store.schema)
             rows = batch if is_own is None else batch.filter(pa.array(is_own))
             kinds = rows.column(VALUE_KIND_COLUMN).to_numpy(zero_copy_only=False)

@@ -14,19 +14,13 @@ import logging
 import os.path
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
-from freshet._lazy import LazyModule
+from freshet._frozen import Frozen, field
 from freshet.storage.model.manifest import BucketId
-
-if TYPE_CHECKING:
-    import rocksdict as _rocksdict
-else:  # an extra
-    _rocksdict = LazyModule("rocksdict")
 
 VERSION: Final = 1
 """Another number for every change of what keys and values mean."""
@@ -48,8 +42,7 @@ class LockedIndexError(Exception):
     """It is open already, in this process or another."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexState:
+class IndexState(Frozen):
     """What an index stands for: the keys of one table at one snapshot, and how many are in each bucket."""
 
     table: str
@@ -85,6 +78,8 @@ class IndexDatabase:
         self._database: Any = None
         try:
             # Without this the options of the file OPTIONS hold, which name no cache.
+            import rocksdict as _rocksdict
+
             self._database = _rocksdict.Rdict(folder, self._options, column_families={"default": self._options})
         except Exception as error:  # RocksDB has no other
             if _LOCK_FILE in str(error):  # the word alone is in `block checksum mismatch` as well
@@ -105,6 +100,8 @@ class IndexDatabase:
         if not keys:
             return
         try:
+            import rocksdict as _rocksdict
+
             path = os.path.join(self.folder, f"loaded-{self._table_files}.sst")
             self._table_files += 1
             writer = _rocksdict.SstFileWriter(self._options)
@@ -125,6 +122,8 @@ class IndexDatabase:
     def apply(self, keys: Sequence[bytes], values: Sequence[bytes], gone: Sequence[bytes], state: IndexState) -> None:
         """Adds or moves keys, removes those that are gone, and stands for the state, in one step."""
         try:
+            import rocksdict as _rocksdict
+
             batch = _rocksdict.WriteBatch(raw_mode=True)
             deque(map(batch.put, keys, values), maxlen=0)
             deque(map(batch.delete, gone), maxlen=0)
@@ -162,6 +161,8 @@ class IndexDatabase:
 def _options() -> Any:
     # Indexes and filters stay in memory, about 2 bytes a key: in the block cache, in parts, 1000 keys take 4.8 ms, so
     # 3.6 ms (10 M keys).
+    import rocksdict as _rocksdict
+
     table = _rocksdict.BlockBasedOptions()
     table.set_block_cache(_rocksdict.Cache(_BLOCK_CACHE_BYTES))
     table.set_bloom_filter(_BLOOM_BITS, False)

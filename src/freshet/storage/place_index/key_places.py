@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
 from freshet.storage.model.manifest import BucketId
 
 Numbers = npt.NDArray[np.int64]
@@ -29,19 +29,18 @@ NOWHERE: Final = -1
 _HEAD: Final = struct.Struct("<HI")
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPlaces:
+class KeyPlaces(Frozen):
     """The places of so many keys."""
 
     partitions: tuple[bytes, ...]
     in_partition: Numbers
-    """Of each key the position of its partition, `NOWHERE` for a key that is not known."""
+    """The position of the partition of each key, `NOWHERE` for a key that is not known."""
     at_bucket: Numbers
-    """Of each key its bucket, likewise."""
+    """The bucket of each key, likewise."""
 
     @classmethod
     def unknown(cls, count: int) -> KeyPlaces:
-        """Of keys none of which is known."""
+        """The places of keys none of which is known."""
         nowhere = np.full(count, NOWHERE, np.int64)
         return cls((), nowhere, nowhere)
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.binary_row_arrays import row_hashes
-from freshet.storage.lookup.key_bytes import key_array
+from freshet.storage.lookup.key_search import key_array
 from freshet.storage.model.schema import TableSchema
 
 
-@dataclass(frozen=True, slots=True)
-class KeyShare:
+class KeyShare(Frozen):
     """One of so many parts of the keys of a table, by the hash of the full key."""
 
     number: int = 0

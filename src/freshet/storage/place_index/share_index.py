@@ -4,7 +4,7 @@
     <the same>.lock                                     its lock: of one writer, or of who removes it
 
 It lies on a local disk, for whoever writes the table next on this machine, and nothing depends on it: what it says
-follows from the table. It never has places of rows that are not committed (`write.pending_places` has those).
+follows from the table. It never has places of rows that are not committed (`write.partition_moves` has those).
 
 | what is found | what is done |
 |---|---|

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.shown import HtmlShown
 
 if TYPE_CHECKING:  # whoever has them sees what comes back
     import duckdb
@@ -16,15 +18,29 @@ if TYPE_CHECKING:  # whoever has them sees what comes back
     import polars
 
 
-class FrameOutputs:
-    """What gives rows to other libraries, of anything that gives them as Arrow data."""
+class FrameOutputs(HtmlShown):
+    """What gives rows to other libraries, of anything that gives them as batches of Arrow."""
 
+    schema: pa.Schema
+    """Columns of the rows."""
     _place: str
     """Whose rows they are, for errors."""
 
     @abstractmethod
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, batch by batch."""
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows, in bounded memory, for a consumer that pulls."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows for libraries that take Arrow streams: `polars.DataFrame(scan)`, `pyarrow.table(scan)`."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
     def to_arrow(self) -> pa.Table:
         """All rows."""
+        return pa.Table.from_batches(self.to_batches(), self.schema)
 
     def to_pandas(self) -> pandas.DataFrame:
         """All rows as a pandas DataFrame; `InvalidRequestError` without pandas, and for values that it cannot hold."""

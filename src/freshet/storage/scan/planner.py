@@ -20,9 +20,9 @@ Source: MERGING.md §5, §6.2; FORMAT.md §7.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.sorted_runs import files_of, interval_partition
 from freshet.storage.metadata.live_files import live_entries
@@ -31,14 +31,12 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.options.choices import MergeEngine
-from freshet.storage.scan.file_pruning import FilePruning, FilesOfBucket
-from freshet.storage.scan.pruning import BucketPruning, PartitionPruning, ScanFilter
+from freshet.storage.scan.pruning import BucketPruning, FilePruning, FilesOfBucket, PartitionPruning, ScanFilter
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
+class Packing(Frozen):
     """How much goes into one split, in bytes."""
 
     target_bytes: int

@@ -13,12 +13,13 @@ Where a bound is met the rows are left out, or those that were found are shown; 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import Final
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.live_files import data_manifests
 from freshet.storage.metadata.table_store import TableStore
@@ -39,8 +40,7 @@ _MEMORY_BYTES: Final = 1024 * 1024
 TOO_LARGE: Final = "its first rows are not shown, since that would take long; .to_arrow() reads all of them"
 
 
-@dataclass(frozen=True, slots=True)
-class FirstRows:
+class FirstRows(Frozen):
     """Rows that were found; whether they are all, and how many were looked at."""
 
     rows: pa.Table

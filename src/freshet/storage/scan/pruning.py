@@ -17,13 +17,22 @@ Statistics of a file belong to the schema it was written with. They are mapped b
 not have is all NULL; a column whose type has changed keeps its bounds only where the values did not change (wider
 integers, longer strings).
 
+Which files of some buckets must be read for a filter: what metadata says of them first, files only of what is left.
+
+| phase | asks | costs |
+|---|---|---|
+| 1, pure | statistics, and indexes in manifest entries, of all files of all buckets | no request |
+| 2 | the index files next to those that are left, requested ahead together | a request each, many at a time |
+
+Phase 2 asks the questions of phase 1 again: whether files of a bucket may be left out each by itself depends on which
+of them are left.
+
 Source: MERGING.md §6.1; FORMAT.md §6, §13.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -31,17 +40,22 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.casts.evolution import keeps_bounds
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.binary_row_arrays import encode_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.codec.stats import ColumnStats, decode_stats
+from freshet.storage.files.file_evidence import FileEvidence
 from freshet.storage.filters.predicate import Comparison, IsIn, Or, Predicate, conjunction
 from freshet.storage.metadata.schema_store import SchemaStore
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema, arrow_type
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, SimpleStats
 from freshet.storage.model.data_type import FLOAT_ROOTS, INTEGER_ROOTS, TEXT_ROOTS, DataType, TypeRoot
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.choices import MergeEngine
 from freshet.storage.paths import file_format_of
 
 _ONE_FORM: Final = frozenset({*INTEGER_ROOTS, *TEXT_ROOTS, TypeRoot.BOOLEAN, TypeRoot.DATE})
@@ -50,8 +64,7 @@ BUCKET_KEYS_MAX: Final = 1000
 """Combinations of bucket-key values up to which buckets are computed."""
 
 
-@dataclass(frozen=True)
-class ScanFilter:
+class ScanFilter(Frozen, dict=True):
     """A filter bound to a table's schema, and its parts by what they look at."""
 
     schema: TableSchema
@@ -180,7 +193,7 @@ class BucketPruning:
         return frozenset(map(int, bucket_ids(arrays, self._types, total_buckets, self._function)))
 
 
-class FileStatistics:
+class CurrentStatistics:
     """Statistics of files in terms of the table's current columns."""
 
     def __init__(self, schemas: SchemaStore, schema: TableSchema) -> None:
@@ -223,8 +236,7 @@ class FileStatistics:
         return _StatsPlan(written.types_of(names), tuple(columns), absent)
 
 
-@dataclass(frozen=True, slots=True)
-class _StatsPlan:
+class _StatsPlan(Frozen):
     """Types of the statistics row, which of its columns are used under which name, columns the file does not have."""
 
     types: tuple[DataType, ...]
@@ -238,7 +250,7 @@ IndexTest = Callable[[DataFileMeta, Predicate, Mapping[str, ColumnStats]], bool]
 def bucket_files(
     files: Sequence[DataFileMeta],
     scan_filter: ScanFilter | None,
-    statistics: FileStatistics,
+    statistics: CurrentStatistics,
     of_partition: Mapping[str, ColumnStats],
     *,
     keys_are_unique: bool = False,
@@ -330,3 +342,61 @@ def _comparable(stats: ColumnStats, kind: DataType, file: DataFileMeta | None = 
         return stats
     low, high = (None if isinstance(value, int) else value for value in (stats.min_value, stats.max_value))
     return ColumnStats(low, high, stats.null_count)
+
+
+class FilesOfBucket(Frozen):
+    """Files of one bucket. `keys_are_unique`: no key is in two of them, although their ranges may overlap."""
+
+    bucket_id: BucketId
+    files: Sequence[DataFileMeta]
+    keys_are_unique: bool = False
+
+
+class FilePruning:
+    """The files to read for one filter of a table."""
+
+    def __init__(self, store: TableStore, scan_filter: ScanFilter | None) -> None:
+        self._store = store
+        self._filter = scan_filter
+        self._statistics = CurrentStatistics(store.schemas, store.schema)
+        self._evidence = FileEvidence(store)
+        self._makes_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
+
+    def kept(self, buckets: Sequence[FilesOfBucket]) -> list[list[DataFileMeta]]:
+        """The files of each bucket in which a row can match, in their order."""
+        if self._filter is None:
+            return [list(bucket.files) for bucket in buckets]
+        kept = [self._tested(bucket, bucket.files, self._evidence.may_match_by_manifest) for bucket in buckets]
+        if self._filter.is_on_partitions_only:  # indexes say nothing of partition columns
+            return kept
+        left = [
+            (bucket.bucket_id, file)
+            for bucket, files in zip(buckets, kept, strict=True)
+            for file in files
+            if self._evidence.has_files_beside(file)
+        ]
+        if not left:
+            return kept
+        with self._evidence.ahead(left):
+            return [self._tested_beside(bucket, files) for bucket, files in zip(buckets, kept, strict=True)]
+
+    def _tested_beside(self, bucket: FilesOfBucket, files: list[DataFileMeta]) -> list[DataFileMeta]:
+        if not any(map(self._evidence.has_files_beside, files)):
+            return files
+
+        def may_match(file: DataFileMeta, predicate: Predicate, stats: Mapping[str, ColumnStats]) -> bool:
+            return self._evidence.may_match(bucket.bucket_id, file, predicate, stats)
+
+        return self._tested(bucket, files, may_match)
+
+    def _tested(self, bucket: FilesOfBucket, files: Sequence[DataFileMeta], by_index: IndexTest) -> list[DataFileMeta]:
+        schema, (partition, _) = self._store.schema, bucket.bucket_id
+        return bucket_files(
+            files,
+            self._filter,
+            self._statistics,
+            partition_stats(partition, schema.partition_keys, self._store.partition_types, row_count=1),
+            keys_are_unique=bucket.keys_are_unique,
+            makes_rows=self._makes_rows,
+            by_index=by_index,
+        )

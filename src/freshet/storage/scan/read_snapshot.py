@@ -107,7 +107,7 @@ def find_snapshot(
     timestamp_ms: TimeGiven | None = None,
 ) -> Snapshot | None:
     """The snapshot that at most one of the three names; `NotFoundError` names what there is instead."""
-    if isinstance(timestamp_ms, datetime.datetime):
+    if timestamp_ms is not None:
         timestamp_ms = time_ms("timestamp_ms", timestamp_ms)
     asked = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms}
     given = [name for name, value in asked.items() if value is not None]

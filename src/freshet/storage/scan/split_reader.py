@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -39,9 +39,10 @@ from typing import Final
 import pyarrow as pa
 from pyarrow.types import is_decimal, is_primitive
 
+from freshet._frozen import Frozen, field
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.data_file_reader import data_files_ahead, read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead, data_files_ahead
 from freshet.storage.files.file_fields import SYSTEM_FIELDS
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.engine import merge_function, row_order
@@ -56,7 +57,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema, arrow_type
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.row_kind import RowKind
-from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, column_named
 from freshet.storage.model.split import Split
 from freshet.storage.scan.pruning import ScanFilter
 
@@ -77,8 +78,7 @@ _MEMORY_PER_FILE_BYTE: Final = 2.5
 _TEXT_BYTES: Final = 24
 
 
-@dataclass(frozen=True)
-class SplitReader:
+class SplitReader(Frozen, dict=True):
     """Reads splits of one table with one projection and filter. May be shared by threads."""
 
     store: TableStore
@@ -92,7 +92,7 @@ class SplitReader:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Of the batches that come out."""
+        """The schema of the batches that come out."""
         table = arrow_schema((*SYSTEM_FIELDS, *self.store.schema.fields))
         return pa.schema([table.field(name) for name in (*self.system_columns, *self.columns)])
 
@@ -151,7 +151,7 @@ class SplitReader:
     def _raw(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         file_part = self.scan_filter.file_part if self.scan_filter else None
         for file in split.files:
-            source = read_data_file(
+            source = DataFileRead(
                 self.store,
                 split.partition,
                 split.bucket,
@@ -161,7 +161,7 @@ class SplitReader:
                 batch_rows=BATCH_ROWS_MAX,
                 deleted_rows=self._left_out(split, file),
                 use_threads=executor is not None,
-            )
+            ).batches()
             yield from source if executor is None else read_ahead(source, executor, _ROUND_ROWS_MAX)
 
     def _left_out(self, split: Split, file: DataFileMeta) -> Bitmap32 | None:
@@ -218,7 +218,7 @@ class SplitReader:
         self, split: Split, run: SortedRun, pushed: Predicate | None, batch_rows: int, *, is_by_run: bool
     ) -> Iterator[pa.RecordBatch]:
         for file in run.files:
-            batches = read_data_file(
+            batches = DataFileRead(
                 self.store,
                 split.partition,
                 split.bucket,
@@ -229,7 +229,7 @@ class SplitReader:
                 known={} if self.system_columns else _known(file, is_by_run=is_by_run),
                 batch_rows=batch_rows,
                 deleted_rows=self.store.vectors.read(split.index_files, file.file_name),
-            )
+            ).batches()
             yield from with_levels(batches, file.level) if self._function.reads_levels else batches
 
     def _round_rows(self, runs: Sequence[SortedRun]) -> int:
@@ -261,19 +261,24 @@ def _known(file: DataFileMeta, *, is_by_run: bool) -> dict[str, int]:
 
 
 def check_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns to read: all, or those named, each once."""
-    known = store.schema.column_names
+    """The columns to read of a table: all, or those named, each once."""
+    return named_columns(store.schema.column_names, columns, store.location)
+
+
+def named_columns(known: tuple[str, ...], columns: Sequence[str] | None, place: str) -> tuple[str, ...]:
+    """All columns of a place, or those named, each once; the case of letters is that of filters (`column_named`)."""
     if columns is None:
         return known
     if isinstance(columns, str) or not isinstance(columns, Sequence):
         raise InvalidRequestError(f"columns is a list of column names such as ['id'], not {columns!r}")
-    for name in columns:
-        if name not in known:
-            raise InvalidRequestError(
-                f"there is no column {name!r} in {store.location}; columns are {', '.join(known)}"
-            )
+    found = []
+    for given in columns:
+        name = column_named(given, known)
+        if name is None:
+            raise InvalidRequestError(f"there is no column {given!r} in {place}; columns are {', '.join(known)}")
+        found.append(name)
     if not columns:
         raise InvalidRequestError("name at least one column, or None for all of them")
-    if len(set(columns)) != len(columns):
-        raise InvalidRequestError(f"a column is named twice in {list(columns)}")
-    return tuple(columns)
+    if len(set(found)) != len(found):
+        raise InvalidRequestError(f"a column is named twice in {list(columns)}; name it once")
+    return tuple(found)

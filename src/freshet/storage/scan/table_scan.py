@@ -35,7 +35,7 @@ from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.moment import TimeGiven
-from freshet.storage.model.shown import facts_html, note_html, shown_or_why
+from freshet.storage.model.shown import facts_html, note_html
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.scan.frame_outputs import FrameOutputs
@@ -121,14 +121,10 @@ class TableScan(FrameOutputs):
         """The rows, in bounded memory. Files stay open until the last batch, or until the generator is closed."""
         return limited(self._batches(), self._limit)
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The rows, in bounded memory, for a consumer that pulls."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
     def to_arrow(self) -> pa.Table:
         """All rows."""
         if self._limit is not None or len(self._splits) < 2 or self._threads < 2:
-            return pa.Table.from_batches(self.to_batches(), self.schema)
+            return super().to_arrow()
         with self._reader.ahead(self._splits), ThreadPoolExecutor(self._decoding_threads, "freshet-scan") as executor:
             parts = executor.map(lambda split: list(self._read(split, None)), self._splits)
             return pa.Table.from_batches([batch for part in parts for batch in part], self.schema)
@@ -167,9 +163,6 @@ class TableScan(FrameOutputs):
         told = [("columns", str(len(self._reader.columns))), ("filter on", self._filtered), ("limit", self._limit)]
         facts = "".join(f", {label} {value}" for label, value in told if value not in (None, ""))
         return f"TableScan({self._store.name!r}, {at}{facts})"
-
-    def _repr_html_(self) -> str:
-        return shown_or_why(self, self._html)
 
     def _html(self) -> str:
         """Reads the first rows where that is cheap (`preview`)."""

@@ -5,7 +5,7 @@
 | AddColumn | the type is nullable, the name is free | read as null |
 | DropColumn | no key column, no option names it, one column remains | the column is passed over, its id stays used |
 | RenameColumn | no partition column | found by field id; options and keys that name it are rewritten |
-| ChangeType | no key column, the cast exists, stored rows allow it (`type_change`) | cast while reading |
+| ChangeType | no key column, the cast exists, stored rows allow it | cast while reading |
 | SetNullable | NULL -> NOT NULL only where the table's option allows it | unchanged |
 | SetDefault | the value can be cast to the type | unchanged: a default is written, not read |
 | MoveColumn | always | unchanged |
@@ -28,14 +28,16 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.storage.casts.casts import can_cast
+from freshet.storage.casts.evolution import keeps_bounds
+from freshet.storage.casts.losses import possible_loss
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arrow_types import arrow_type
-from freshet.storage.model.data_type import DataField, DataType, with_nullable
+from freshet.storage.model.data_type import DataField, DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
 from freshet.storage.options.choices import DYNAMIC_BUCKET
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.options.keys import IMMUTABLE_KEYS
+from freshet.storage.options.declaration import IMMUTABLE_KEYS
 from freshet.storage.options.named_columns import columns_named, with_names
 from freshet.storage.options.values import option_text
 from freshet.storage.schema.change import (
@@ -55,9 +57,12 @@ from freshet.storage.schema.change import (
     SetOption,
 )
 from freshet.storage.schema.nested_change import Place, apply_nested, path_of, put, with_ids
-from freshet.storage.schema.type_change import check_stored_rows
 
 _DEFAULT_BUCKET: Final = str(DYNAMIC_BUCKET)
+
+_VARYING: Final = (TypeRoot.VARCHAR, TypeRoot.VARBINARY)
+_GROUP_PREFIX: Final = "fields."
+_GROUP_SUFFIX: Final = ".sequence-group"
 
 
 def apply_changes(
@@ -193,7 +198,7 @@ def _retype(schema: TableSchema, name: str, target: DataType, *, has_snapshot: b
             column=name,
         )
     if has_snapshot:
-        check_stored_rows(schema, column, target, allow_lossy=allow_lossy)
+        _check_stored_rows(schema, column, target, allow_lossy=allow_lossy)
     return replace(_replace_column(schema, replace(column, type=target)), highest_field_id=highest)
 
 
@@ -279,3 +284,64 @@ def _without_primary_key(schema: TableSchema, *, has_snapshot: bool) -> TableSch
             "create another table and copy the rows"
         )
     return replace(schema, primary_keys=())
+
+
+def _check_stored_rows(schema: TableSchema, column: DataField, target: DataType, *, allow_lossy: bool) -> None:
+    """The check whether the rows that a table holds allow another type of a column. Raises `InvalidRequestError` where
+    rows written with the old type forbid the new one; `target` has the nullability of the column.
+
+    | column | refused | because |
+    |---|---|---|
+    | of the bucket key | every change but to longer text or bytes | rows would be looked for in other buckets |
+    | of `sequence.field`, or ordering a sequence group | a change of their order | older rows could win for good |
+    | any | a change that can lose or break values, unless that is allowed | readers cast without complaint |
+
+    Apache Paimon 2.0 makes all of these changes: then lookups by key miss rows, and an older row wins over a newer one.
+    """
+    name = column.name
+    if target == column.type:
+        return
+    what = f"cannot change column {name!r} from {column.type} to {target}"
+    if name in CoreOptions.bucket_key.of(schema.options) and not _keeps_hash(column.type, target):
+        raise InvalidRequestError(
+            f"{what}: it belongs to the bucket-key, and rows written already would be looked for in other buckets; "
+            "create another table and copy the rows",
+            column=name,
+            option="bucket-key",
+        )
+    ordering = _ordering_option(schema, name)
+    if ordering is not None and not keeps_bounds(column.type, target):
+        raise InvalidRequestError(
+            f"{what}: it orders the changes of a key (option {ordering}), and rows written already would be in another "
+            "order, so that an older row could win for good; create another table and copy the rows",
+            column=name,
+            option=ordering,
+        )
+    loss = possible_loss(column.type, target)
+    if loss is not None and not allow_lossy:
+        raise InvalidRequestError(
+            f"{what}: {loss}; add a new column instead, or allow it with allow_lossy=True (--allow-lossy) if no such "
+            "value is stored",
+            column=name,
+        )
+
+
+def _keeps_hash(source: DataType, target: DataType) -> bool:
+    return (
+        isinstance(source, ScalarType)
+        and isinstance(target, ScalarType)
+        and source.root is target.root
+        and source.root in _VARYING
+        and (source.length or 0) <= (target.length or 0)
+    )
+
+
+def _ordering_option(schema: TableSchema, name: str) -> str | None:
+    """The option that makes a column decide which of two changes is later."""
+    if name in CoreOptions.sequence_field.of(schema.options):
+        return "sequence.field"
+    for key in schema.options:
+        is_group = key.startswith(_GROUP_PREFIX) and key.endswith(_GROUP_SUFFIX)
+        if is_group and name in key.removeprefix(_GROUP_PREFIX).removesuffix(_GROUP_SUFFIX).split(","):
+            return key
+    return None

@@ -19,9 +19,8 @@ from freshet.storage.model.data_type import (
     child_types,
 )
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.choices import ChangelogProducer
+from freshet.storage.options.choices import AVRO_NAME, CODECS, ChangelogProducer
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.options.file_formats import AVRO_NAME, CODECS
 
 _AVRO_DIGITS: Final = 6
 _AVRO_TIME_DIGITS: Final = 3

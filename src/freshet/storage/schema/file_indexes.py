@@ -10,9 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from freshet.storage.codec.bitmap_index import can_have_bitmap
-from freshet.storage.codec.bloom_filter import FPP, ITEMS
+from freshet.storage.codec.bloom_filter import FPP, ITEMS, can_be_hashed
 from freshet.storage.codec.file_index import BITMAP, BLOOM_FILTER, RANGE_BITMAP
-from freshet.storage.codec.index_hashes import can_be_hashed
 from freshet.storage.codec.range_bitmap import can_have_range_bitmap
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.schema import TableSchema

@@ -12,9 +12,10 @@ Source: FORMAT.md §2.2, §13; Apache Paimon 2.0.0, SchemaManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeAlias
 
+from freshet._frozen import Frozen
 from freshet.storage.casts.casts import can_cast
 from freshet.storage.casts.losses import possible_loss
 from freshet.storage.exceptions import InvalidRequestError
@@ -39,8 +40,7 @@ VALUE: Final = "value"
 Fields: TypeAlias = tuple[DataField, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Frozen):
     """Where a field goes among others; last if nothing is given."""
 
     first: bool = False

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arrow_types import fields_from_arrow
 from freshet.storage.model.data_type import DataField, DataType, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
+from freshet.storage.schema.given_columns import given_columns
 from freshet.storage.schema.validation import validate_new_table
 
-ColumnTypes: TypeAlias = pa.Schema | Mapping[str, str | DataType] | Mapping[str, DataField]
+ColumnTypes: TypeAlias = pa.Schema | Mapping[str, str | DataType] | Mapping[str, DataField] | Any
 """Columns of a new table: an Arrow schema, or names with types as people write them (`DECIMAL(14, 4) NOT NULL`), or
-with fields, of which type and description count."""
+with fields, of which type and description count; or what says its columns, such as a frame (`given_columns`)."""
 
 
 def new_table(
@@ -47,12 +47,9 @@ def new_table(
 def _fields(
     schema: ColumnTypes, primary_keys: Sequence[str], partition_keys: Sequence[str]
 ) -> tuple[tuple[DataField, ...], int]:
+    schema = given_columns(schema)
     if isinstance(schema, pa.Schema):
         return fields_from_arrow(schema, primary_keys, partition_keys)
-    if not isinstance(schema, Mapping):
-        raise InvalidRequestError(
-            f"schema is a pyarrow schema, or names with types such as {{'id': 'BIGINT'}}, not {schema!r}"
-        )
     columns = []
     for name, written in schema.items():
         described = written.description if isinstance(written, DataField) else None

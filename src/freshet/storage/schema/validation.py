@@ -3,12 +3,12 @@
 1. Names: columns are there, are not doubled, differ by more than upper and lower case, and are not system names.
 2. Keys: primary and partition keys are scalar columns, not doubled; the primary key has a column that is no partition
    key; key columns are NOT NULL.
-3. Options: spelled right, of the right type, supported (`options.supported`), and no key, partition or secret among
-   them.
+3. Options: spelled right, of the right type, supported (`options.core.check_access`), and no key, partition or secret
+   among them.
 4. Buckets: a keyed table has a number of them, or dynamic ones, which is the default, or postponed ones; an append
    table has a bucket key exactly when it has a number of buckets. A primary key without all partition columns needs
    dynamic buckets.
-5. Combinations that contradict each other, and the options of the merge engine (`engine_validation`).
+5. Combinations that contradict each other, and the options of merge engine, log and tags (`option_validation`).
 6. What becomes part of a file's name can be one.
 
 Source: FORMAT.md §2.2, §8.1, §8.2; MERGING.md §4.7.
@@ -27,19 +27,16 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, TableSchema, is_system_name
 from freshet.storage.options.choices import DYNAMIC_BUCKET, UNAWARE_BUCKET, ChangelogProducer, MergeEngine
-from freshet.storage.options.core import CoreOptions, check_option_keys
-from freshet.storage.options.declared.refused import MOVED_OUT
-from freshet.storage.options.refusal import Access
+from freshet.storage.options.core import CoreOptions, check_access, check_option_keys
+from freshet.storage.options.declared.unsupported import MOVED_OUT
+from freshet.storage.options.option import Access
 from freshet.storage.options.retracts import blank_that_counts
 from freshet.storage.options.secrets import check_stored
-from freshet.storage.options.supported import check_access
 from freshet.storage.options.values import parse_file_prefix
-from freshet.storage.schema.engine_validation import check_engine, check_removals
 from freshet.storage.schema.file_formats import check_file_formats
 from freshet.storage.schema.file_indexes import check_file_indexes, check_index_parameters
-from freshet.storage.schema.log_validation import check_log_options
+from freshet.storage.schema.option_validation import check_engine, check_log_options, check_removals, check_tag_options
 from freshet.storage.schema.record_expiry import time_column
-from freshet.storage.schema.tag_validation import check_tag_options
 
 _NO_PARTITION_FOLDER: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 

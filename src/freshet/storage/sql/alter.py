@@ -2,104 +2,112 @@
 TO; DROP PARTITION.
 
 sqlglot has trees for most of it; UNSET TBLPROPERTIES and the places of columns are read word by word.
+
+Fields inside of columns in ALTER TABLE: `ADD COLUMN address.zip STRING`, `RENAME COLUMN address.nr TO number`.
+
+The statement is read without the names before the last dot, as if the field were a column; the changes are `within`
+what these name then. `element` is that of an ARRAY, `value` that of a MAP, as Spark writes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
 from sqlglot import exp
 
+from freshet._frozen import Frozen
 from freshet.storage.model.data_type import with_nullable
 from freshet.storage.schema.change import (
     AddColumn,
     ChangeType,
     DropColumn,
+    DropPrimaryKey,
     MoveColumn,
     RenameColumn,
     ResetOption,
     SchemaChange,
     SetColumnComment,
     SetComment,
+    SetDefault,
     SetNullable,
     SetOption,
 )
-from freshet.storage.sql.alter_field import inside, without_path
 from freshet.storage.sql.column_types import field_of_definition, type_of
-from freshet.storage.sql.literals import PartitionValues, partition_values, properties, text_literal
+from freshet.storage.sql.literals import PartitionValues, partition_values, plain_text, properties, text_literal
 from freshet.storage.sql.names import SqlName, column_name, table_name
-from freshet.storage.sql.partitions import dropped_partitions
+from freshet.storage.sql.partitions import plan_drop_partitions
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.refused_statements import refuse_known_change
 from freshet.storage.sql.result import SqlResult, said
-from freshet.storage.sql.session import SqlSession
+from freshet.storage.sql.session import Plan, SqlSession
 from freshet.storage.sql.sql_text import Statement
 from freshet.storage.sql.words import Words
+
+_VERBS: Final = ("ADD", "DROP", "RENAME", "ALTER", "CHANGE")
+
+
+def without_path(statement: Statement, start: int) -> tuple[Statement, tuple[str, ...]]:
+    """The statement with the last part of a dotted column name alone, and the parts before; `start` is the place of the
+    verb among its tokens."""
+    tokens = statement.tokens
+    if start + 1 >= len(tokens) or tokens[start].text.upper() not in _VERBS:
+        return statement, ()
+    first = start + (2 if tokens[start + 1].text.upper() == "COLUMN" else 1)
+    last = first
+    while last + 2 < len(tokens) and tokens[last + 1].text == ".":
+        last += 2
+    path = tuple(token.text for token in tokens[first:last:2])
+    return replace(statement, tokens=(*tokens[:first], *tokens[last:])), path
+
+
+def inside(changes: Sequence[SchemaChange], path: tuple[str, ...], text: str) -> list[SchemaChange]:
+    """The changes of columns as changes of fields."""
+    moved: list[SchemaChange] = []
+    names: dict[str, Any] = {"within": path}
+    for change in changes:
+        if not hasattr(change, "within"):
+            raise wrong(text, "a field of a column has no default, and its place is said when it is added, and stays")
+        moved.append(replace(change, **names))
+    return moved
+
 
 _COMMENT = "comment"
 
 
-@dataclass(frozen=True)
-class AlterTable:
+class _Altered(Frozen):
     """Changes of one table; names of columns are as in the statement."""
 
     name: SqlName
     changes: tuple[SchemaChange, ...]
     if_exists: bool = False
 
-    def run(self, session: SqlSession) -> SqlResult:
+    def make(self, session: SqlSession) -> SqlResult:
         """Makes all changes in one schema."""
         catalog, identifier = session.place(self.name)
         if self.if_exists and not catalog.has_table(identifier):
             return said(f"there is no table {identifier}")
         table = session.table(self.name)
-        altered = table.alter(*as_written(self.changes, table.schema.column_names))
+        changes = as_written(self.changes, table.schema.column_names)
+        altered = table.alter(*changes, allow_lossy=session.allow_lossy)
         return said(f"table {altered.name} has schema {altered.schema.id} now")
 
 
-@dataclass(frozen=True)
-class RenameTable:
-    """ALTER TABLE … RENAME TO …; a new name without a database stays in that of the table."""
-
-    name: SqlName
-    new_name: SqlName
-    if_exists: bool = False
-
-    def run(self, session: SqlSession) -> SqlResult:
-        """Renames it."""
-        catalog, identifier = session.place(self.name)
-        database = self.new_name.database or identifier.partition(".")[0]
-        if self.new_name.catalog not in (None, self.name.catalog):
-            raise wrong(str(self.new_name), "a table stays in its catalog")
-        catalog.rename_table(identifier, f"{database}.{self.new_name.name}", if_exists=self.if_exists)
-        return said(f"table {identifier} is {database}.{self.new_name.name} now")
+def _rename(name: SqlName, new_name: SqlName, if_exists: bool, session: SqlSession) -> SqlResult:
+    """A new name without a database stays in that of the table."""
+    catalog, identifier = session.place(name)
+    database = new_name.database or identifier.partition(".")[0]
+    if new_name.catalog not in (None, name.catalog):
+        raise wrong(str(new_name), "a table stays in its catalog")
+    catalog.rename_table(identifier, f"{database}.{new_name.name}", if_exists=if_exists)
+    return said(f"table {identifier} is {database}.{new_name.name} now")
 
 
-@dataclass(frozen=True)
-class DropPartitions:
-    """ALTER TABLE … DROP PARTITION, and TRUNCATE TABLE … PARTITION."""
-
-    name: SqlName
-    partitions: tuple[PartitionValues, ...]
-
-    def run(self, session: SqlSession) -> SqlResult:
-        """Takes their rows away, in one snapshot."""
-        return dropped_partitions(session.table(self.name), self.partitions)
-
-
-@dataclass(frozen=True)
-class AlterDatabase:
-    """ALTER DATABASE … SET or UNSET DBPROPERTIES."""
-
-    name: SqlName
-    properties: Mapping[str, str | None]
-
-    def run(self, session: SqlSession) -> SqlResult:
-        """Sets them, where the catalog keeps them."""
-        session.catalog_of(self.name).alter_database(self.name.name, self.properties)
-        return said(f"database {self.name.name} has other properties now")
+def _alter_database(name: SqlName, properties: Mapping[str, str | None], session: SqlSession) -> SqlResult:
+    session.catalog_of(name).alter_database(name.name, properties)
+    return said(f"database {name.name} has other properties now")
 
 
 def as_written(changes: Sequence[SchemaChange], columns: Sequence[str]) -> list[SchemaChange]:
@@ -124,10 +132,7 @@ def as_written(changes: Sequence[SchemaChange], columns: Sequence[str]) -> list[
     return written
 
 
-AlterPlan = AlterTable | RenameTable | DropPartitions
-
-
-def plan_alter_database(words: Words) -> AlterDatabase:
+def plan_alter_database(words: Words) -> Plan:
     """The plan of ALTER DATABASE."""
     words.expect("ALTER")
     words.accept_one("DATABASE", "SCHEMA", "NAMESPACE")
@@ -142,11 +147,17 @@ def plan_alter_database(words: Words) -> AlterDatabase:
         words.accept_one("DBPROPERTIES", "PROPERTIES")
         given.update(words.pairs())
     words.end()
-    return AlterDatabase(name, given)
+    return Plan(partial(_alter_database, name, given))
 
 
-def plan_alter_table(statement: Statement) -> AlterPlan:
+def plan_alter_table(statement: Statement) -> Plan:
     """The plan of ALTER TABLE."""
+    found = _read(statement)
+    return Plan(found.make) if isinstance(found, _Altered) else found
+
+
+def _read(statement: Statement) -> _Altered | Plan:
+    """The changes of the schema that a statement makes, or the plan of what is none."""
     words = Words(statement)
     words.expect("ALTER", "TABLE")
     if_exists = words.accept("IF", "EXISTS")
@@ -156,25 +167,28 @@ def plan_alter_table(statement: Statement) -> AlterPlan:
         words.accept("IF", "EXISTS")
         keys = _keys(words)
         words.end()
-        return AlterTable(name, tuple(_reset(key) for key in keys), if_exists)
+        return _Altered(name, tuple(_reset(key) for key in keys), if_exists)
+    if words.accept("DROP", "PRIMARY", "KEY"):
+        words.end()
+        return _Altered(name, (DropPrimaryKey(),), if_exists)
     statement, path = without_path(statement, len(statement.tokens) - len(words.rest))
     if path:
-        plan = plan_alter_table(statement)
-        if not isinstance(plan, AlterTable):
+        found = _read(statement)
+        if not isinstance(found, _Altered):
             raise refused(statement.text)
-        return replace(plan, changes=tuple(inside(plan.changes, path, statement.text)))
+        return replace(found, changes=tuple(inside(found.changes, path, statement.text)))
     place = _place(words)
     if place is None:
         return _of_tree(statement.tree(), ())
     move, before = place
     if before is None:
-        return AlterTable(name, (move,), if_exists)
+        return _Altered(name, (move,), if_exists)
     kept = statement.tokens[: len(statement.tokens) - len(words.rest) + before]
     return _of_tree(statement.tree(kept), (move,))
 
 
 def _place(words: Words) -> tuple[MoveColumn, int | None] | None:
-    """Of `ALTER COLUMN name … FIRST | AFTER other` the move, and how many of its words another change is."""
+    """The move of `ALTER COLUMN name … FIRST | AFTER other`, and how many of its words another change is."""
     ahead = words.rest
     kind = ahead[0].text.upper() if ahead else ""
     if kind not in ("ALTER", "CHANGE") or len(ahead) < 3:
@@ -192,19 +206,19 @@ def _place(words: Words) -> tuple[MoveColumn, int | None] | None:
     return MoveColumn(ahead[start + 1].text if renamed else name, is_first, after), count
 
 
-def _of_tree(tree: exp.Expr, more: Sequence[SchemaChange]) -> AlterPlan:
+def _of_tree(tree: exp.Expr, more: Sequence[SchemaChange]) -> _Altered | Plan:
     if not isinstance(tree, exp.Alter) or tree.args.get("kind") != "TABLE":
         raise refused(tree)
     only(tree, "this", "kind", "exists", "actions")
     name, actions = table_name(tree.this), tree.args["actions"]
     if_exists = bool(tree.args.get("exists"))
     if len(actions) == 1 and isinstance(actions[0], exp.AlterRename):
-        return RenameTable(name, table_name(actions[0].this), if_exists)
+        return Plan(partial(_rename, name, table_name(actions[0].this), if_exists))
     if all(isinstance(action, exp.DropPartition) for action in actions):
         partitions = [_whole_partition(each) for action in actions for each in action.expressions]
-        return DropPartitions(name, tuple(partitions))
+        return plan_drop_partitions(name, partitions)
     changes = [change for action in actions for change in _changes(action)]
-    return AlterTable(name, (*changes, *more), if_exists)
+    return _Altered(name, (*changes, *more), if_exists)
 
 
 def _changes(action: exp.Expr) -> list[SchemaChange]:
@@ -240,7 +254,7 @@ def _added(node: exp.Expr) -> AddColumn:
 
 
 def _altered(action: exp.AlterColumn) -> list[SchemaChange]:
-    only(action, "this", "dtype", "comment", "drop", "allow_null", "rename_to")
+    only(action, "this", "dtype", "comment", "drop", "allow_null", "rename_to", "default")
     name = column_name(action.this)
     changes: list[SchemaChange] = []
     new_name = action.args.get("rename_to")
@@ -253,8 +267,10 @@ def _altered(action: exp.AlterColumn) -> list[SchemaChange]:
         changes.append(SetColumnComment(name, text_literal(action.args["comment"]) or None))
     if "allow_null" in action.args and action.args["allow_null"] is not None:
         changes.append(SetNullable(name, bool(action.args["allow_null"])))
-    elif action.args.get("drop"):
-        raise refused(action)
+    elif action.args.get("drop"):  # of the default
+        changes.append(SetDefault(name, None))
+    if action.args.get("default"):
+        changes.append(SetDefault(name, plain_text(action.args["default"])))
     if not changes:
         raise refused(action)
     return changes
@@ -295,10 +311,10 @@ def _keys(words: Words) -> list[str]:
     return keys
 
 
-def plan_comment(tree: exp.Comment) -> AlterTable:
+def plan_comment(tree: exp.Comment) -> Plan:
     """The plan of COMMENT ON TABLE … IS …."""
     only(tree, "this", "kind", "expression")
     if tree.args.get("kind") != "TABLE":
         raise refused(tree)
     text = None if isinstance(tree.expression, exp.Null) else text_literal(tree.expression)
-    return AlterTable(table_name(tree.this), (SetComment(text or None),))
+    return Plan(_Altered(table_name(tree.this), (SetComment(text or None),)).make)

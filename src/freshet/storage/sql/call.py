@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from freshet.storage.sql.arguments import Arguments
 from freshet.storage.sql.names import SqlName
 from freshet.storage.sql.procedures import Procedure, procedure
 from freshet.storage.sql.refusals import refused, wrong
 from freshet.storage.sql.result import SqlResult
-from freshet.storage.sql.session import SqlSession
+from freshet.storage.sql.session import Plan, SqlSession
 from freshet.storage.sql.words import Value, Words, text_of
 
 _SYSTEM = "sys"
 
 
-@dataclass(frozen=True)
-class Call:
-    """A procedure with its arguments; NULL is as good as nothing."""
-
-    name: SqlName
-    procedure: Procedure
-    arguments: Mapping[str, Any]
-
-    def run(self, session: SqlSession) -> SqlResult:
-        """Calls it."""
-        if self.name.catalog is not None:
-            session = SqlSession(session.catalog_of(self.name), session.engine, session.database)
-        return self.procedure.run(session, self.arguments)
-
-
-def plan_call(words: Words) -> Call:
-    """The plan of CALL."""
+def plan_call(words: Words) -> Plan:
+    """The plan of CALL; an argument that is NULL is as good as none."""
     words.expect("CALL")
     name = words.dotted()
     if (name.database or "").lower() != _SYSTEM:
@@ -67,7 +52,13 @@ def plan_call(words: Words) -> Call:
     missing = [key for key in called.required if arguments.get(key) in (None, "")]
     if missing:
         raise wrong(f"CALL {name}", f"argument {missing[0]} is missing")
-    return Call(name, called, arguments)
+    return Plan(partial(_call, name, called, arguments))
+
+
+def _call(name: SqlName, called: Procedure, arguments: Arguments, session: SqlSession) -> SqlResult:
+    if name.catalog is not None:
+        session = SqlSession(session.catalog_of(name), session.engine, session.database)
+    return called.run(session, arguments)
 
 
 def _typed(name: str, key: str, value: Value, kind: type) -> Any:

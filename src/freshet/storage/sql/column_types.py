@@ -15,7 +15,6 @@ Source: Apache Paimon 2.0.0, the types of its Spark catalog.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -38,23 +37,12 @@ from freshet.storage.sql.refusals import only, refused
 _PRECISION: Final = 6
 """Of a timestamp in Spark."""
 
-_NAMES: Final[Mapping[exp.DType, str]] = {
-    exp.DType.BOOLEAN: "BOOLEAN",
-    exp.DType.TINYINT: "TINYINT",
-    exp.DType.SMALLINT: "SMALLINT",
-    exp.DType.INT: "INT",
-    exp.DType.BIGINT: "BIGINT",
-    exp.DType.FLOAT: "FLOAT",
-    exp.DType.DOUBLE: "DOUBLE",
-    exp.DType.DECIMAL: "DECIMAL",
-    exp.DType.DATE: "DATE",
-    exp.DType.TIME: "TIME",
-    exp.DType.TEXT: "STRING",
-    exp.DType.CHAR: "CHAR",
-    exp.DType.VARCHAR: "VARCHAR",
-    exp.DType.BINARY: "BINARY",
-    exp.DType.VARBINARY: "VARBINARY",
-}
+_NAMES: Final = frozenset(
+    {
+        *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME", "STRING"),
+        *("CHAR", "VARCHAR", "BINARY", "VARBINARY"),
+    }
+)
 _ZONED: Final = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ})
 _LENGTHS: Final = frozenset({exp.DType.CHAR, exp.DType.VARCHAR, exp.DType.VARBINARY})
 
@@ -84,10 +72,11 @@ def type_of(node: exp.Expr | None) -> DataType:
         return ScalarType(TypeRoot.VARBINARY, length=LENGTH_MAX)
     if kind in _LENGTHS and not numbers:
         raise refused(kind.value, "its length is missing; write STRING, or a length as in VARCHAR(20)")
-    if kind not in _NAMES:
+    name = "STRING" if kind is exp.DType.TEXT else kind.value
+    if name not in _NAMES:
         raise refused(node, "there is no such type; STRING, BIGINT and DECIMAL(10, 2) are some")
     written = f"({', '.join(map(str, numbers))})" if numbers else ""
-    return parse_data_type(f"{_NAMES[kind]}{written}")
+    return parse_data_type(f"{name}{written}")
 
 
 def field_of_definition(node: exp.Expr) -> DataField:

@@ -7,11 +7,13 @@ A primary key is written as Apache Paimon's Spark SQL has it, `TBLPROPERTIES ('p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from sqlglot import exp
 
+from freshet._frozen import Frozen, field
 from freshet.storage.exceptions import AlreadyExistsError
 from freshet.storage.model.data_type import DataField
 from freshet.storage.options.values import split_names
@@ -19,11 +21,11 @@ from freshet.storage.sql.column_types import field_of_definition
 from freshet.storage.sql.insert import fitted_rows
 from freshet.storage.sql.literals import properties, text_literal
 from freshet.storage.sql.names import SqlName, column_name, table_name
-from freshet.storage.sql.query import QueryPlan, plan_query, rows_of
+from freshet.storage.sql.query import checked_query, rows_of
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.refused_statements import NO_VIEWS, REPLACE_ROWS
 from freshet.storage.sql.result import SqlResult, edited, said
-from freshet.storage.sql.session import SqlSession
+from freshet.storage.sql.session import Plan, SqlSession
 from freshet.storage.sql.words import Words
 
 PRIMARY_KEY = "primary-key"
@@ -31,22 +33,7 @@ PARTITION = "partition"
 _PROVIDERS = ("paimon", "freshet")
 
 
-@dataclass(frozen=True)
-class CreateDatabase:
-    """CREATE DATABASE."""
-
-    name: SqlName
-    if_not_exists: bool
-    properties: Mapping[str, str]
-
-    def run(self, session: SqlSession) -> SqlResult:
-        """Creates it."""
-        catalog = session.catalog_of(self.name)
-        catalog.create_database(self.name.name, if_not_exists=self.if_not_exists, properties=self.properties or None)
-        return said(f"database {self.name.name} is there")
-
-
-def plan_create_database(words: Words) -> CreateDatabase:
+def plan_create_database(words: Words) -> Plan:
     """The plan of CREATE DATABASE."""
     words.expect("CREATE")
     words.accept_one("DATABASE", "SCHEMA", "NAMESPACE")
@@ -60,11 +47,18 @@ def plan_create_database(words: Words) -> CreateDatabase:
             given |= words.pairs()
         else:
             raise words.unexpected()
-    return CreateDatabase(name, if_not_exists, given)
+    return Plan(partial(_create_database, name, if_not_exists, given))
 
 
-@dataclass(frozen=True)
-class CreateTable:
+def _create_database(
+    name: SqlName, if_not_exists: bool, properties: Mapping[str, str], session: SqlSession
+) -> SqlResult:
+    catalog = session.catalog_of(name)
+    catalog.create_database(name.name, if_not_exists=if_not_exists, properties=properties or None)
+    return said(f"database {name.name} is there")
+
+
+class _NewTable(Frozen):
     """CREATE TABLE, with columns, with those of a query, or with those of another table."""
 
     name: SqlName
@@ -74,10 +68,10 @@ class CreateTable:
     partition_keys: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
-    query: QueryPlan | None = None
+    query: exp.Query | None = None
     like: SqlName | None = None
 
-    def run(self, session: SqlSession) -> SqlResult:
+    def create(self, session: SqlSession) -> SqlResult:
         """Creates it; of a query whose rows cannot be written nothing is left."""
         catalog, identifier = session.place(self.name)
         if self.if_not_exists and catalog.has_table(identifier):
@@ -86,7 +80,7 @@ class CreateTable:
         keys, partition_keys, options, comment = self.primary_keys, self.partition_keys, self.options, self.comment
         rows = None
         if self.query is not None:
-            rows = rows_of(session, self.query.tree)
+            rows = rows_of(session, self.query)
             _check_different(rows.given_names)
             schema = rows.schema
         if self.like is not None:
@@ -126,7 +120,7 @@ def _check_different(names: Sequence[str]) -> None:
         seen.add(name.lower())
 
 
-def plan_create_table(tree: exp.Create) -> CreateTable:
+def plan_create_table(tree: exp.Create) -> Plan:
     """The plan of CREATE TABLE; refuses what it says besides, and every other CREATE."""
     if tree.args.get("kind") == "VIEW":
         raise refused(tree, NO_VIEWS)
@@ -138,71 +132,52 @@ def plan_create_table(tree: exp.Create) -> CreateTable:
     target = tree.this
     definitions = target.expressions if isinstance(target, exp.Schema) else []
     name = table_name(target.this if isinstance(target, exp.Schema) else target)
-    made = _properties(tree.args.get("properties"))
-    fields, keys = _columns([*definitions, *made.partition_columns])
-    query = None if tree.expression is None else plan_query(tree.expression.unnest())
+    new, more = _with_properties(_NewTable(name, bool(tree.args.get("exists"))), tree.args.get("properties"))
+    fields, keys = _columns([*definitions, *more])
+    query = None if tree.expression is None else checked_query(tree.expression.unnest())
     if query is not None and fields:
         raise refused(tree, "columns beside AS SELECT, which has the columns of its query")
-    if made.like is not None and (fields or made.partition_keys or made.primary_keys or query is not None):
+    if new.like is not None and (fields or new.partition_keys or new.primary_keys or query is not None):
         raise refused(tree, "LIKE takes columns and keys from the other table")
-    if query is None and made.like is None and not fields:
+    if query is None and new.like is None and not fields:
         raise wrong(tree, "name the columns of the table, (id BIGINT, …), or AS SELECT")
-    if keys and made.primary_keys:
+    if keys and new.primary_keys:
         raise wrong(tree, "it has two primary keys: PRIMARY KEY and 'primary-key'; give one")
-    return CreateTable(
-        name,
-        bool(tree.args.get("exists")),
-        tuple(fields),
-        tuple(keys) or made.primary_keys,
-        made.partition_keys,
-        made.options,
-        made.comment,
-        query,
-        made.like,
-    )
+    primary_keys = tuple(keys) or new.primary_keys
+    return Plan(replace(new, fields=tuple(fields), primary_keys=primary_keys, query=query).create)
 
 
-@dataclass(frozen=True)
-class _Properties:
-    partition_keys: tuple[str, ...]
-    partition_columns: tuple[exp.Expr, ...]
-    primary_keys: tuple[str, ...]
-    options: Mapping[str, str]
-    comment: str | None
-    like: SqlName | None
-
-
-def _properties(node: exp.Properties | None) -> _Properties:
-    partition_keys: list[str] = []
+def _with_properties(new: _NewTable, node: exp.Properties | None) -> tuple[_NewTable, list[exp.Expr]]:
+    """The table with what stands behind its columns, and columns that are defined in PARTITIONED BY."""
     columns: list[exp.Expr] = []
     options: dict[str, str] = {}
-    comment, like = None, None
     for each in node.expressions if node is not None else ():
         match each:
             case exp.PartitionedByProperty(this=exp.Schema() as schema):
                 columns = [key for key in schema.expressions if isinstance(key, exp.ColumnDef)]
-                partition_keys = [
+                keys = [
                     key.name if isinstance(key, exp.ColumnDef) else _partition_key(key) for key in schema.expressions
                 ]
+                new = replace(new, partition_keys=tuple(keys))
             case exp.SchemaCommentProperty():
-                comment = text_literal(each.this)
+                new = replace(new, comment=text_literal(each.this))
             case exp.FileFormatProperty() if each.this.name.lower() in _PROVIDERS:
                 pass
             case exp.LikeProperty():
                 only(each, "this")
-                like = table_name(each.this)
+                new = replace(new, like=table_name(each.this))
             case exp.Property() if type(each) is exp.Property:
-                new = properties([each])
-                if new.keys() & options.keys():
+                given = properties([each])
+                if given.keys() & options.keys():
                     raise wrong(each, "the option has two values")
-                options |= new
+                options |= given
             case _:
                 raise refused(each)
-    comment = options.pop("comment", comment)
-    keys = split_names(options.pop(PRIMARY_KEY)) if PRIMARY_KEY in options else ()
+    comment = options.pop("comment", new.comment)
+    primary_keys = split_names(options.pop(PRIMARY_KEY)) if PRIMARY_KEY in options else ()
     if PARTITION in options:
         raise wrong(f"'{PARTITION}'", "write PARTITIONED BY (…)")
-    return _Properties(tuple(partition_keys), tuple(columns), keys, options, comment, like)
+    return replace(new, primary_keys=primary_keys, options=options, comment=comment), columns
 
 
 def _partition_key(node: exp.Expr) -> str:

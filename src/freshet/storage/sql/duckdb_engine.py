@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import tzinfo
 from functools import cached_property
 from typing import Any, Final
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.scan.locked_duckdb import LockedDuckDb
 from freshet.storage.scan.table_scan import TableScan
@@ -31,8 +32,7 @@ _FUNCTIONS: Final = frozenset({"range", "generate_series", "explode", "unnest", 
 _HUGE: Final = "HUGEINT"
 
 
-@dataclass(frozen=True)
-class DuckDbEngine:
+class DuckDbEngine(Frozen):
     """A `QueryEngine`."""
 
     zone: tzinfo = UTC_ZONE
@@ -53,8 +53,7 @@ class DuckDbEngine:
         return rows
 
 
-@dataclass(frozen=True)
-class DuckDbRows:
+class DuckDbRows(Frozen, dict=True):
     """Rows of a query, computed anew for each caller."""
 
     query: Query
@@ -125,7 +124,7 @@ def _stream(read: TableRead) -> RowStream:
 @contextmanager
 def _opened(query: Query) -> Iterator[Any]:
     """A connection with the tables of a query; errors of DuckDB become ours."""
-    duckdb = LockedDuckDb("a query without spark=", query.env)
+    duckdb = LockedDuckDb(query.env)
     streams = {read.label: _stream(read) for read in query.reads}
     try:
         for label, stream in streams.items():

@@ -8,65 +8,55 @@ scale of their column, or to a DOUBLE; all else is converted without loss, or re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.maintenance.partition_choice import partition_scalar
 from freshet.storage.model.arrow_types import is_lossless_pair
 from freshet.storage.sql.column_types import type_text
 from freshet.storage.sql.literals import partition_values
 from freshet.storage.sql.names import SqlName, column_name, name_of, only_name
-from freshet.storage.sql.partitions import by_keys
-from freshet.storage.sql.query import QueryPlan, plan_query, rows_of
+from freshet.storage.sql.partitions import by_keys, columns_as_written
+from freshet.storage.sql.query import checked_query, rows_of
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.result import Rows, SqlResult, edited
 from freshet.storage.sql.row_stream import RowStream
-from freshet.storage.sql.session import SqlSession
+from freshet.storage.sql.session import Plan, SqlSession
 
 if TYPE_CHECKING:
     from freshet.storage.table import Table
 
 
-@dataclass(frozen=True)
-class Insert:
-    """INSERT; `columns` is the list that the statement has, `values` what PARTITION gives."""
+class _Insert(Frozen):
+    """An INSERT; `columns` is the list that the statement has, `values` what PARTITION gives."""
 
     name: SqlName
-    query: QueryPlan
+    query: exp.Query
     columns: tuple[str, ...] = ()
     values: tuple[tuple[str, str | None], ...] = ()
     is_overwrite: bool = False
     is_by_name: bool = False
 
-    def run(self, session: SqlSession) -> SqlResult:
+    def write(self, session: SqlSession) -> SqlResult:
         """Writes the rows, and commits them."""
         table = session.table(self.name)
         constants = by_keys(table, dict(self.values))
-        rows = rows_of(session, self.query.tree)
+        rows = rows_of(session, self.query)
         stream = fitted_rows(table, rows, self._targets(table, rows.schema, constants), constants)
         with stream.read_by():
             if not self.is_overwrite:
                 return edited(table, table.append(stream))
-            return edited(table, table.overwrite(stream, partition=constants or None))
+            return edited(table, table.overwrite(stream, partition=constants or None, dry_run=session.dry_run))
 
     def _targets(self, table: Table, schema: pa.Schema, constants: Mapping[str, object]) -> list[str]:
         """The columns of the table that those of the query go to."""
-        known = {name.lower(): name for name in table.schema.column_names}
-        names = schema.names if self.is_by_name else self.columns
         if self.is_by_name or self.columns:
-            unknown = [name for name in names if name.lower() not in known]
-            if unknown:
-                raise InvalidRequestError(
-                    f"SQL: table {table.name} has no column {unknown[0]!r}; it has {', '.join(known.values())}",
-                    table=table.name,
-                    column=unknown[0],
-                )
-            targets = [known[name.lower()] for name in names]
+            targets = columns_as_written(table, schema.names if self.is_by_name else self.columns)
         else:
             targets = [name for name in table.schema.column_names if name not in constants]
         twice = next((name for name in targets if targets.count(name) > 1 or name in constants), None)
@@ -77,7 +67,7 @@ class Insert:
         return targets
 
 
-def plan_insert(tree: exp.Insert) -> Insert:
+def plan_insert(tree: exp.Insert) -> Plan:
     """The plan of INSERT."""
     only(tree, "this", "expression", "overwrite", "by_name", "source", "with_")
     target: exp.Expr = tree.this
@@ -92,7 +82,7 @@ def plan_insert(tree: exp.Insert) -> Insert:
     values: dict[str, str | None] = {} if partition is None else partition_values(partition)[0]
     if tree.args.get("by_name") and columns:
         raise wrong(tree, "BY NAME and a list of columns exclude each other")
-    return Insert(
+    insert = _Insert(
         name_of(target),
         _query(tree),
         columns,
@@ -100,9 +90,10 @@ def plan_insert(tree: exp.Insert) -> Insert:
         bool(tree.args.get("overwrite")),
         bool(tree.args.get("by_name")),
     )
+    return Plan(insert.write, has_dry_run=insert.is_overwrite)
 
 
-def _query(tree: exp.Insert) -> QueryPlan:
+def _query(tree: exp.Insert) -> exp.Query:
     source = tree.args.get("source") or None
     query = exp.select("*").from_(source.copy()) if isinstance(source, exp.Table) else tree.expression
     if isinstance(query, exp.Values):
@@ -118,7 +109,7 @@ def _query(tree: exp.Insert) -> QueryPlan:
         if query.args.get("with_"):
             raise refused(with_, "two WITH")
         query.set("with_", with_.copy())
-    return plan_query(query)
+    return checked_query(query)
 
 
 def fitted_rows(

@@ -56,7 +56,7 @@ def plain_text(node: exp.Expr | None) -> str:
 
 
 def partition_values(node: exp.Expr) -> tuple[dict[str, str | None], tuple[str, ...]]:
-    """Of `PARTITION (dt = '…', hour)` the keys with values, and those without."""
+    """The keys of `PARTITION (dt = '…', hour)` with values, and those without."""
     if not isinstance(node, exp.Partition) or node.args.get("subpartition"):
         raise refused(node)
     values: dict[str, str | None] = {}

@@ -6,39 +6,38 @@ Conditions besides equality belong into the clauses, behind AND. The rows of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 from sqlglot import exp
 
+from freshet._frozen import Frozen
 from freshet.storage.edits.expression import Expression, expr
 from freshet.storage.edits.merge import Merge
 from freshet.storage.sql.names import SqlName, column_name, name_of, only_name
-from freshet.storage.sql.query import QueryPlan, plan_query, rows_of
+from freshet.storage.sql.query import checked_query, rows_of
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.result import SqlResult, edited
 from freshet.storage.sql.row_edits import as_columns, rest_of, value_of
-from freshet.storage.sql.session import SqlSession
+from freshet.storage.sql.session import Plan, SqlSession
 
 SOURCE: Final = "source"
 TARGET: Final = "target"
 
 
-@dataclass(frozen=True)
-class MergeInto:
-    """MERGE INTO: `called` are the names that the statement has for both sides."""
+class _MergeInto(Frozen):
+    """A MERGE INTO: `called` are the names that the statement has for both sides."""
 
     name: SqlName
-    query: QueryPlan
+    query: exp.Query
     called: Mapping[str, str]
     on: tuple[exp.Expr, ...]
     clauses: tuple[exp.When, ...]
 
-    def run(self, session: SqlSession) -> SqlResult:
+    def execute(self, session: SqlSession) -> SqlResult:
         """Merges, in one commit."""
         table = session.table(self.name)
-        rows = rows_of(session, self.query.tree)
+        rows = rows_of(session, self.query)
         source = pa.Table.from_batches(rows.batches(), rows.schema)
         sides = Sides(self.called, {SOURCE: source.column_names, TARGET: table.schema.column_names})
         names = []
@@ -49,11 +48,10 @@ class MergeInto:
         merge = table.merge(source, names)
         for when in self.clauses:
             merge = _with_clause(merge, when, sides, lambda values: as_columns(table, values))
-        return edited(table, merge.execute())
+        return edited(table, merge.execute(dry_run=session.dry_run))
 
 
-@dataclass(frozen=True)
-class Sides:
+class Sides(Frozen):
     """The two sides of a merge: what the statement calls them, and their columns."""
 
     called: Mapping[str, str]
@@ -76,7 +74,7 @@ class Sides:
         return expr(self.named(node).sql("spark", comments=False))
 
     def equal_columns(self, part: exp.Expr) -> tuple[str, str]:
-        """Of `a.id = b.id` the columns of target and source."""
+        """The columns of `a.id = b.id`, of target and source."""
         plain = part.unnest()
         found: dict[str, str] = {}
         sides = [each.unnest() for each in plain.iter_expressions()] if isinstance(plain, exp.EQ) else []
@@ -111,7 +109,7 @@ class Sides:
         return having[0], column
 
 
-def plan_merge(tree: exp.Merge) -> MergeInto:
+def plan_merge(tree: exp.Merge) -> Plan:
     """The plan of MERGE INTO."""
     only(tree, "this", "using", "on", "whens")
     target, using = tree.this, tree.args["using"]
@@ -122,12 +120,11 @@ def plan_merge(tree: exp.Merge) -> MergeInto:
     if target.alias_or_name.lower() in called:
         raise wrong(tree, "both sides have the same name; give one an alias")
     called[target.alias_or_name.lower()] = TARGET
-    query = plan_query(exp.select("*").from_(using.copy()))
+    query = checked_query(exp.select("*").from_(using.copy()))
     on = tree.args["on"].unnest()
     parts = tuple(on.flatten()) if isinstance(on, exp.And) else (on,)
-    return MergeInto(
-        name_of(target), query, called, parts, tuple(_checked(each) for each in tree.args["whens"].expressions)
-    )
+    clauses = tuple(_checked(each) for each in tree.args["whens"].expressions)
+    return Plan(_MergeInto(name_of(target), query, called, parts, clauses).execute, has_dry_run=True)
 
 
 def _checked(when: exp.When) -> exp.When:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import exp
 
+from freshet._frozen import Frozen
 from freshet.storage.sql.refusals import refused, wrong
 
 FILES: Final = (
@@ -17,8 +17,7 @@ FILES: Final = (
 """What does the work of statements that read files."""
 
 
-@dataclass(frozen=True, slots=True)
-class SqlName:
+class SqlName(Frozen):
     """A name with what is written before its dots. Of a database `name` is the database, and `database` None."""
 
     name: str

@@ -11,6 +11,8 @@
 
 Moments without a zone are of the session's zone, UTC without Spark.
 
+Those of Apache Paimon that are not carried out are refused, naming what does it instead.
+
 Source: Apache Paimon 2.0.0, the procedures of its Spark module.
 """
 
@@ -18,26 +20,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.options.values import parse_duration_ms, split_names
 from freshet.storage.sql.arguments import Arguments, age_ms, done, partitions_of, table_of, with_options
-from freshet.storage.sql.care_procedures import (
-    compact_manifest,
-    expire_tags,
-    mark_partition_done,
-    purge_files,
-    repair,
-    trigger_tag_automatic_creation,
-)
+from freshet.storage.sql.literals import moment_ms
 from freshet.storage.sql.names import SqlName
 from freshet.storage.sql.refusals import refused, wrong
-from freshet.storage.sql.refused_procedures import INSTEAD
 from freshet.storage.sql.result import SqlResult, given
 from freshet.storage.sql.session import SqlSession
 
@@ -45,8 +39,88 @@ if TYPE_CHECKING:
     from freshet.storage.table import Table
 
 
-@dataclass(frozen=True)
-class Procedure:
+def expire_tags(session: SqlSession, given_: Arguments) -> SqlResult:
+    """Tags whose time is over, and those that were made before `older_than`."""
+    text = given_.get("older_than")
+    moment = None if text is None else moment_ms(text, session.engine.zone)
+    gone = table_of(session, given_["table"]).tags.expire(older_than=moment)
+    return given({"expired_tags": [each.tag.name for each in gone] or ["No expired tags."]})
+
+
+def trigger_tag_automatic_creation(session: SqlSession, given_: Arguments) -> SqlResult:
+    """Tags that are due; then those whose time is over go, as after a commit."""
+    table = table_of(session, given_["table"])
+    table.tags.create_due()
+    if table.options.tag_time_expire_enabled:
+        table.tags.expire()
+    return done()
+
+
+def compact_manifest(session: SqlSession, given_: Arguments) -> SqlResult:
+    """In one snapshot; a dry run changes nothing."""
+    table = with_options(table_of(session, given_["table"]), given_.get("options"))
+    table.compact_manifests(dry_run=bool(given_.get("dry_run")))
+    return done()
+
+
+def mark_partition_done(session: SqlSession, given_: Arguments) -> SqlResult:
+    """The partitions are checked before the first is marked."""
+    table = table_of(session, given_["table"])
+    table.mark_partition_done(*filter(None, partitions_of(table, given_["partitions"])))
+    return done()
+
+
+def purge_files(session: SqlSession, given_: Arguments) -> SqlResult:
+    """Orphans of a day and more go with the rest."""
+    table_of(session, given_["table"]).purge()
+    return given({"result": ["Success"]})
+
+
+def repair(session: SqlSession, given_: Arguments) -> SqlResult:
+    """Tables, with commas between, whose files the catalog does not know."""
+    names = [each.strip() for each in given_["database_or_table"].split(",")]
+    for name in names:
+        if "." not in name:
+            raise refused(
+                f"CALL sys.repair({name!r})",
+                "databases are not searched; name tables: 'shop.orders,shop.items'",
+            )
+    for name in names:
+        session.catalog.register_table(name.replace("`", ""))
+    return done()
+
+
+_FUNCTIONS: Final = "functions are those of DuckDB, or of the Spark session that is given as spark="
+_GLOBAL_INDEX: Final = "global indexes are neither read nor written here; filters prune by the statistics of files"
+_MIGRATION: Final = (
+    "with a Spark session that reads the old table, CREATE TABLE … AS SELECT … copies it (freshet.sql(…, spark=spark))"
+)
+
+INSTEAD: Final[Mapping[str, str]] = {
+    "alter_function": _FUNCTIONS,
+    "alter_view_dialect": "there are no views; a Spark session that is given as spark= has its own",
+    "compact_chain_table": "chain tables are not supported",
+    "copy": "CREATE TABLE u LIKE t, then INSERT INTO u SELECT * FROM t; or create_tag and create_branch, which copy no "
+    "files",
+    "create_function": _FUNCTIONS,
+    "create_global_index": _GLOBAL_INDEX,
+    "drop_function": _FUNCTIONS,
+    "drop_global_index": _GLOBAL_INDEX,
+    "fast_forward": "INSERT OVERWRITE t SELECT * FROM t$branch_b puts the rows of the branch into the table, with "
+    "dynamic-partition-overwrite=false also where it has partitions that the branch lacks",
+    "merge_branch": "INSERT INTO t SELECT * FROM t$branch_b adds the rows of the branch to the table",
+    "migrate_database": _MIGRATION,
+    "migrate_table": _MIGRATION,
+    "remove_unexisting_files": "it would make the loss of rows silent. freshet check-table names the files that are "
+    "missing: restore them from a backup, or go back to a snapshot that has all of its own (CALL sys.rollback)",
+    "repair_earliest_snapshot": "CALL sys.expire_snapshots takes away what lies below a gap of the snapshots, and "
+    "writes the hint",
+    "rewrite_file_index": "new files get the indexes that the table's options ask for, older files when they are "
+    "compacted (CALL sys.compact)",
+}
+
+
+class Procedure(Frozen):
     """One procedure: its arguments in order, whether each is needed, their types, and what it does."""
 
     run: Callable[[SqlSession, Arguments], SqlResult]
@@ -146,7 +220,7 @@ def _replace_tag(session: SqlSession, given_: Arguments) -> SqlResult:
 
 
 def _create_tag_from_timestamp(session: SqlSession, given_: Arguments) -> SqlResult:
-    """Of the first snapshot that was committed at the time or later."""
+    """The tag of the first snapshot that was committed at the time or later."""
     table = table_of(session, given_["table"])
     known = [*table.snapshots(), *(tag.snapshot for tag in table.tags.list())]
     later = sorted((each.time_ms, each.id) for each in known if each.time_ms >= given_["timestamp"])

@@ -11,19 +11,18 @@ The whole query is computed over what is read, so what is missed here costs time
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import StorageError
 from freshet.storage.filters.filter_text import predicate_of
 from freshet.storage.filters.predicate import Predicate
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(Frozen):
     """What a query needs of a table."""
 
     columns: tuple[str, ...]
@@ -66,7 +65,7 @@ def _tables_of(scope: Scope, schemas: Mapping[str, pa.Schema]) -> dict[str, str]
 def _columns(
     scope: Scope, tables: Mapping[str, str], schemas: Mapping[str, pa.Schema]
 ) -> Iterator[tuple[str, set[str]]]:
-    """Of each table the columns that the expressions of a scope name, also those of queries outside of it."""
+    """The columns of each table that the expressions of a scope name, also those of queries outside of it."""
     levels = [tables]
     outer = scope.parent
     while outer is not None:

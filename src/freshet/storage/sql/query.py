@@ -9,21 +9,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import tzinfo
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from sqlglot import exp
 
+from freshet._frozen import Frozen
+from freshet.storage.model.arguments import reading
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.sql.literals import moment_ms
+from freshet.storage.sql.mixed_types import note_comparisons, refuse_mixed_comparisons
 from freshet.storage.sql.names import FILES, SqlName, name_of, only_name
 from freshet.storage.sql.push_down import needs
 from freshet.storage.sql.refusals import refused, wrong
 from freshet.storage.sql.result import Rows, SqlResult
-from freshet.storage.sql.session import UTC_ZONE, Query, SqlSession, TableRead, Travel
+from freshet.storage.sql.session import UTC_ZONE, Plan, Query, SqlSession, TableRead, Travel
 from freshet.storage.system_tables.system_table import SystemTable
 
 if TYPE_CHECKING:
@@ -41,19 +43,7 @@ _INSTEAD: Final = {
 _SECONDS_MAX: Final = 10**11
 
 
-@dataclass(frozen=True)
-class QueryPlan:
-    """A query as it is written."""
-
-    tree: exp.Query
-
-    def run(self, session: SqlSession) -> SqlResult:
-        """Its rows, which are computed when they are asked for."""
-        return SqlResult(rows_of(session, self.tree))
-
-
-@dataclass(frozen=True)
-class _Opened:
+class _Opened(Frozen, dict=True):
     """A table that a query reads."""
 
     catalog: Catalog
@@ -73,8 +63,7 @@ class _Opened:
         return None if isinstance(self.readable, SystemTable) else self.readable.latest_snapshot()
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(Frozen):
     """A table at the place where a query names it."""
 
     node: exp.Table
@@ -82,8 +71,17 @@ class _Found:
     version: exp.Version | None
 
 
-def plan_query(tree: exp.Expr) -> QueryPlan:
-    """The plan of a query; refuses what is no query, or more."""
+def plan_query(tree: exp.Expr) -> Plan:
+    """The plan of a query, whose rows are computed when they are asked for."""
+    return Plan(partial(_selected, checked_query(tree)))
+
+
+def _selected(tree: exp.Query, session: SqlSession) -> SqlResult:
+    return SqlResult(rows_of(session, tree))
+
+
+def checked_query(tree: exp.Expr) -> exp.Query:
+    """The query as it is written; refuses what is no query, or more."""
     if isinstance(tree, exp.Values):
         tree = exp.select("*").from_(tree.copy())
     if not isinstance(tree, exp.Query):
@@ -92,12 +90,13 @@ def plan_query(tree: exp.Expr) -> QueryPlan:
         for node in tree.find_all(kind):
             if not isinstance(node, exp.Query):
                 raise refused(node)
-    return QueryPlan(tree)
+    return tree
 
 
 def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
     """The rows of a query, of the snapshots that there are now."""
     tree = _without_hints(tree.copy())
+    note_comparisons(tree)
     found = _tables(tree, session)
     opened: dict[SqlName, _Opened] = {}
     travels: dict[str, tuple[_Opened, Travel]] = {}
@@ -111,8 +110,11 @@ def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
         _check_names(each.name, schemas[label])
         _relabel(each, label)
     _without_databases(tree, found)
+    with reading("SQL: the query"):
+        refuse_mixed_comparisons(tree, schemas)
+        needed = needs(tree, schemas, in_utc=session.engine.zone is UTC_ZONE)
     reads = []
-    for label, need in needs(tree, schemas, in_utc=session.engine.zone is UTC_ZONE).items():
+    for label, need in needed.items():
         table, travel = travels[label]
         text = None if need.condition is None else need.condition.sql("spark", comments=False)
         reads.append(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.edits.edit_result import EditResult
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.model.shown import note_html, shown_or_why
+from freshet.storage.model.shown import note_html
 from freshet.storage.scan.frame_outputs import FrameOutputs
 from freshet.storage.scan.preview import COLUMNS, first_rows
+
+if TYPE_CHECKING:
+    from freshet.storage.table import Table
 
 
 class Rows(Protocol):
@@ -30,16 +34,7 @@ class Rows(Protocol):
         """All of them."""
 
 
-class Named(Protocol):
-    """A table."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-
-
-@dataclass(frozen=True, slots=True)
-class GivenRows:
+class GivenRows(Frozen):
     """Rows that are there already."""
 
     table: pa.Table
@@ -97,15 +92,11 @@ class SqlResult(FrameOutputs):
         """The rows, batch by batch."""
         return self.rows.batches()
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The rows for a consumer that pulls."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
     def to_arrow(self) -> pa.Table:
         """All rows."""
         if isinstance(self.rows, GivenRows):
             return self.rows.table
-        return pa.Table.from_batches(self.to_batches(), self.schema)
+        return super().to_arrow()
 
     def to_spark(self) -> Any:
         """The DataFrame of a query that was given to a Spark session; `InvalidRequestError` for other results."""
@@ -113,10 +104,6 @@ class SqlResult(FrameOutputs):
         if frame is None:
             raise InvalidRequestError("the result is not of Spark: it is the DataFrame of a SELECT with spark=session")
         return frame
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows for libraries that take Arrow streams."""
-        return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         if self.edit is not None:
@@ -129,11 +116,8 @@ class SqlResult(FrameOutputs):
             return f"SqlResult({count:,} row{'' if count == 1 else 's'} of {names})"
         return f"SqlResult(rows of {names}: to_arrow(), to_pandas(), to_batches())"
 
-    def _repr_html_(self) -> str:
-        """What was done, or the first rows: a query is computed for them, but one that Spark has."""
-        return shown_or_why(self, self._html)
-
     def _html(self) -> str:
+        """What was done, or the first rows: a query is computed for them, but one that Spark has."""
         if self.edit is not None:
             return self.edit._repr_html_()
         if not self.has_rows:
@@ -157,6 +141,6 @@ def said(message: str) -> SqlResult:
     return SqlResult(message=message)
 
 
-def edited(table: Named, result: EditResult) -> SqlResult:
+def edited(table: Table, result: EditResult) -> SqlResult:
     """The result of a statement that changes the rows of a table."""
     return SqlResult(edit=result, table=table.name)

@@ -7,7 +7,7 @@ has it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
@@ -17,9 +17,10 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import predicate_of
 from freshet.storage.filters.predicate import IsNull, Not, Or, Predicate
 from freshet.storage.sql.names import SqlName, column_name, name_of, only_name
+from freshet.storage.sql.partitions import columns_as_written
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.result import SqlResult, edited
-from freshet.storage.sql.session import SqlSession
+from freshet.storage.sql.session import Plan, SqlSession
 
 if TYPE_CHECKING:
     from freshet.storage.table import Table
@@ -30,34 +31,7 @@ _ANY_CONDITION: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Delete:
-    """DELETE; without a filter of all rows."""
-
-    name: SqlName
-    filter: Predicate | None
-
-    def run(self, session: SqlSession) -> SqlResult:
-        """Deletes the rows, in one commit."""
-        table = session.table(self.name)
-        return edited(table, table.delete(_filter(table, self.filter)))
-
-
-@dataclass(frozen=True)
-class Update:
-    """UPDATE; without a filter of all rows. Values are by column, `Expression` or None."""
-
-    name: SqlName
-    values: Mapping[str, Any]
-    filter: Predicate | None
-
-    def run(self, session: SqlSession) -> SqlResult:
-        """Updates the rows, in one commit."""
-        table = session.table(self.name)
-        return edited(table, table.update(as_columns(table, self.values), _filter(table, self.filter)))
-
-
-def plan_delete(tree: exp.Delete) -> Delete:
+def plan_delete(tree: exp.Delete) -> Plan:
     """The plan of DELETE."""
     only(tree, "this", "where")
     if not isinstance(tree.this, exp.Table):
@@ -65,10 +39,11 @@ def plan_delete(tree: exp.Delete) -> Delete:
     where = tree.args.get("where")
     if where is None:
         raise wrong(tree, "say which rows are deleted; TRUNCATE TABLE takes all rows away")
-    return Delete(_target(tree.this), _predicate(where.this, tree.this))
+    chosen = _predicate(where.this, tree.this)
+    return Plan(partial(_delete, _target(tree.this), chosen), has_dry_run=True)
 
 
-def plan_update(tree: exp.Update) -> Update:
+def plan_update(tree: exp.Update) -> Plan:
     """The plan of UPDATE."""
     only(tree, "this", "expressions", "where")
     where = tree.args.get("where")
@@ -82,7 +57,19 @@ def plan_update(tree: exp.Update) -> Update:
         if name in values:
             raise wrong(each, f"{name} has two values")
         values[name] = value_of(bare(each.expression, tree.this))
-    return Update(_target(tree.this), values, _predicate(where.this, tree.this))
+    chosen = _predicate(where.this, tree.this)
+    return Plan(partial(_update, _target(tree.this), values, chosen), has_dry_run=True)
+
+
+def _delete(name: SqlName, chosen: Predicate | None, session: SqlSession) -> SqlResult:
+    table = session.table(name)
+    return edited(table, table.delete(_filter(table, chosen), dry_run=session.dry_run))
+
+
+def _update(name: SqlName, given: Mapping[str, Any], chosen: Predicate | None, session: SqlSession) -> SqlResult:
+    table = session.table(name)
+    values = as_columns(table, given)
+    return edited(table, table.update(values, _filter(table, chosen), dry_run=session.dry_run))
 
 
 def value_of(node: exp.Expr) -> Any:
@@ -105,15 +92,7 @@ def value_of(node: exp.Expr) -> Any:
 
 def as_columns(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with the columns named as the table has them; case does not matter."""
-    known = {name.lower(): name for name in table.schema.column_names}
-    unknown = [name for name in values if name.lower() not in known]
-    if unknown:
-        raise InvalidRequestError(
-            f"SQL: table {table.name} has no column {unknown[0]!r}; it has {', '.join(known.values())}",
-            table=table.name,
-            column=unknown[0],
-        )
-    return {known[name.lower()]: value for name, value in values.items()}
+    return dict(zip(columns_as_written(table, values), values.values(), strict=True))
 
 
 def bare(node: exp.Expr, table: exp.Table) -> exp.Expr:

@@ -1,6 +1,6 @@
 """SQL text in, results out: each statement becomes a plan by its kind, and the plan is carried out.
 
-    text ─▶ sql_text: statements ─▶ create, alter, drop, show, describe, insert, row_edits, merge, call, query: plans
+    text ─▶ sql_text: statements ─▶ create, alter, drop, show, insert, row_edits, merge, call, query: plans
                                           │ run(session)
          verbs of Catalog and Table ◀─────┴─────▶ query ─▶ push_down ─▶ an engine: duckdb_engine, or Spark
 
@@ -10,7 +10,7 @@ All statements of a text are read before the first one is carried out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sqlglot import exp
 
@@ -18,19 +18,19 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arguments import reading
 from freshet.storage.sql.alter import plan_alter_database, plan_alter_table, plan_comment
 from freshet.storage.sql.call import plan_call
+from freshet.storage.sql.column_types import type_text
 from freshet.storage.sql.create import plan_create_database, plan_create_table
-from freshet.storage.sql.describe import plan_describe, plan_describe_database
 from freshet.storage.sql.drop import plan_drop, plan_truncate
 from freshet.storage.sql.duckdb_engine import DuckDbEngine
 from freshet.storage.sql.insert import plan_insert
 from freshet.storage.sql.merge import plan_merge
 from freshet.storage.sql.query import plan_query
-from freshet.storage.sql.refusals import cut, refused
+from freshet.storage.sql.refusals import cut, refused, wrong
 from freshet.storage.sql.refused_statements import refuse_known
 from freshet.storage.sql.result import Rows, SqlResult
 from freshet.storage.sql.row_edits import plan_delete, plan_update
-from freshet.storage.sql.session import Query, QueryEngine, SqlSession, TableRead
-from freshet.storage.sql.show import plan_show
+from freshet.storage.sql.session import Plan, Query, QueryEngine, SqlSession, TableRead
+from freshet.storage.sql.show import plan_describe, plan_describe_database, plan_show
 from freshet.storage.sql.sql_text import Statement, statements
 from freshet.storage.sql.tag_statements import plan_tag
 from freshet.storage.sql.words import Words
@@ -45,15 +45,9 @@ __all__ = [
     "TableRead",
     "run_all",
     "run_one",
+    "type_text",
 ]
-"""What runs statements, and what an engine of queries takes and gives."""
-
-
-class Plan(Protocol):
-    """What a statement asks for, as a value."""
-
-    def run(self, session: SqlSession) -> SqlResult:
-        """Carries it out."""
+"""What runs statements, what an engine of queries takes and gives, and how types are written."""
 
 
 _DATABASES: Final = ("DATABASE", "SCHEMA", "NAMESPACE")
@@ -75,6 +69,7 @@ _OF_TREES: Final[Mapping[type[exp.Expr], Callable[[Any], Plan]]] = {
     exp.Update: plan_update,
     exp.Merge: plan_merge,
 }
+_EDIT_WORDS: Final = "DELETE, UPDATE, MERGE, INSERT OVERWRITE, TRUNCATE, DROP and ALTER TABLE … DROP PARTITION"
 _FIRST_WORDS: Final = frozenset(
     {"CREATE", "DROP", "TRUNCATE", "COMMENT", "DESCRIBE", "DESC", "INSERT", "DELETE", "UPDATE", "MERGE"}
     | {"WITH", "SELECT", "FROM", "VALUES", "("}
@@ -96,7 +91,11 @@ def run_all(text: str, session: SqlSession) -> Iterator[tuple[str, SqlResult]]:
     plans = [(each.text, plan(each)) for each in statements(text)]
     if not plans:
         raise InvalidRequestError("the SQL has no statement")
-    return ((text, each.run(session)) for text, each in plans)
+    if session.dry_run:
+        for statement, each in plans:
+            if not each.has_dry_run:
+                raise wrong(statement, f"a dry run is of {_EDIT_WORDS}")
+    return ((statement, each.run(session)) for statement, each in plans)
 
 
 def plan(statement: Statement) -> Plan:

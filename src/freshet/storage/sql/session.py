@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
+from freshet._frozen import Frozen
 from freshet.storage.catalog import Catalog, is_system_name, known_catalogs
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.env import Env
@@ -18,7 +18,7 @@ from freshet.storage.model.arguments import reading
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.sql.names import SqlName
 from freshet.storage.sql.refusals import refused, shown, wrong
-from freshet.storage.sql.result import Rows
+from freshet.storage.sql.result import Rows, SqlResult
 from freshet.storage.system_tables.system_table import SystemTable
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ Travel = Mapping[str, Any]
 """`snapshot_id`, `tag` or `timestamp_ms` with its value, or nothing."""
 
 
-@dataclass(frozen=True)
-class TableRead:
+class TableRead(Frozen):
     """One table of a query at one snapshot: what is read of it, and the name that it has in the query.
 
     `filter` and `predicate` are the same condition, as text and as value: rows for which it is true suffice. `travel`
@@ -64,8 +63,7 @@ class TableRead:
         return self.latest.id if self.latest.schema_id == self.table.schema.id else None
 
 
-@dataclass(frozen=True)
-class Query:
+class Query(Frozen):
     """A query of which every table is known; the tables in its tree are named by the labels of its reads."""
 
     tree: exp.Query
@@ -95,7 +93,7 @@ class QueryEngine(Protocol):
 
     @property
     def zone(self) -> tzinfo:
-        """Of moments that are written without one."""
+        """The zone of moments that are written without one."""
 
     def knows(self, name: str) -> bool:
         """Whether the engine has a table of this name itself, such as a temporary view."""
@@ -107,13 +105,16 @@ class QueryEngine(Protocol):
         """The rows of a query; raises `InvalidRequestError` for one that it cannot compute."""
 
 
-@dataclass(frozen=True)
-class SqlSession:
+class SqlSession(Frozen):
     """What statements are given besides their text."""
 
     catalog: Catalog
     engine: QueryEngine
     database: str | None = None
+    dry_run: bool = False
+    """Statements say what they would change, and commit nothing; those that cannot are refused."""
+    allow_lossy: bool = False
+    """ALTER TABLE may change types and options so that rows which are there lose values."""
 
     def catalog_of(self, name: SqlName) -> Catalog:
         """The catalog that a name begins with, one that has a name on this machine; without one the session's."""
@@ -147,3 +148,11 @@ class SqlSession:
         if is_system_name(identifier):
             return catalog, identifier, catalog.system_table(identifier)
         return catalog, identifier, catalog.table(identifier)
+
+
+class Plan(Frozen):
+    """What a statement asks for: carried out as often as it is run."""
+
+    run: Callable[[SqlSession], SqlResult]
+    has_dry_run: bool = False
+    """Whether it can say what it would change."""

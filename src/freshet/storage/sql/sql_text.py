@@ -7,7 +7,6 @@ text may be written twice, as in Spark 4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
@@ -16,17 +15,17 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import reason_of
 from freshet.storage.model.arguments import reading, shown_value
 from freshet.storage.sql.refusals import cut, refused
 
-DIALECT: Final = "spark"
 _SPLITTER: Final = "$"
 
 
 class _Parser(SparkParser):
-    """As Spark 4 reads it: a CAST that fails is an error, not NULL."""
+    """The reading of Spark 4: a CAST that fails is an error, not NULL."""
 
     STRICT_CAST: ClassVar[Any] = True
 
@@ -46,8 +45,7 @@ class _SparkWords(Spark):
 _WORDS: Final = _SparkWords()
 
 
-@dataclass(frozen=True)
-class Statement:
+class Statement(Frozen):
     """One statement: its text, and its tokens as positions in the `whole` text."""
 
     text: str

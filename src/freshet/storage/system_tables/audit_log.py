@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.file_fields import SEQUENCE_NUMBER_FIELD
 from freshet.storage.filters.predicate import Predicate, conjunction
@@ -41,8 +42,7 @@ _KIND_TEXTS: Final = np.array([kind.text for kind in sorted(RowKind)])
 """By the code of the kind."""
 
 
-@dataclass(frozen=True)
-class AuditLogRows:
+class AuditLogRows(Frozen, dict=True):
     """Rows of one snapshot, with their kinds."""
 
     store: TableStore

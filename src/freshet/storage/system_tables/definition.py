@@ -8,16 +8,18 @@ Source: MERGING.md §6.6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
@@ -27,8 +29,11 @@ from freshet.storage.model.sql_type import parse_sql_type
 WHOLE: Final = Split(0, EMPTY_ROW, 0, 0, (), raw_convertible=True)
 """All of a table that is read in one part."""
 
-Columns = Mapping[str, Callable[[], "pa.Array[Any]"]]
-"""What makes each column, by its name."""
+Values = Callable[[TableStore, Any], "Iterable[Any] | pa.Array[Any]"]
+"""The values of a column, from what was read of the metadata of a table."""
+
+Column = tuple[str, str, Values]
+"""A column: its name, its type as SQL has it, its values."""
 
 
 class RowSource(Protocol):
@@ -51,8 +56,7 @@ class RowSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SystemTableDefinition:
+class SystemTableDefinition(Frozen):
     """One system table of every table."""
 
     noun: str
@@ -66,12 +70,13 @@ class SystemTableDefinition:
     """True where it is one of a snapshot; the others say what there is now."""
 
 
-@dataclass(frozen=True)
-class MetadataRows:
+class MetadataRows(Frozen):
     """Rows made of metadata, all in one part."""
 
+    store: TableStore
     fields: tuple[DataField, ...]
-    columns: Callable[[], Columns]
+    values: Mapping[str, Values]
+    read: Callable[[], Any]
 
     def plan(self, predicate: Predicate | None) -> Sequence[Split]:
         """One part."""
@@ -83,23 +88,40 @@ class MetadataRows:
     ) -> Iterator[pa.RecordBatch]:
         """All rows."""
         del part, predicate, executor
-        made = self.columns()
+        found = self.read()
         fields = {field.name: field for field in self.fields}
-        schema = pa.schema(
-            [pa.field(name, arrow_type(fields[name].type), fields[name].type.nullable) for name in columns]
-        )
-        yield from pa.Table.from_arrays([made[name]() for name in columns], schema=schema).to_batches()
+        schema = arrow_schema([fields[name] for name in columns])
+        arrays = [_array(self.values[field.name](self.store, found), field.type) for field in schema]
+        yield from pa.Table.from_arrays(arrays, schema=schema).to_batches()
 
 
-def fields_of(**types: str) -> tuple[DataField, ...]:
-    """Columns by name, with their types as SQL has them."""
-    return tuple(DataField(index, name, parse_sql_type(text)) for index, (name, text) in enumerate(types.items()))
+def _array(values: Iterable[Any] | pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    return values.cast(kind) if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values, kind)
 
 
-def columns_of(fields: Sequence[DataField], rows: Sequence[Sequence[Any]]) -> Columns:
-    """The columns of rows, for tables that never have many."""
+def metadata_table(
+    noun: str,
+    summary: str,
+    read: Callable[[TableStore, Snapshot | None], Any],
+    columns: Sequence[Column],
+    *,
+    travels: bool = False,
+) -> SystemTableDefinition:
+    """A system table of these columns, which are made of what `read` finds."""
+    fields = tuple(DataField(index, name, parse_sql_type(text)) for index, (name, text, _) in enumerate(columns))
+    values = {name: made for name, _, made in columns}
 
-    def column(index: int, field: DataField) -> Callable[[], pa.Array[Any]]:
-        return lambda: pa.array([row[index] for row in rows], arrow_type(field.type))
+    def source(store: TableStore, snapshot: Snapshot | None) -> MetadataRows:
+        return MetadataRows(store, fields, values, partial(read, store, snapshot))
 
-    return {field.name: column(index, field) for index, field in enumerate(fields)}
+    return SystemTableDefinition(noun, summary, source, fields, travels)
+
+
+def each(value: Callable[[Any], Any]) -> Values:
+    """A column with a value for each thing that was found."""
+    return lambda store, found: [value(one) for one in found]
+
+
+def parts(**types: str) -> list[Column]:
+    """The columns of a table whose rows are found as they are, by name, with their types."""
+    return [(name, text, each(itemgetter(index))) for index, (name, text) in enumerate(types.items())]

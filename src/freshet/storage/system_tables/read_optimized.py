@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
@@ -24,8 +24,7 @@ from freshet.storage.scan.split_reader import SplitReader
 from freshet.storage.system_tables.definition import SystemTableDefinition
 
 
-@dataclass(frozen=True)
-class ReadOptimizedRows:
+class ReadOptimizedRows(Frozen):
     """Rows of one snapshot."""
 
     store: TableStore
@@ -33,7 +32,7 @@ class ReadOptimizedRows:
 
     @property
     def fields(self) -> tuple[DataField, ...]:
-        """Those of the table."""
+        """The fields of the table."""
         return self.store.schema.fields
 
     def plan(self, predicate: Predicate | None) -> Sequence[Split]:

@@ -9,18 +9,12 @@ from typing import Final
 
 from freshet.storage.exceptions import NotFoundError, UnsupportedFeatureError
 from freshet.storage.system_tables.audit_log import AUDIT_LOG
-from freshet.storage.system_tables.branches import BRANCHES
-from freshet.storage.system_tables.buckets import BUCKETS
-from freshet.storage.system_tables.consumers import CONSUMERS
+from freshet.storage.system_tables.commits import COMMITS, COMPACTIONS
 from freshet.storage.system_tables.definition import SystemTableDefinition
 from freshet.storage.system_tables.files import FILES
-from freshet.storage.system_tables.manifests import MANIFESTS
-from freshet.storage.system_tables.options import OPTIONS
-from freshet.storage.system_tables.partitions import PARTITIONS
+from freshet.storage.system_tables.metadata import BRANCHES, CONSUMERS, MANIFESTS, OPTIONS, SCHEMAS, SNAPSHOTS, TAGS
+from freshet.storage.system_tables.partitions import BUCKETS, PARTITIONS
 from freshet.storage.system_tables.read_optimized import READ_OPTIMIZED
-from freshet.storage.system_tables.schemas import SCHEMAS
-from freshet.storage.system_tables.snapshots import SNAPSHOTS
-from freshet.storage.system_tables.tags import TAGS
 
 SYSTEM_TABLES: Final = {
     each.noun: each
@@ -35,6 +29,8 @@ SYSTEM_TABLES: Final = {
         BRANCHES,
         CONSUMERS,
         MANIFESTS,
+        COMMITS,
+        COMPACTIONS,
         AUDIT_LOG,
         READ_OPTIMIZED,
     )

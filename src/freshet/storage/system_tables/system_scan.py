@@ -20,12 +20,13 @@ from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
-from freshet.storage.model.shown import facts_html, note_html, shown_or_why
+from freshet.storage.model.shown import facts_html, note_html
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.scan.frame_outputs import FrameOutputs
 from freshet.storage.scan.preview import COLUMNS, FILES_MAX, TOO_LARGE, first_rows, is_cheap_to_plan
 from freshet.storage.scan.read_snapshot import explained
+from freshet.storage.scan.split_reader import named_columns
 from freshet.storage.scan.table_scan import decoders
 from freshet.storage.system_tables.registry import definition_of
 
@@ -57,7 +58,8 @@ class SystemScan(FrameOutputs):
         of_table = arrow_schema(self._source.fields)
         predicate = to_predicate(filter)
         self._filter: Predicate | None = None if predicate is None else predicate.bind(of_table)
-        self._columns = self._checked(columns)
+        known = tuple(field.name for field in self._source.fields)
+        self._columns = named_columns(known, columns, self._place)
         self.schema: pa.Schema = pa.schema([of_table.field(name) for name in self._columns])
         """Columns of the rows that come out."""
 
@@ -80,14 +82,6 @@ class SystemScan(FrameOutputs):
         """The rows, part by part."""
         return limited((batch for part in self.plan() for batch in self._read(part, decoders())), self._limit)
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The rows for a consumer that pulls."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
-    def to_arrow(self) -> pa.Table:
-        """All rows."""
-        return pa.Table.from_batches(self.to_batches(), self.schema)
-
     def count(self) -> int:
         """The number of rows."""
         counted = SystemScan(
@@ -101,9 +95,6 @@ class SystemScan(FrameOutputs):
 
     def __repr__(self) -> str:
         return f"SystemScan({self._place!r})"
-
-    def _repr_html_(self) -> str:
-        return shown_or_why(self, self._html)
 
     def _html(self) -> str:
         """Reads the first rows where that is cheap (`preview`)."""
@@ -135,20 +126,6 @@ class SystemScan(FrameOutputs):
                 kept = batch if self._filter is None else batch.filter(self._filter.to_arrow())
                 if kept.num_rows:
                     yield pa.RecordBatch.from_arrays([kept.column(name) for name in self._columns], schema=self.schema)
-
-    def _checked(self, columns: Sequence[str] | None) -> tuple[str, ...]:
-        known = tuple(field.name for field in self._source.fields)
-        if columns is None:
-            return known
-        name = self._place
-        if isinstance(columns, str) or not isinstance(columns, Sequence):
-            raise InvalidRequestError(f"columns is a list of column names such as [{known[0]!r}], not {columns!r}")
-        missing = [column for column in columns if column not in known]
-        if missing:
-            raise InvalidRequestError(f"there is no column {missing[0]!r} in {name}; columns are {', '.join(known)}")
-        if not columns or len(set(columns)) != len(columns):
-            raise InvalidRequestError(f"name each column of {name} once, and one at least; got {list(columns)}")
-        return tuple(columns)
 
 
 def _reopened(

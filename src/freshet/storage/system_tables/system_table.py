@@ -17,7 +17,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.moment import TimeGiven
-from freshet.storage.model.shown import facts_html, rows_html, shown_or_why
+from freshet.storage.model.shown import HtmlShown, facts_html, rows_html
 from freshet.storage.scan.preview import COLUMNS
 from freshet.storage.scan.read_snapshot import find_in
 from freshet.storage.system_tables.registry import SYSTEM_TABLES, definition_of
@@ -31,7 +31,7 @@ _BRANCH: Final = "branch_"
 
 
 @answering_callers
-class SystemTable:
+class SystemTable(HtmlShown):
     """One system table of a table; it is read, never written."""
 
     def __init__(self, store: TableStore, noun: str) -> None:
@@ -84,9 +84,6 @@ class SystemTable:
 
     def __repr__(self) -> str:
         return f"SystemTable({self.name!r}, {self._definition.summary})"
-
-    def _repr_html_(self) -> str:
-        return shown_or_why(self, self._html)
 
     def _html(self) -> str:
         fields = self._definition.source(self._store, None).fields[:COLUMNS]

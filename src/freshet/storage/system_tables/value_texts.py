@@ -90,7 +90,7 @@ class PartitionTexts:
         self._env = store.env
 
     def in_braces(self, partitions: Sequence[bytes]) -> pa.Array[Any]:
-        """As `{2023-11-14, 7}`; `{}` without partition keys."""
+        """The form `{2023-11-14, 7}`; `{}` without partition keys."""
         distinct, indices = _distinct(partitions)
         parts: list[pa.Array[Any] | str] = ["{"]
         for index, texts in enumerate(self._texts(distinct)):
@@ -98,7 +98,7 @@ class PartitionTexts:
         return joined([*parts, "}"], len(distinct)).take(indices)
 
     def as_folders(self, partitions: Sequence[bytes]) -> pa.Array[Any]:
-        """As `dt=2023-11-14/hour=7`; an empty text without partition keys. Nothing is escaped."""
+        """The form `dt=2023-11-14/hour=7`; an empty text without partition keys. Nothing is escaped."""
         distinct, indices = _distinct(partitions)
         default = self._options.partition_default_name
         parts: list[pa.Array[Any] | str] = []

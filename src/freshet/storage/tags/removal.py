@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from freshet._frozen import Frozen
 from freshet.storage.cleaning.named_files import (
     KeptSnapshot,
     MetadataNames,
@@ -31,11 +32,11 @@ from freshet.storage.cleaning.named_files import (
     live_of,
     metadata_names,
     metadata_paths,
+    named_index_of,
     named_lately,
     names_of_copy,
     without_names,
 )
-from freshet.storage.cleaning.named_index import named_index_of
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.live_files import changelog_entries
@@ -72,12 +73,11 @@ class TagRemoval(Shown):
         yield from (("not deleted", self.failed_delete_count), ("only tried", self.is_dry_run))
 
 
-@dataclass(frozen=True, slots=True)
-class _Doomed:
+class _Doomed(Frozen):
     """Paths of what only one tag names."""
 
     data: tuple[tuple[str, ...], ...] = ()
-    """Those of one folder together."""
+    """The files of one folder together."""
     metadata: tuple[str, ...] = ()
     kept: tuple[Snapshot, ...] = ()
     """The snapshots that were asked."""

@@ -8,8 +8,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.metadata.tag_store import check_tag_name
 from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.moment import TimeGiven, time_ms
-from freshet.storage.model.shown_lists import Tags
-from freshet.storage.model.tag import Tag
+from freshet.storage.model.tag import Tag, Tags
 from freshet.storage.tags.automatic import create_due_tags
 from freshet.storage.tags.creation import check_auto_name, create_tag, rename_tag, replace_tag, snapshot_to_tag, tag_of
 from freshet.storage.tags.expiry import expire_tags

@@ -19,13 +19,14 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from freshet.storage.compact.picker import GentlePatience
+from freshet.storage.files.stored_columns import SmallFiles
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.live_files import BucketFiles
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, IndexFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.write.compaction_limit import CompactionSpeed
+from freshet.storage.write.commit_compaction import CompactionSpeed
 from freshet.storage.write.partition_index import warm_indexes
 
 BUCKETS_MAX: Final = 20_000
@@ -79,11 +80,12 @@ class BucketState:
 
 
 class BucketStates:
-    """The buckets of one table, how fast this process compacts them, and the hash indexes of its partitions. May be
-    shared by threads."""
+    """The buckets of one table, how fast this process compacts them, what it has written last, and the hash indexes of
+    its partitions. May be shared by threads."""
 
     def __init__(self) -> None:
         self.speed = CompactionSpeed()
+        self.small_files = SmallFiles()
         self.indexes = warm_indexes()
         self._lock = threading.Lock()
         self._memories: OrderedDict[BucketId, BucketMemory] = OrderedDict()

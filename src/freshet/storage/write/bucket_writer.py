@@ -2,45 +2,73 @@
 
 A bucket writer is used by one thread at a time. Its life: `write` … `flush` → `compact_due` → `take_message`, again
 and again; `rebase` when the bucket changed under it; `abort` at the end.
+
+How far above what is live it numbers its rows follows from what became of the last commits (`Contention`). Alone a
+writer numbers them without a gap. Once another writer has overtaken one of its commits, the next ones leave room below
+their rows for what others commit meanwhile: more for more rows, which take longer to write (again), and at random, so
+that of two equal writers each is overtaken half as often.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import ConflictError
 from freshet.storage.files.data_file_paths import delete_data_file
+from freshet.storage.files.stored_columns import SmallFiles
+from freshet.storage.io.env import Env
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
-from freshet.storage.write.compaction_limit import CompactionSpeed, CompactionTime
-from freshet.storage.write.contention import Contention
+from freshet.storage.write.commit_compaction import CompactionSpeed, CompactionTime
 from freshet.storage.write.increment import EmittedRows, Increment, Logged
 from freshet.storage.write.records import Kinds
-from freshet.storage.write.write_timings import WriteTimings
+
+CALM_COMMITS: Final = 16
+"""Commits that were not overtaken, after which the writer takes itself to be alone."""
+ROOM_PER_ROW: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class BucketTools:
+class Contention:
+    """What one writer knows of others; used by one thread."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._commits_left = 0
+
+    def note(self, *, was_overtaken: bool) -> None:
+        """Another commit was made."""
+        self._commits_left = CALM_COMMITS if was_overtaken else max(0, self._commits_left - 1)
+
+    def room(self, row_count: int) -> int:
+        """Numbers to leave free below so many rows."""
+        if not self._commits_left:
+            return 0
+        return int(row_count * ROOM_PER_ROW * (1 + self._env.jitter()))
+
+
+class BucketTools(Frozen):
     """What the bucket writers of one table share; `restore` gives the states of buckets at a snapshot."""
 
     store: TableStore
     restore: RestoreBuckets
     may_spill: Callable[[], bool]
-    timings: WriteTimings
     speed: CompactionSpeed
     contention: Contention
+    small_files: SmallFiles
     logged: Logged = Logged.NOTHING
 
 
 class BucketWriter(ABC):
-    """Writer of one bucket."""
+    """The writer of one bucket; by default one that compacts nothing."""
 
     def __init__(
         self, tools: BucketTools, partition: bytes, bucket: int, total_buckets: int, *, is_ordered: bool
@@ -90,13 +118,21 @@ class BucketWriter(ABC):
     def flush(self, executor: Executor | None = None) -> None:
         """Makes files of all rows."""
 
-    @abstractmethod
-    def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
-        """One round of compaction on what was flushed; False when there was nothing to do."""
+    def compact(
+        self, *, full: bool, executor: Executor | None = None, reason: CompactionReason = CompactionReason.FORCED
+    ) -> bool:
+        """One round of compaction on what was flushed, in full for that reason; False when there was nothing to do."""
+        return False
 
-    @abstractmethod
-    def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
+    def compact_files(
+        self,
+        inputs: frozenset[FileId],
+        output_level: int,
+        reason: CompactionReason,
+        executor: Executor | None = None,
+    ) -> bool:
         """One round over exactly these files; False, and nothing done, when one of them is gone."""
+        return False
 
     def repair(self, executor: Executor | None = None) -> bool:
         """Mends levels whose files overlap; False where there are none."""
@@ -149,9 +185,9 @@ class BucketWriter(ABC):
     def _shift(self, by: int) -> None:
         """Adds to the sequence numbers of the new files."""
 
-    @abstractmethod
     def take_message(self) -> CommitMessage:
         """Hands out everything since the last message; files it names are no longer this writer's to delete."""
+        return self._increment.take_message(self._partition, self._bucket, self._total_buckets)
 
     @abstractmethod
     def rebase(self, state: BucketState) -> None:
@@ -166,14 +202,17 @@ class BucketWriter(ABC):
             if file.file_name not in self._borrowed:
                 delete_data_file(self._store, self._partition, self._bucket, file)
 
+    def _files(self) -> Sequence[DataFileMeta]:
+        """The files of the bucket as this writer sees them; none where it never compacts."""
+        return ()
+
     @property
-    @abstractmethod
     def has_newer_schema(self) -> bool:
         """True when a file was written with a later schema than the one the table was opened with: compactions would
         lose its columns."""
+        return self._has_newer_schema(self._files())
 
     def _has_newer_schema(self, files: Iterable[DataFileMeta]) -> bool:
-        """True when a file was written with a later schema than the one the table was opened with."""
         return any(file.schema_id > self._store.schema.id for file in files)
 
     def _check_schema_ids(self, files: Iterable[DataFileMeta]) -> None:

@@ -1,4 +1,4 @@
-"""Which bucket each row goes to: the interface, and the router of tables with a fixed number of buckets.
+"""The bucket that each row goes to: the interface, and the router of tables with a fixed number of buckets.
 
 | table | bucket of a row |
 |---|---|
@@ -22,15 +22,15 @@ Source: FORMAT.md §8; MERGING.md §8.2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import NotFoundError, UnsupportedFeatureError
@@ -45,7 +45,9 @@ from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import UNAWARE_BUCKET
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.write.records import AcceptedRows, Kinds
+
+if TYPE_CHECKING:
+    from freshet.storage.write.records import AcceptedRows, Kinds
 
 
 class BucketCounts:
@@ -104,52 +106,11 @@ class BucketCounts:
             return None
 
 
-class PostponedCounts(BucketCounts):
-    """Numbers of buckets in a table whose rows may wait for their bucket (`bucket=-2`): files in real buckets say the
-    number of their partition, for others it is chosen."""
-
-    def __init__(self, store: TableStore, snapshot: Snapshot | None, chosen: Mapping[bytes, int]) -> None:
-        super().__init__(store, snapshot)
-        self.default = store.options.postpone_default_bucket_num
-        self._chosen = dict(chosen)
-        self._asked: set[bytes] = set()
-
-    def of(self, partitions: Sequence[bytes]) -> list[int]:
-        known = self.known(partitions)
-        return [known.get(partition, self.default) for partition in partitions]
-
-    def known(self, partitions: Collection[bytes]) -> dict[bytes, int]:
-        """The numbers of those that have files in real buckets, or a chosen one."""
-        asked = {partition for partition in partitions if partition not in self._asked}
-        if asked and self._snapshot is not None:
-            entries = live_entries(self._store.manifests, self._snapshot, partition=asked.__contains__)
-            self._found.update({entry.partition: entry.total_buckets for entry in entries if entry.bucket >= 0})
-        self._asked |= asked
-        known = {**self._chosen, **self._found}
-        return {partition: known[partition] for partition in partitions if partition in known}
-
-    def choose(self, counts: Mapping[bytes, int]) -> None:
-        """Numbers for partitions that have no files in real buckets, until they are forgotten."""
-        self._chosen.update(counts)
-
-    def forget_choices(self) -> None:
-        """From now on files say the number."""
-        self._chosen.clear()
-
-    def differ(self) -> bool:
-        return True
-
-    def rebase(self, snapshot: Snapshot | None) -> None:
-        super().rebase(snapshot)
-        self._asked.clear()
-
-
 SEPARATE_GROUPS_MAX: Final = 64
 """With more groups than this, groups are slices of one gather: cheaper, but no group can be freed alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedRows:
+class RoutedRows(Frozen):
     """Rows of one bucket, in input order; `total_buckets` is what commit messages record of its partition."""
 
     partition: bytes
@@ -164,8 +125,8 @@ class RoutedRows:
         return self.partition, self.bucket
 
 
-class RowRouter(Protocol):
-    """Assigns rows to buckets. It may keep state, which is committed with the rows it has routed.
+class RowRouter:
+    """What assigns rows to buckets. It may keep state, which is committed with the rows it has routed.
 
     Used by one thread at a time. Its life is that of the table writer: `route` … `kept_rows`, `prepare_commit`, again
     and again; `rebase` when the writer goes on upon another snapshot, `abort` when rows and messages since the last
@@ -174,12 +135,15 @@ class RowRouter(Protocol):
 
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
         """The rows, bucket by bucket."""
+        raise NotImplementedError
 
     def kept_rows(self) -> Iterator[AcceptedRows]:
         """Rows that `route` has kept back until all rows of a commit are known, now to be routed again."""
+        return iter(())
 
     def total_buckets(self, partition: bytes) -> int:
         """What commit messages record for rows of this partition; not positive where buckets have no fixed number."""
+        raise NotImplementedError
 
     def note(self, partition: bytes, total_buckets: int) -> None:
         """Takes note of the number that the files of the partition were found to be written with."""
@@ -187,6 +151,7 @@ class RowRouter(Protocol):
     def prepare_commit(self) -> Sequence[CommitMessage]:
         """What the state of the router adds to the commit: index changes, no rows. Its files are written while those of
         the buckets are; nothing else is asked of the router meanwhile."""
+        return ()
 
     def rebase(self, snapshot: Snapshot | None) -> None:
         """Continues on another snapshot, usually the one just committed."""
@@ -195,8 +160,8 @@ class RowRouter(Protocol):
         """Forgets what was not committed, and removes its files."""
 
 
-class BucketRouter:
-    """The `RowRouter` of tables with a fixed number of buckets, or none; its only state is the counts it has asked."""
+class BucketRouter(RowRouter):
+    """The router of tables with a fixed number of buckets, or none; its only state is the counts it has asked."""
 
     def __init__(
         self, schema: TableSchema, *, counts: BucketCounts, bucket_key: tuple[str, ...], function: str
@@ -212,8 +177,11 @@ class BucketRouter:
         self._bucket_types: tuple[DataType, ...] = schema.types_of(self._bucket_key)
         self._function = function
 
-    def kept_rows(self) -> Iterator[AcceptedRows]:
-        return iter(())
+    @classmethod
+    def of(cls, store: TableStore, counts: BucketCounts) -> BucketRouter:
+        """The router that the options of a table ask for."""
+        options = store.options
+        return cls(store.schema, counts=counts, bucket_key=options.bucket_key, function=options.bucket_function_type)
 
     def total_buckets(self, partition: bytes) -> int:
         return self._counts.of([partition])[0]
@@ -221,28 +189,16 @@ class BucketRouter:
     def note(self, partition: bytes, total_buckets: int) -> None:
         self._counts.note(partition, total_buckets)
 
-    def prepare_commit(self) -> Sequence[CommitMessage]:
-        return ()
-
     def rebase(self, snapshot: Snapshot | None) -> None:
         self._counts.rebase(snapshot)
 
-    def abort(self) -> None:
-        pass
-
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
-        rows, kinds = accepted.rows, accepted.kinds
-        if not rows.num_rows:
+        if not accepted.rows.num_rows:
             return
-        partitions, codes = partition_codes(rows, self._schema)
+        partitions, codes = partition_codes(accepted.rows, self._schema)
         totals = self._counts.of(partitions)
-        buckets = self._buckets(rows, codes, np.array(totals))
-        bucket_count = max(1, *totals)
-        groups = group_numbers(codes, buckets, bucket_count, len(partitions) * bucket_count)
-        for group, positions, part in split_rows(rows, groups, executor):
-            code, bucket = divmod(group, bucket_count)
-            part_kinds = kinds if kinds is None or positions is None else kinds[positions]
-            yield RoutedRows(partitions[code], bucket, totals[code], part, part_kinds)
+        buckets = self._buckets(accepted.rows, codes, np.array(totals))
+        yield from routed_rows(accepted, partitions, codes, buckets, totals, executor)
 
     def _buckets(
         self, rows: pa.Table, codes: npt.NDArray[np.int64] | None, totals: npt.NDArray[np.int64]
@@ -261,16 +217,22 @@ class BucketRouter:
         return buckets
 
 
-def rows_by_bucket(
-    rows: pa.Table, buckets: npt.NDArray[np.integer], schema: TableSchema
-) -> Iterator[tuple[bytes, int, pa.Table]]:
-    """The rows of each (table partition, bucket), in input order; `buckets` holds the bucket of each row."""
-    if not rows.num_rows:
-        return
-    partitions, codes = partition_codes(rows, schema)
-    count = int(buckets.max()) + 1
-    for group, _, part in split_rows(rows, group_numbers(codes, buckets, count, len(partitions) * count)):
-        yield partitions[group // count], group % count, part
+def routed_rows(
+    accepted: AcceptedRows,
+    partitions: Sequence[bytes],
+    codes: npt.NDArray[np.int64] | None,
+    buckets: npt.NDArray[np.integer] | None,
+    totals: Sequence[int],
+    executor: Executor | None = None,
+) -> Iterator[RoutedRows]:
+    """The rows of each bucket, in input order. `codes` is the place of the partition of each row among the partitions,
+    None for the first; `buckets` the bucket of each row, None for 0; `totals` are recorded of the partitions."""
+    kinds, bucket_count = accepted.kinds, 1 if buckets is None else int(buckets.max()) + 1
+    groups = _group_numbers(codes, buckets, bucket_count, len(partitions) * bucket_count)
+    for group, positions, part in split_rows(accepted.rows, groups, executor):
+        code, bucket = divmod(group, bucket_count)
+        part_kinds = kinds if kinds is None or positions is None else kinds[positions]
+        yield RoutedRows(partitions[code], bucket, totals[code], part, part_kinds)
 
 
 def partition_codes(rows: pa.Table, schema: TableSchema) -> tuple[list[bytes], npt.NDArray[np.int64] | None]:
@@ -303,7 +265,7 @@ def split_rows(
         start += len(positions)
 
 
-def group_numbers(
+def _group_numbers(
     codes: npt.NDArray[np.int64] | None,
     buckets: npt.NDArray[np.integer] | None,
     bucket_count: int,

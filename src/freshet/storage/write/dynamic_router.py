@@ -1,4 +1,4 @@
-"""The router of tables with dynamic buckets: a key stays in its bucket, a new key gets one (`bucket_assignment`).
+"""The router of tables with dynamic buckets: a key stays in its bucket, a new key gets one (`partition_index`).
 
     route            looks the hashes of the keys up in the index of their partition, and assigns new ones
     prepare_commit   writes a new index file for each bucket that got keys: the old hashes, then the new ones
@@ -7,7 +7,18 @@
 The index of a partition is read at the snapshot that the writer builds on, when rows first touch it. What was assigned
 upon it holds only while no other commit changes the index of any bucket of the partition: a new key of ours may be
 another writer's, in another bucket. So the messages say which index files were there (`assigned_upon`), and the
-committer compares them before each claim (`commit.assignment`).
+committer compares them before each claim (`commit.change_fit`).
+
+A `KeyAssigner` assigns keys for rows that other tasks write: a stage of an engine between two shuffles.
+
+    assigner.learn(partitions, hashes)       for all rows of the task, as they come
+    assigner.settle()                        new keys get their buckets, in the order of their hashes
+    assigner.buckets(partitions, hashes)     for all rows again
+    assigner.finish()                        the index files, in messages for the committer
+
+The rows of a partition are shared by `count` assigners by the hash of the key, and one task may be an assigner of many
+partitions. What it gives follows from the rows and the snapshot alone, not from the order in which rows come: where an
+engine computes a task again, each key gets the bucket that it had.
 
 Source: FORMAT.md §8.3.
 """
@@ -17,6 +28,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -26,42 +38,46 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.codec.binary_row_arrays import row_hashes
-from freshet.storage.codec.hash_index import distinct, encode_hashes
-from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError
-from freshet.storage.metadata.hash_index_store import REPAIR, LostIndexError
+from freshet.storage.exceptions import (
+    ConflictError,
+    CorruptDataError,
+    InvalidRequestError,
+    NotFoundError,
+    RetryableError,
+)
+from freshet.storage.metadata.hash_index_store import REPAIR, LostIndexError, distinct, encode_hashes
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import DYNAMIC_BUCKET
-from freshet.storage.write.bucket_assignment import SOLE_ASSIGNER, AssignerShare, AssignmentRule
-from freshet.storage.write.bucketing import RoutedRows, group_numbers, partition_codes, split_rows
-from freshet.storage.write.key_index import UNKNOWN, Int16Array, Int32Array, KeyIndex
-from freshet.storage.write.partition_index import KnownFile, PartitionIndex, WarmIndexes, key_counts
+from freshet.storage.write.bucket_state import BucketStates, process_states
+from freshet.storage.write.bucketing import RoutedRows, RowRouter, partition_codes, routed_rows
+from freshet.storage.write.partition_index import (
+    SOLE_ASSIGNER,
+    UNKNOWN,
+    AssignerShare,
+    AssignmentRule,
+    Int16Array,
+    Int32Array,
+    KeyIndex,
+    KnownFile,
+    PartitionIndex,
+    WarmIndexes,
+    key_counts,
+    members_of,
+)
 from freshet.storage.write.records import AcceptedRows
 
 _BESIDE_ROWS_MIN: Final = 64 * 1024
 """The keys of fewer rows are hashed sooner than another thread would begin."""
 
 
-class DynamicRouter:
-    """The `RowRouter` of a keyed table with `bucket=-1`, or of one of several assigners of such a table."""
+class UnfixedRouter(RowRouter):
+    """A router of a table whose partitions get more buckets as keys come."""
 
-    def __init__(
-        self, store: TableStore, snapshot: Snapshot | None, warm: WarmIndexes, share: AssignerShare = SOLE_ASSIGNER
-    ) -> None:
-        options = store.options
-        limit = options.dynamic_bucket_max_buckets
+    def __init__(self, store: TableStore) -> None:
         self._store = store
-        self._snapshot = snapshot
-        self._warm = warm
-        self._share = share
-        self._rule = AssignmentRule(options.dynamic_bucket_target_row_num, limit if limit > 0 else None, share)
-        self._keys = store.schema.trimmed_primary_keys
-        self._partitions: dict[bytes, _PartitionAssigner] = {}
-
-    def kept_rows(self) -> Iterator[AcceptedRows]:
-        return iter(())
 
     def total_buckets(self, partition: bytes) -> int:
         return DYNAMIC_BUCKET
@@ -75,18 +91,31 @@ class DynamicRouter:
             path=self._store.location,
         )
 
+
+class DynamicRouter(UnfixedRouter):
+    """The router of a keyed table with `bucket=-1`, or of one of several assigners of such a table."""
+
+    def __init__(
+        self, store: TableStore, snapshot: Snapshot | None, warm: WarmIndexes, share: AssignerShare = SOLE_ASSIGNER
+    ) -> None:
+        super().__init__(store)
+        options = store.options
+        limit = options.dynamic_bucket_max_buckets
+        self._snapshot = snapshot
+        self._warm = warm
+        self._share = share
+        self._rule = AssignmentRule(options.dynamic_bucket_target_row_num, limit if limit > 0 else None, share)
+        self._keys = store.schema.trimmed_primary_keys
+        self._partitions: dict[bytes, _PartitionAssigner] = {}
+
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
-        rows, kinds = accepted.rows, accepted.kinds
+        rows = accepted.rows
         if not rows.num_rows:
             return
         partitions, codes = partition_codes(rows, self._store.schema)
         buckets = self.assign(self._hashes(rows, partitions, executor), partitions, codes)
-        bucket_count = int(buckets.max()) + 1
-        groups = group_numbers(codes, buckets, bucket_count, len(partitions) * bucket_count)
-        for group, positions, part in split_rows(rows, groups, executor):
-            code, bucket = divmod(group, bucket_count)
-            part_kinds = kinds if kinds is None or positions is None else kinds[positions]
-            yield RoutedRows(partitions[code], bucket, DYNAMIC_BUCKET, part, part_kinds)
+        totals = [DYNAMIC_BUCKET] * len(partitions)
+        yield from routed_rows(accepted, partitions, codes, buckets, totals, executor)
 
     def _hashes(self, rows: pa.Table, partitions: Collection[bytes], executor: Executor | None) -> Int32Array:
         """The hash of each key, computed while the indexes of the partitions take over what was committed."""
@@ -105,10 +134,8 @@ class DynamicRouter:
         if codes is None:
             return self._partitions[partitions[0]].assign(hashes)
         buckets = np.empty(len(hashes), np.int16)
-        order = np.argsort(codes, kind="stable")
-        ends = np.bincount(codes, minlength=len(partitions)).cumsum()
-        for partition, members in zip(partitions, np.split(order, ends[:-1]), strict=True):
-            buckets[members] = self._partitions[partition].assign(hashes[members])
+        for code, members in members_of(codes):
+            buckets[members] = self._partitions[partitions[code]].assign(hashes[members])
         return buckets
 
     def learn(self, partition: bytes, hashes: Int32Array) -> None:
@@ -265,3 +292,101 @@ class _PartitionAssigner:
                 f"table {self._store.location}: another writer has added keys to bucket {bucket} since this batch "
                 "began; nothing was committed, run it again"
             ) from error
+
+
+_Share = tuple[bytes, DynamicRouter, npt.NDArray[np.int64]]
+"""A partition, who assigns its keys, and the positions of the rows."""
+
+
+class KeyAssigner:
+    """The assigner of one task, upon one snapshot; used by one thread. `close` it whatever happens."""
+
+    def __init__(
+        self, store: TableStore, base_snapshot_id: int | None, count: int, *, upon_nothing: bool = False
+    ) -> None:
+        """`upon_nothing`: the rows replace what is there. Raises `RetryableError` where the snapshot has expired: tasks
+        that are computed again must see the same."""
+        self._store = store
+        self._count = count
+        self._routers: dict[int, DynamicRouter] = {}
+        # An overwrite neither finds nor leaves what the process knows of the table.
+        self._indexes = (BucketStates() if upon_nothing else process_states(store)).indexes
+        self._base_id = base_snapshot_id = None if upon_nothing else base_snapshot_id
+        self._base = base_of_batch(store, base_snapshot_id)
+
+    def learn(self, rows: pa.Table, hashes: Int32Array) -> None:
+        """Takes the keys of rows, which need the columns of the partition only."""
+        for partition, router, members in self._shares(rows, hashes):
+            with explained_expiry(self._store, self._base_id, NotFoundError):
+                router.learn(partition, hashes[members])
+
+    def settle(self) -> None:
+        """Gives the new ones among them their buckets."""
+        for router in self._routers.values():
+            router.settle()
+
+    def buckets(self, rows: pa.Table, hashes: Int32Array) -> Int16Array:
+        """The bucket of each row."""
+        buckets = np.empty(len(hashes), np.int16)
+        for partition, router, members in self._shares(rows, hashes):
+            buckets[members] = router.assign(hashes[members], [partition], None)
+        return buckets
+
+    def finish(self) -> list[CommitMessage]:
+        """Index changes of all partitions that rows are in, no rows."""
+        return [message for router in self._routers.values() for message in router.prepare_commit()]
+
+    def close(self) -> None:
+        """Leaves the indexes to the process."""
+        for router in self._routers.values():
+            router.abort()
+
+    def _shares(self, rows: pa.Table, hashes: Int32Array) -> Iterator[_Share]:
+        if not len(hashes):
+            return
+        partitions, codes = partition_codes(rows, self._store.schema)
+        numbers = np.abs(np.fmod(hashes, np.int32(self._count))).astype(np.int64)
+        groups = numbers if codes is None else codes * self._count + numbers
+        for group, members in members_of(groups):
+            code, number = divmod(group, self._count)
+            yield partitions[code], self._router(number), members
+
+    def _router(self, number: int) -> DynamicRouter:
+        if number not in self._routers:
+            share = AssignerShare(number, self._count)
+            self._routers[number] = DynamicRouter(self._store, self._base, self._indexes, share)
+        return self._routers[number]
+
+
+def base_of_batch(store: TableStore, base_id: int | None) -> Snapshot | None:
+    """The snapshot that a batch was begun on, for one of its tasks to write upon.
+
+    Raises `RetryableError` where it has expired: tasks that are computed again must see the same.
+    """
+    store.check_writable()
+    try:
+        return None if base_id is None else store.snapshots.snapshot(base_id)
+    except NotFoundError as error:
+        raise _expired(store, base_id) from error
+
+
+@contextmanager
+def explained_expiry(store: TableStore, base_id: int | None, *missing: type[Exception]) -> Iterator[None]:
+    """While a task reads the snapshot its batch was begun on: where that has expired by now, which these errors may
+    mean, a `RetryableError` says so."""
+    try:
+        yield
+    except missing as error:
+        latest = store.snapshots.latest()
+        if latest is None or latest.id == base_id:
+            raise
+        raise _expired(store, base_id) from error
+
+
+def _expired(store: TableStore, base_id: int | None) -> RetryableError:
+    """Raises `NotFoundError` where the table was dropped or renamed, which takes all snapshots from its place."""
+    store.check_is_there()
+    return RetryableError(
+        f"table {store.location}: snapshot {base_id}, which the batch was begun on, has expired; nothing was "
+        "committed, run the batch again. Where this happens often, keep snapshots longer (snapshot.time-retained)"
+    )

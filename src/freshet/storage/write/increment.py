@@ -16,22 +16,43 @@ A round is dropped when files that it needs are gone from the committed bucket. 
 upon the other (which deletes may be dropped depends on the levels below), so the later ones go with it; those of append
 tables have nothing in common.
 
-Source: MERGING.md §1.4.
+The index of a bucket has its deletion vectors while it is written: those committed, and what its compactions marked
+since. Of a table with a primary key (`KeyValueIndex`) a commit message with compactions brings a new index file for the
+whole bucket, in place of the one there, when
+
+* rows were marked: they are to be left out;
+* a file with marked rows was rewritten: its vector must go with it;
+* level 0 was compacted into a level below the highest. Of two compactions that did not see each other's rows one must
+  be dropped: a key that is new in both would be in two files, which no reader merges. As both replace the same index
+  file, the commit refuses the later one. Outputs at the highest level need no such care: two of them with one key
+  overlap, which is refused as well.
+
+The vectors of an append table (`AppendIndex`) are those of other programs. A joined file is written without the rows
+that were marked, so its inputs must take their vectors along: of the index files that have one, the vectors of other
+data files go into a new index file, and the commit that replaces the data files replaces these index files too. A
+bucket has one index file, the partition of a table without buckets several; those that no joined file is in stay. Where
+another program has marked rows of an input meanwhile, the commit does not fit, and the compaction is dropped.
+
+Source: MERGING.md §1.4; FORMAT.md §10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 import pyarrow as pa
 
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
-from freshet.storage.compact.rewriter import CompactionResult
+from freshet.storage.compact.rewriter import CompactedFiles
+from freshet.storage.metadata.deletion_vector_store import BucketVectors
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_facts import CompactionFacts
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
+from freshet.storage.model.manifest import IndexFileMeta
 from freshet.storage.options.core import CoreOptions
 
 EMITTED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -49,7 +70,7 @@ class Logged(Enum):
 
 
 def logged_rows(options: CoreOptions) -> Logged:
-    """What is logged of a table; `schema.log_validation` has the table."""
+    """What is logged of a table; `check_log_options` has the table."""
     if not options.logs_changes:
         return Logged.NOTHING
     if options.has_primary_key and options.changelog_producer.emits.with_commit:
@@ -117,6 +138,7 @@ class CompactionRound:
     marks: dict[str, Bitmap32] = field(default_factory=dict)
     index_files: frozenset[str] = frozenset()
     emitted: EmittedRows = field(default_factory=EmittedRows)
+    facts: list[CompactionFacts] = field(default_factory=list)
 
     @property
     def outputs(self) -> list[DataFileMeta]:
@@ -169,6 +191,7 @@ class CompactIncrement:
                 joined.lookups |= earlier.lookups
                 joined.changelog += earlier.changelog
                 joined.emitted.join(earlier.emitted)
+                joined.facts += earlier.facts
                 joined.mark(earlier.marks)
             else:
                 kept.append(earlier)
@@ -184,6 +207,7 @@ class CompactIncrement:
         joined.after = [file for file in joined.after if file.file_id not in new.before] + new.after
         joined.changelog += new.changelog
         joined.emitted.join(new.emitted)
+        joined.facts += new.facts
         joined.mark(new.marks)
         for name in new.gone:
             joined.marks.pop(name, None)
@@ -224,7 +248,11 @@ class Increment:
         self.append.changelog.extend(changelog)
 
     def add_compaction(
-        self, result: CompactionResult, index_files: frozenset[str] = frozenset(), emitted: EmittedRows | None = None
+        self,
+        result: CompactedFiles,
+        index_files: frozenset[str] = frozenset(),
+        emitted: EmittedRows | None = None,
+        facts: CompactionFacts | None = None,
     ) -> list[DataFileMeta]:
         """One round; returns the files whose bytes are no longer needed."""
         new = {file.file_name for file in self.append.new_files}
@@ -237,6 +265,7 @@ class Increment:
                 dict(result.marks),
                 index_files,
                 emitted or EmittedRows(),
+                [] if facts is None else [facts],
             )
         )
 
@@ -285,9 +314,75 @@ class Increment:
             compact_after=tuple(file for each in rounds for file in each.after),
             compact_changelog_files=tuple(file for each in rounds for file in each.changelog),
             compact_lookups=tuple(sorted({name for each in rounds for name in each.lookups})),
+            compactions=tuple(facts for each in rounds for facts in each.facts),
         )
         self.append.new_files = []
         self.append.changelog = []
         self.append.emitted = EmittedRows()
         self.compact.rounds = []
         return message
+
+
+class _BucketIndex:
+    def __init__(self, store: TableStore, index_files: Sequence[IndexFileMeta]) -> None:
+        self._store = store
+        self.vectors = BucketVectors(store.vectors, tuple(index_files))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the committed index files."""
+        return frozenset(file.file_name for file in self.vectors.index_files)
+
+    def _replaced(
+        self, message: CommitMessage, replaced: tuple[IndexFileMeta, ...], vectors: Mapping[str, Bitmap32] | None
+    ) -> CommitMessage:
+        """The message with an index file for these vectors, None for no file, in place of others; what is committed
+        then is known from now on."""
+        is_64_bit = self._store.options.deletion_vectors_bitmap64
+        written = () if vectors is None else (self._store.vectors.write(vectors, is_64_bit=is_64_bit),)
+        kept = tuple(file for file in self.vectors.index_files if file not in replaced)
+        self.vectors = BucketVectors(self._store.vectors, (*kept, *written))
+        return replace(message, compact_new_index_files=written, compact_deleted_index_files=replaced)
+
+
+class KeyValueIndex(_BucketIndex):
+    """The deletion vectors of one bucket of a primary-key table; belongs to its writer."""
+
+    def rebase(self, index_files: Sequence[IndexFileMeta], rounds: Iterable[CompactionRound]) -> None:
+        """Goes on with other committed vectors, and what these rounds marked."""
+        self.vectors = BucketVectors(self._store.vectors, tuple(index_files))
+        for each in rounds:
+            self.vectors = self.vectors.marking(each.marks)
+
+    def completed(self, message: CommitMessage, rounds: Sequence[CompactionRound], *, max_level: int) -> CommitMessage:
+        """The message of these rounds, with the index file that it needs; that is the committed one from then on."""
+        self.rebase(self.vectors.index_files, rounds)
+        gone = {name for each in rounds for name in each.gone}
+        gone -= {file.file_name for each in rounds for file in each.after}
+        is_changed = any(each.marks for each in rounds) or bool(gone & self.vectors.marked_files)
+        if not (is_changed or any(_lies_below(each, max_level) for each in rounds)):
+            return message
+        return self._replaced(message, self.vectors.index_files, self.vectors.without(gone))
+
+
+def _lies_below(each: CompactionRound, max_level: int) -> bool:
+    """True when the round compacted level 0 and left something below the highest level."""
+    takes_level_0 = any(level == 0 for _, level in each.before)
+    return takes_level_0 and any(file.level < max_level for file in each.after)
+
+
+class AppendIndex(_BucketIndex):
+    """The deletion vectors of one bucket of an append table; belongs to its writer."""
+
+    def completed(self, message: CommitMessage, rounds: Sequence[CompactionRound]) -> CommitMessage:
+        """The message of these rounds, with the index files that change; those are the committed ones from then on."""
+        gone = {name for each in rounds for name in each.gone}
+        replaced = tuple(file for file in self.vectors.index_files if marked_files(file) & gone)
+        if not replaced:
+            return message
+        return self._replaced(message, replaced, BucketVectors(self._store.vectors, replaced).without(gone) or None)
+
+
+def marked_files(file: IndexFileMeta) -> frozenset[str]:
+    """Names of the data files of which an index file marks rows."""
+    return frozenset(vector.data_file_name for vector in file.deletion_vectors or ())

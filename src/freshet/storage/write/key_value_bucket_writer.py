@@ -9,7 +9,7 @@
     compact_due  one round of compaction by the picking rule, and more while there are more runs than the stop trigger;
                  none for write-only tables, nor where another program has written files of a newer schema meanwhile:
                  rewriting them with the schema of this writer would lose their new columns. Where larger rounds run
-                 in the background, only what is required or fits into the time (`compaction_limit`)
+                 in the background, only what is required or fits into the time (`commit_compaction`)
 
 In tables that need lookup the picking rule compacts level 0 in any case (`lookup-compact=gentle`: now and then), so a
 commit is the rows and the compaction of them: their readers may see level 1 and above only. With `lookup-wait=false`
@@ -28,7 +28,7 @@ Source: MERGING.md §1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Final
@@ -38,17 +38,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.changelog.changelog_files import ChangelogFileWriter
-from freshet.storage.changelog.input import input_rows
+from freshet.storage.changelog.producer import input_rows
 from freshet.storage.compact.joint_changes import emits_jointly_by_lookup
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import CorruptDataError
-from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_reader import DataFileRead
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
-from freshet.storage.files.stored_columns import HeldRows
+from freshet.storage.files.stored_columns import SMALL_BYTES, HeldRows
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.undo import undone_on_failure
 from freshet.storage.merge.overlaps import overlapping_levels
+from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
@@ -56,7 +57,7 @@ from freshet.storage.options.retracts import RETRACTS
 from freshet.storage.write.bucket_state import BucketState
 from freshet.storage.write.bucket_tree import BucketTree
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
-from freshet.storage.write.compaction_limit import CompactionTime
+from freshet.storage.write.commit_compaction import CompactionTime
 from freshet.storage.write.increment import Logged
 from freshet.storage.write.records import Kinds
 from freshet.storage.write.write_buffer import WriteBuffer
@@ -74,7 +75,7 @@ GIVE_BACK_BYTES_MIN: Final = 16 * 1024 * 1024
 
 
 class KeyValueBucketWriter(BucketWriter):
-    """Of a table with a primary key."""
+    """The writer of one bucket of a table with a primary key."""
 
     def __init__(
         self,
@@ -129,8 +130,7 @@ class KeyValueBucketWriter(BucketWriter):
             return
         self._store.env.reach(CrashPoint.WRITE_BEFORE_SPILL)
         size_bytes = self._buffer.size_bytes
-        with self._tools.timings.step("spill"):
-            self._buffer.spill()
+        self._buffer.spill()
         _give_back(size_bytes)
         self._store.env.reach(CrashPoint.WRITE_SPILLED)
 
@@ -143,35 +143,33 @@ class KeyValueBucketWriter(BucketWriter):
         changelog = ChangelogFileWriter(*level_0) if self._emits_input else None
         self._next_sequence += self._tools.contention.room(self._buffered_count)
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes
-        timings = self._tools.timings
-        held = HeldRows(self._store.schema, HELD_BYTES_MAX if self._compacts_what_it_flushes else 0)
+        held = HeldRows(self._store.schema, self._held_bytes)
         with undone_on_failure(lambda: _abort(writers.values()), None if changelog is None else changelog.abort):
-            for depth, rows, changes in timings.timed("sort and merge", self._taken(executor)):
-                with timings.step("files"):
-                    if changelog is not None and changes is not None:
-                        changelog.write(_numbered(changes, self._next_sequence))
-                    self._keep_logged(rows, changes)
-                    if depth not in writers:
-                        writers[depth] = KeyValueFileWriter(*level_0, FileSource.APPEND, executor=executor)
-                    above = (layer_count - 1 - depth) * self._buffered_count
-                    numbered = _numbered(rows, self._next_sequence + above)
-                    writers[depth].write(numbered)
-                    held.add(numbered)
-            with timings.step("files"):
-                changelog_files = [] if changelog is None else changelog.close()
-                files = [file for depth in sorted(writers, reverse=True) for file in writers[depth].close()]
+            for depth, rows, changes in self._taken(executor):
+                if changelog is not None and changes is not None:
+                    changelog.write(_numbered(changes, self._next_sequence))
+                self._keep_logged(rows, changes)
+                if depth not in writers:
+                    writers[depth] = KeyValueFileWriter(*level_0, FileSource.APPEND, executor=executor)
+                above = (layer_count - 1 - depth) * self._buffered_count
+                numbered = _numbered(rows, self._next_sequence + above)
+                writers[depth].write(numbered)
+                held.add(numbered)
+            changelog_files = [] if changelog is None else changelog.close()
+            files = [file for depth in sorted(writers, reverse=True) for file in writers[depth].close()]
         self._next_sequence += layer_count * self._buffered_count
         self._buffered_count, self._has_retracts = 0, False
         self._increment.add_new_files(files, changelog_files)
-        just_written = held.take(files[0].file_name) if len(files) == 1 else None
-        self._tree.add(files, None if just_written is None else {files[0].file_name: just_written})
+        self._tree.add(files, held.take(files[0].file_name) if len(files) == 1 else None)
         _give_back(size_bytes)
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
 
     @property
-    def _compacts_what_it_flushes(self) -> bool:
+    def _held_bytes(self) -> int:
         options = self._store.options
-        return options.commits_empty_level_0 and not options.compacts_elsewhere
+        if options.compacts_elsewhere:
+            return 0
+        return HELD_BYTES_MAX if options.commits_empty_level_0 else SMALL_BYTES
 
     def take_back(self, message: CommitMessage, headroom: int) -> None:
         super().take_back(message, headroom)
@@ -204,8 +202,9 @@ class KeyValueBucketWriter(BucketWriter):
     ) -> list[DataFileMeta]:
         """The rows of a file with numbers so much larger; what was written is noted among `written`."""
         columns = self._store.schema.column_names
-        with undone_on_failure(writer.abort), self._tools.timings.step("files"):
-            for rows in read_data_file(self._store, self._partition, self._bucket, file, columns, system_columns=True):
+        read = DataFileRead(self._store, *self.bucket_id, file, columns, system_columns=True)
+        with undone_on_failure(writer.abort):
+            for rows in read.batches():
                 writer.write(_numbered(rows, by))
             files = writer.close()
         written += files
@@ -235,21 +234,32 @@ class KeyValueBucketWriter(BucketWriter):
                 yield depth, self._function.merge(own, executor=executor).rows, changes
                 changes = None
 
-    def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
-        self._check_schema_ids(self._tree.levels.files)
-        unit = self._tree.full() if full else self._tree.due(takes_level_0=self._store.options.needs_lookup)
+    def _files(self) -> Sequence[DataFileMeta]:
+        return self._tree.levels.files
+
+    def compact(
+        self, *, full: bool, executor: Executor | None = None, reason: CompactionReason = CompactionReason.FORCED
+    ) -> bool:
+        self._check_schema_ids(self._files())
+        unit = self._tree.full(reason) if full else self._tree.due(takes_level_0=self._store.options.needs_lookup)
         return self._run(unit, executor)
 
-    def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
-        self._check_schema_ids(self._tree.levels.files)
-        return self._run(self._tree.exactly(inputs, output_level), executor)
+    def compact_files(
+        self,
+        inputs: frozenset[FileId],
+        output_level: int,
+        reason: CompactionReason,
+        executor: Executor | None = None,
+    ) -> bool:
+        self._check_schema_ids(self._files())
+        return self._run(self._tree.exactly(inputs, output_level, reason), executor)
 
     def repair(self, executor: Executor | None = None) -> bool:
         """Merges levels whose files overlap, each level with its files as runs of their own; False where none does.
 
         No changes are emitted: which of two rows of a key readers were shown is not known.
         """
-        self._check_schema_ids(self._tree.levels.files)
+        self._check_schema_ids(self._files())
         levels = sorted(overlapping_levels(self._tree.levels))
         for level in levels:
             self._rewrite(self._tree.whole_level(level), executor, is_repair=True)
@@ -268,16 +278,12 @@ class KeyValueBucketWriter(BucketWriter):
         try:
             self._delete(self._tree.compact(unit, executor, is_repair=is_repair))
         except CorruptDataError:
-            read = self._tree.levels.files if self._store.options.needs_lookup else unit.files
+            read = self._files() if self._store.options.needs_lookup else unit.files
             if not self._was_overtaken(read):
                 raise
             return False
         _give_back(unit.input_bytes)
         return True
-
-    @property
-    def has_newer_schema(self) -> bool:
-        return self._has_newer_schema(self._tree.levels.files)
 
     @property
     def must_wait(self) -> bool:
@@ -298,8 +304,7 @@ class KeyValueBucketWriter(BucketWriter):
 
     def take_message(self) -> CommitMessage:
         rounds = self._increment.compact.rounds
-        message = self._increment.take_message(self._partition, self._bucket, self._total_buckets)
-        return self._tree.completed(message, rounds)
+        return self._tree.completed(super().take_message(), rounds)
 
     def rebase(self, state: BucketState) -> None:
         self._delete(self._tree.rebase(state))

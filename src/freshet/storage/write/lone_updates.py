@@ -1,8 +1,9 @@
-"""Rows of kind -U without the row that follows them, in a commit to a partial-update table whose -D remove rows.
+"""Updates of which one half is given: a commit with such a row is refused.
 
-Such a table passes -U over: what the row becomes comes with the +U. A filtered stream has the -U of a row that leaves
-it, and no +U: the row would stay in silence, and its changelog tell an update that changes nothing. Whether it is to go
-is not known (the +U may be in another commit, and bring some columns only), so the commit is refused.
+A partial-update table whose -D remove rows passes -U over: what the row becomes comes with the +U. A filtered stream
+has the -U of a row that leaves it, and no +U: the row would stay in silence, and its changelog tell an update that
+changes nothing. Whether it is to go is not known (the +U may be in another commit, and bring some columns only), so a
+commit with such a row is refused.
 """
 
 from __future__ import annotations

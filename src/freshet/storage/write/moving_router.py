@@ -7,9 +7,17 @@
 
 What was placed upon a snapshot holds only while no other commit adds or removes rows: a key that is new here may be
 another writer's, in another partition. So the committer looks before each claim which commits came since
-(`commit.assignment`).
+(`commit.change_fit`).
 
 The index is opened when the first rows come, and closed with the writer.
+
+A `KeyMover` places rows of a share of the keys for other tasks to write: a stage of an engine between two shuffles.
+
+    mover.move(keys)     for the rows of the task in input order: which are to be written, where, and as what
+    mover.finish()       what the committer checks, in a message
+
+A share is one task's, by the hash of the full key, so that it meets all rows of its keys. What it gives follows from
+the rows, their order and the snapshot: a task that is computed again gives the same.
 
 Source: FORMAT.md §8; MERGING.md §8.2.
 """
@@ -24,7 +32,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet._frozen import Frozen
+from freshet.storage.exceptions import (
+    MissingFileError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from freshet.storage.merge.gather import take_rows
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_type
@@ -35,28 +48,25 @@ from freshet.storage.options.choices import DYNAMIC_BUCKET, MergeEngine
 from freshet.storage.place_index.key_places import NOWHERE, KeyPlaces
 from freshet.storage.place_index.key_rows import ALL_KEYS, KeyShare, keys_of
 from freshet.storage.place_index.share_index import ShareIndex
-from freshet.storage.write.bucket_assignment import BUCKETS_MAX, AssignerShare, AssignmentRule
-from freshet.storage.write.bucketing import RoutedRows, group_numbers, partition_codes, split_rows
-from freshet.storage.write.partition_moves import Arrivals, Moves, moves
-from freshet.storage.write.pending_places import UNKNOWN, PendingPlaces
-from freshet.storage.write.records import AcceptedRows
-
-Numbers = npt.NDArray[np.int64]
+from freshet.storage.write.bucketing import RoutedRows, partition_codes, routed_rows
+from freshet.storage.write.dynamic_router import UnfixedRouter, base_of_batch, explained_expiry
+from freshet.storage.write.partition_index import BUCKETS_MAX, AssignerShare, AssignmentRule, members_of
+from freshet.storage.write.partition_moves import Moves, MovingRows, Numbers, PendingPlaces, moves
+from freshet.storage.write.records import AcceptedRows, ignored_kinds, key_rules
 
 _PLACES: Final = BUCKETS_MAX + 1
 """A place is one number: partition * _PLACES + bucket."""
 
 
-class MovingRouter:
-    """The `RowRouter` of such a table, for all keys or a share of them. Used by one thread."""
+class MovingRouter(UnfixedRouter):
+    """The router of a table whose rows move, for all keys or a share of them. Used by one thread."""
 
     def __init__(self, store: TableStore, snapshot: Snapshot | None, share: KeyShare = ALL_KEYS) -> None:
-        options = store.options
-        self._store = store
+        super().__init__(store)
         self._snapshot = snapshot
         self._share = share
         self._rule = AssignmentRule(
-            options.dynamic_bucket_target_row_num, None, AssignerShare(share.number, share.count)
+            store.options.dynamic_bucket_target_row_num, None, AssignerShare(share.number, share.count)
         )
         self._index: ShareIndex | None = None
         self._scratch: list[str] = []
@@ -70,21 +80,6 @@ class MovingRouter:
         """A bucket that got rows since the last messages."""
         self._has_pending = False
 
-    def kept_rows(self) -> Iterator[AcceptedRows]:
-        return iter(())
-
-    def total_buckets(self, partition: bytes) -> int:
-        return DYNAMIC_BUCKET
-
-    def note(self, partition: bytes, total_buckets: int) -> None:
-        path = self._store.partition_path(partition) or "the table"
-        raise InvalidRequestError(
-            f"{path} of {self._store.location} has files of {total_buckets} fixed buckets, and the option bucket is "
-            f"{DYNAMIC_BUCKET}: keys of them would come into a second bucket; overwrite it with its own rows by Apache "
-            "Paimon",
-            path=self._store.location,
-        )
-
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
         if not accepted.rows.num_rows:
             return
@@ -92,13 +87,10 @@ class MovingRouter:
         if not rows.num_rows:
             return
         present, codes = np.unique(made.partitions, return_inverse=True)
-        bucket_count = int(made.buckets.max()) + 1
-        groups = group_numbers(codes, made.buckets, bucket_count, len(present) * bucket_count)
         names = list(self._partitions)
-        for group, positions, part in split_rows(rows, groups, executor):
-            code, bucket = divmod(group, bucket_count)
-            kinds = made.kinds if made.kinds is None or positions is None else made.kinds[positions]
-            yield RoutedRows(names[present[code]], bucket, DYNAMIC_BUCKET, part, kinds)
+        partitions = [names[number] for number in present.tolist()]
+        written, totals = AcceptedRows(rows, made.kinds), [DYNAMIC_BUCKET] * len(partitions)
+        yield from routed_rows(written, partitions, codes, made.buckets, totals, executor)
 
     def moved(self, accepted: AcceptedRows, executor: Executor | None = None) -> tuple[pa.Table, Moves]:
         """The rows to write, in order, and what they are made of. The key and the partition columns are enough."""
@@ -110,7 +102,7 @@ class MovingRouter:
         encoded = keys_of(rows, self._store.schema).dictionary_encode()
         keys: list[bytes] = encoded.dictionary.to_numpy(zero_copy_only=False).tolist()
         placed_in, placed_at = self._places(index, keys)
-        arrivals = Arrivals(
+        arrivals = MovingRows(
             encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
             partitions,
             accepted.kinds,
@@ -188,8 +180,8 @@ class MovingRouter:
         """Partition and bucket of each key."""
         places = self._pending.find(keys)
         placed_in, placed_at = places // _PLACES, places % _PLACES
-        placed_in[places == UNKNOWN] = placed_at[places == UNKNOWN] = NOWHERE
-        missing = np.flatnonzero(places == UNKNOWN)
+        placed_in[places == NOWHERE] = placed_at[places == NOWHERE] = NOWHERE
+        missing = np.flatnonzero(places == NOWHERE)
         if len(missing):
             known: KeyPlaces = index.find([keys[each] for each in missing.tolist()])
             # The last one is that of `NOWHERE`.
@@ -198,7 +190,7 @@ class MovingRouter:
             placed_at[missing] = known.at_bucket
         return placed_in, placed_at
 
-    def _note_left(self, keys: list[bytes], arrivals: Arrivals, made: Moves) -> None:
+    def _note_left(self, keys: list[bytes], arrivals: MovingRows, made: Moves) -> None:
         """Places that keys have left: a key that comes back within this commit gets the bucket that it had."""
         left = np.flatnonzero((arrivals.placed_in != NOWHERE) & (arrivals.placed_in != made.placed_in))
         places = zip(left.tolist(), arrivals.placed_in[left].tolist(), arrivals.placed_at[left].tolist(), strict=True)
@@ -224,10 +216,8 @@ class MovingRouter:
 
     def _new_buckets(self, partitions: Numbers) -> Numbers:
         buckets = np.empty(len(partitions), np.int64)
-        order = np.argsort(partitions, kind="stable")
-        found, starts = np.unique(partitions[order], return_index=True)
         names = list(self._partitions)
-        for partition, members in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+        for partition, members in members_of(partitions):
             counts = self._counts.get(partition)
             if counts is None:
                 counts = self._counts[partition] = self._index_counts(names[partition])
@@ -260,3 +250,71 @@ class MovingRouter:
     def _scratch_folder(self) -> str:
         self._scratch.append(self._store.env.scratch_folder())
         return self._scratch[-1]
+
+
+class MovedRows(Frozen):
+    """Rows to write, in order."""
+
+    rows: npt.NDArray[np.int64]
+    """The rows given that they are made of."""
+    partition_columns: pa.Table
+    """Their partition columns, which may not be those of the rows given."""
+    buckets: npt.NDArray[np.int64]
+    kinds: npt.NDArray[np.int8]
+    ignored_count: int
+    """Rows given that the table ignores for their kind."""
+
+
+class KeyMover:
+    """One share of the keys, upon one snapshot; used by one thread. `close` it whatever happens."""
+
+    def __init__(self, store: TableStore, base_snapshot_id: int | None, share: KeyShare) -> None:
+        """Raises `RetryableError` where the snapshot has expired: tasks that are computed again must see the same."""
+        check_moves_in_tasks(store)
+        base = base_of_batch(store, base_snapshot_id)
+        self._store = store
+        self._base_id = base_snapshot_id
+        needed = {*store.schema.primary_keys, *store.schema.partition_keys}
+        self.columns = tuple(name for name in store.schema.column_names if name in needed)
+        """What is needed of the rows, besides `_ROW_KIND` where they have one."""
+        self._rules = key_rules(store, self.columns)
+        options = store.options
+        self._ignored = ignored_kinds(
+            ignore_delete=options.ignore_delete, ignore_update_before=options.ignore_update_before
+        )
+        self._router = MovingRouter(store, base, share)
+
+    def move(self, given: pa.Table) -> MovedRows:
+        """What becomes of rows of the share, with these columns; raises as a writer does that is given them."""
+        accepted = self._rules.accept(given)
+        kinds = np.zeros(given.num_rows, np.int8) if accepted.kinds is None else accepted.kinds
+        taken = np.flatnonzero(~np.isin(kinds, self._ignored))
+        rows = accepted.rows if len(taken) == len(kinds) else accepted.rows.take(pa.array(taken))
+        names = list(self._store.schema.partition_keys)
+        ignored_count = given.num_rows - len(taken)
+        if not len(taken):
+            return MovedRows(taken, rows.select(names), np.zeros(0, np.int64), kinds[:0], ignored_count)
+        with explained_expiry(self._store, self._base_id, NotFoundError, MissingFileError):
+            written, made = self._router.moved(AcceptedRows(rows, kinds[taken] if kinds.any() else None))
+        made_kinds = np.zeros(len(made.rows), np.int8) if made.kinds is None else made.kinds
+        return MovedRows(taken[made.rows], written.select(names), made.buckets, made_kinds, ignored_count)
+
+    def finish(self) -> Sequence[CommitMessage]:
+        """What the places were looked up at."""
+        return self._router.prepare_commit()
+
+    def close(self) -> None:
+        """Leaves the index to the next batch."""
+        self._router.abort()
+
+
+def check_moves_in_tasks(store: TableStore) -> None:
+    """Raises `UnsupportedFeatureError` where tasks of an engine could not write rows that move: their kinds come from a
+    column, which the row that deletes in the old partition has too."""
+    if store.options.rowkind_field is not None:
+        raise UnsupportedFeatureError(
+            f"table {store.location} has rowkind.field={store.options.rowkind_field}, and its rows move between "
+            "partitions: Spark does not write it. Drop the option and name the column _ROW_KIND in the query, or write "
+            "it with Table.writer",
+            option="rowkind.field",
+        )

@@ -2,26 +2,61 @@
 
 A bucket is opened when rows first touch it, from what the process knows of it at the snapshot (`BucketStates`).
 `rebase` goes on upon another snapshot: buckets without changes are closed, the others get their state at it.
-Where the snapshot has expired before a bucket could be read, all go on upon the latest.
+Where the snapshot has expired before a bucket could be read, all go on upon the latest. Used by one thread.
 
-Used by one thread.
+Threads work on several buckets at once (`work_on`), and beside them on what is made for the same commit. Measured on a
+busy machine, 40 commits of 1000 new keys into 1 M: with the index file beside the data file the fastest takes 14 ms and
+the median 54 ms, one after the other 20 and 68 ms.
+
+What a commit changes goes to the log, bucket by bucket, before its messages leave (`log_changes`):
+
+| half of the commit | its rows are in | increment goes to |
+|---|---|---|
+| rows | new files, or changelog files of the producer input | `CommitMessage.log` |
+| compaction | changelog files of the producer lookup | `CommitMessage.compact_log` |
+
+A table logs in one half only. Where every kind is logged and where -U are left out: `log.changelog-mode`; where -D are
+left out too: `log.ignore-delete`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
+import numpy as np
+import pyarrow as pa
+
 from freshet.storage.exceptions import ConflictError, InvalidRequestError
+from freshet.storage.files.data_file_reader import DataFileRead
+from freshet.storage.io.spill_file import Scratch
+from freshet.storage.io.undo import undone_on_failure
+from freshet.storage.logs.writers import ChangeSink
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
+from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
+from freshet.storage.model.schema import VALUE_KIND_COLUMN
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.write.bucket_assignment import BUCKETS_MAX
+from freshet.storage.model.table_log import LogIncrement
 from freshet.storage.write.bucket_state import BucketState, BucketStates
-from freshet.storage.write.bucket_writer import BucketWriter
-from freshet.storage.write.bucketing import RoutedRows, RowRouter
+from freshet.storage.write.bucket_tree import table_rewriter
+from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
+from freshet.storage.write.bucketing import BucketCounts, BucketRouter, RoutedRows, RowRouter
+from freshet.storage.write.dynamic_router import DynamicRouter
+from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
+from freshet.storage.write.moving_router import MovingRouter
+from freshet.storage.write.partition_index import BUCKETS_MAX, WarmIndexes
+from freshet.storage.write.postponed_router import PostponedRouter, StagingRouter
 from freshet.storage.write.records import AcceptedRows
+from freshet.storage.write.unmerged_bucket_writer import AppendBucketWriter, PostponedBucketWriter, Staging
 
 OpenBucket = Callable[[bytes, int, int, BucketState], BucketWriter]
 """Makes the writer of (partition, bucket, total buckets of the partition, state)."""
@@ -30,7 +65,7 @@ T = TypeVar("T")
 
 
 class OpenBuckets:
-    """Bucket writers of one table at one schema."""
+    """The bucket writers of one table at one schema, by bucket."""
 
     def __init__(
         self,
@@ -173,3 +208,109 @@ class OpenBuckets:
     def _name_of(self, partition: bytes) -> str:
         path = self._store.partition_path(partition)
         return f"partition {path} of {self._store.location}" if path else self._store.location
+
+
+def row_router(store: TableStore, snapshot: Snapshot | None, warm: WarmIndexes, *, waits: bool) -> RowRouter:
+    """The router that the table's options ask for; `warm` are the indexes that the process keeps of the table; `waits`
+    where rows are to wait for their bucket."""
+    if store.moves_rows:
+        return MovingRouter(store, snapshot)
+    if store.options.has_dynamic_buckets:
+        return DynamicRouter(store, snapshot, warm)
+    if store.options.has_postponed_buckets:
+        return StagingRouter(store) if waits else PostponedRouter(store, snapshot)
+    return BucketRouter.of(store, BucketCounts(store, snapshot))
+
+
+def bucket_writers(
+    tools: BucketTools,
+    scratch: Scratch,
+    metrics: MergeMetrics,
+    lookup_metrics: LookupMetrics,
+    staging: Staging | None = None,
+) -> OpenBucket:
+    """The maker of bucket writers of a table; they share these tools. `staging` says who writes rows that wait."""
+    if staging is not None:
+        return partial(PostponedBucketWriter, tools, staging)
+    if not tools.store.schema.has_primary_key:
+        return partial(AppendBucketWriter, tools)
+    return partial(KeyValueBucketWriter, tools, table_rewriter(tools.store, scratch, metrics, lookup_metrics))
+
+
+BucketWork = Callable[[BucketWriter, Executor | None], None]
+
+
+def work_on(writers: Sequence[BucketWriter], work: BucketWork, executor: Executor | None) -> None:
+    """Several buckets go side by side; a single one may use the threads within."""
+    if executor is None or len(writers) == 1:
+        for writer in writers:
+            work(writer, executor)
+        return
+    futures = [executor.submit(work, writer, None) for writer in writers]
+    failures = [error for future in futures if (error := future.exception()) is not None]
+    if failures:
+        raise failures[0]
+
+
+@contextmanager
+def made_beside(
+    executor: Executor | None, make: Callable[[], T], undo: Callable[[T], None]
+) -> Iterator[Callable[[], T]]:
+    """Has a value made by another thread while the block runs, which takes it at its end; where the block fails, what
+    was made is undone. Without an executor it is made when it is taken."""
+    if executor is None:
+        yield make
+        return
+    coming = executor.submit(make)
+    with undone_on_failure(lambda: _undo(coming, undo)):
+        yield coming.result
+
+
+def _undo(coming: Future[T], undo: Callable[[T], None]) -> None:
+    if not coming.cancel() and coming.exception() is None:
+        undo(coming.result())
+
+
+def log_changes(
+    store: TableStore, sink: ChangeSink, identifier: int, writers: Mapping[BucketId, BucketWriter]
+) -> Mapping[BucketId, LogIncrement]:
+    """Logs what the next messages of these writers will change; returns when it is acknowledged."""
+    sink.begin(identifier, store.env.now_ms())
+    for bucket_id, writer in sorted(writers.items()):
+        for emitted, files in zip(writer.emitted(), writer.files_emitted(), strict=True):
+            for rows in emitted.tables if emitted.is_complete else _stored(store, bucket_id, files):
+                sink.log(*bucket_id, _log_rows(store, rows))
+    return sink.finish()
+
+
+def with_log(messages: Iterable[CommitMessage], logged: Mapping[BucketId, LogIncrement]) -> list[CommitMessage]:
+    """The messages with what was logged of their buckets, in the half that it repeats."""
+    found = []
+    for message in messages:
+        increment = logged.get(message.bucket_id)
+        if increment is not None and message.compact_changelog_files:
+            found.append(replace(message, compact_log=increment))
+        else:
+            found.append(replace(message, log=increment))
+    return found
+
+
+def _stored(store: TableStore, bucket_id: BucketId, files: Iterable[DataFileMeta]) -> Iterator[pa.RecordBatch]:
+    is_keyed = store.schema.has_primary_key
+    for file in files:
+        yield from DataFileRead(store, *bucket_id, file, store.schema.column_names, system_columns=is_keyed).batches()
+
+
+def _log_rows(store: TableStore, rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    """`_ROW_KIND`, then the columns of the table."""
+    names = store.schema.column_names
+    is_keyed = store.schema.has_primary_key
+    kinds = rows.column(VALUE_KIND_COLUMN) if is_keyed else pa.array(np.zeros(rows.num_rows, np.int8))
+    found = pa.Table.from_arrays([kinds, *(rows.column(name) for name in names)], names=[ROW_KIND_COLUMN, *names])
+    if store.options.logs_before_images or not is_keyed:
+        return found
+    codes = found.column(0).combine_chunks().to_numpy(zero_copy_only=False)
+    if not store.options.log_ignore_delete:
+        return found.filter(pa.array(codes != RowKind.UPDATE_BEFORE))
+    kept = found.filter(pa.array((codes == RowKind.INSERT) | (codes == RowKind.UPDATE_AFTER)))
+    return kept.set_column(0, found.schema.field(0), pa.array(np.zeros(kept.num_rows, np.int8)))

@@ -1,4 +1,4 @@
-"""What becomes of rows whose key may be in another partition. Pure.
+"""Rows whose key may be in another partition: what becomes of them, and where a commit has put their keys.
 
 A table with dynamic buckets whose primary key has not all partition columns has each key once, wherever its row came
 from. Rows arrive in order; what is known of a key is its *place*: the partition and the bucket that it was put into.
@@ -16,31 +16,40 @@ bucket: else the changelog of one commit would have its -D and its +I in two buc
 Paimon 2.0.0 makes a +I of each row that goes to the old place, also of a -D: rows keep their kind here, unless
 `cross-partition-upsert.lose-row-kind` asks for that.
 
+The places that rows of a commit under way have given to keys (`PendingPlaces`) come before those of the index. They are
+in memory up to `KEYS_MAX` keys, about 150 MB of them; beyond that in a scratch index, which is gone with the writer. A
+disk that is full or damaged below that is a `RetryableError`, after which only `close` goes on.
+
 Source: MERGING.md §8.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import repeat
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
+from freshet.storage.exceptions import RetryableError
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.options.choices import MergeEngine
+from freshet.storage.place_index.index_database import BrokenIndexError, IndexDatabase, LockedIndexError
 
 Numbers = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 
 NOWHERE: Final = -1
-"""In place of a partition or a bucket: the key is new."""
+"""In place of a partition, a bucket or a place: the key is new."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """Rows in the order in which they came, and where their keys were before."""
+class MovingRows(Frozen):
+    """Rows that may move, in the order in which they came, and where their keys were before."""
 
     keys: Numbers
     """Of each row the number of its key, from 0."""
@@ -54,8 +63,7 @@ class Arrivals:
     """Of each key its bucket, likewise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moves:
+class Moves(Frozen):
     """Rows to write, in order, and where keys are afterwards."""
 
     rows: Numbers
@@ -72,14 +80,14 @@ GiveBuckets = Callable[[Numbers, Numbers], Numbers]
 """Gives keys buckets in partitions: of each pair of the two, none of which comes twice, the bucket."""
 
 
-def moves(arrivals: Arrivals, engine: MergeEngine, give_buckets: GiveBuckets, *, lose_kind: bool = False) -> Moves:
+def moves(arrivals: MovingRows, engine: MergeEngine, give_buckets: GiveBuckets, *, lose_kind: bool = False) -> Moves:
     """What to write. `lose_kind` makes a +I of each row that goes to another partition than its own."""
     if engine is MergeEngine.DEDUPLICATE:
         return _following(arrivals, give_buckets)
     return _staying(arrivals, give_buckets, drops=engine is MergeEngine.FIRST_ROW, lose_kind=lose_kind)
 
 
-def _staying(arrivals: Arrivals, give_buckets: GiveBuckets, *, drops: bool, lose_kind: bool) -> Moves:
+def _staying(arrivals: MovingRows, give_buckets: GiveBuckets, *, drops: bool, lose_kind: bool) -> Moves:
     """Keys stay where they are first put."""
     placed_in, placed_at = arrivals.placed_in.copy(), arrivals.placed_at.copy()
     # Written from the last row to the first: what stays is the first row of each key.
@@ -104,7 +112,7 @@ def _staying(arrivals: Arrivals, give_buckets: GiveBuckets, *, drops: bool, lose
     )
 
 
-def _following(arrivals: Arrivals, give_buckets: GiveBuckets) -> Moves:
+def _following(arrivals: MovingRows, give_buckets: GiveBuckets) -> Moves:
     """Keys go where their rows go."""
     count = len(arrivals.keys)
     order = np.argsort(arrivals.keys, kind="stable")
@@ -151,3 +159,65 @@ def _following(arrivals: Arrivals, give_buckets: GiveBuckets) -> Moves:
         placed_in,
         placed_at,
     )
+
+
+KEYS_MAX: Final = 1_000_000
+_STORED: Final = np.dtype("<i8")
+
+
+class PendingPlaces:
+    """Keys and the numbers of their places, which are the caller's. Used by one thread."""
+
+    def __init__(self, new_folder: Callable[[], str], keys_max: int = KEYS_MAX) -> None:
+        """`new_folder` gives an empty folder on a local disk."""
+        self._new_folder = new_folder
+        self._keys_max = keys_max
+        self._numbers: dict[bytes, int] = {}
+        self._spilled: IndexDatabase | None = None
+
+    def find(self, keys: list[bytes]) -> Numbers:
+        """The number of each key, `NOWHERE` for one that has none."""
+        found = np.fromiter(map(self._numbers.get, keys, repeat(NOWHERE)), np.int64, len(keys))
+        if self._spilled is None:
+            return found
+        missing = np.flatnonzero(found == NOWHERE)
+        with _retryable():
+            values = self._spilled.find([keys[index] for index in missing.tolist()])
+        is_there = np.array([value is not None for value in values], np.bool_)
+        stored = b"".join(value for value in values if value is not None)
+        found[missing[is_there]] = np.frombuffer(stored, _STORED)
+        return found
+
+    def put(self, keys: Sequence[bytes], numbers: Numbers) -> None:
+        """Distinct keys are there from now on."""
+        self._numbers.update(zip(keys, numbers.tolist(), strict=True))
+        if len(self._numbers) <= self._keys_max:
+            return
+        spilled = pa.array(self._numbers.keys(), pa.large_binary())
+        values = np.fromiter(self._numbers.values(), _STORED, len(spilled))
+        self._numbers.clear()
+        order = pc.sort_indices(spilled)
+        in_order = spilled.take(order).to_numpy(zero_copy_only=False).tolist()
+        with _retryable():
+            if self._spilled is None:
+                self._spilled = IndexDatabase(self._new_folder())
+            self._spilled.load(in_order, values[order.to_numpy()].view(f"V{_STORED.itemsize}").tolist())
+
+    def close(self) -> None:
+        """Forgets everything."""
+        self._numbers.clear()
+        if self._spilled is not None:
+            self._spilled.close()
+            self._spilled = None
+
+
+@contextmanager
+def _retryable() -> Iterator[None]:
+    try:
+        yield
+    except (BrokenIndexError, LockedIndexError) as error:
+        raise RetryableError(
+            f"the places of the rows of this commit cannot be kept: {error}. Nothing was committed: free some space on "
+            "that scratch disk, or choose another with the environment variable TMPDIR, then abort and write the rows "
+            "again"
+        ) from error

@@ -14,9 +14,9 @@ Source: MERGING.md §8.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
@@ -24,56 +24,83 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.model.schema import VALUE_KIND_COLUMN
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import POSTPONE_BUCKET
-from freshet.storage.write.bucketing import BucketRouter, PostponedCounts, RoutedRows, partition_codes, split_rows
+from freshet.storage.write.bucketing import (
+    BucketCounts,
+    BucketRouter,
+    RoutedRows,
+    RowRouter,
+    partition_codes,
+    routed_rows,
+)
+from freshet.storage.write.kept_input import KeptInput
 from freshet.storage.write.records import AcceptedRows
 
 KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
 """Rows of partitions without buckets that are kept in memory."""
 
-_KIND_FIELD: Final = pa.field(VALUE_KIND_COLUMN, pa.int8(), nullable=False)
+
+class PostponedCounts(BucketCounts):
+    """Numbers of buckets in a table whose rows may wait for their bucket (`bucket=-2`): files in real buckets say the
+    number of their partition, for others it is chosen."""
+
+    def __init__(self, store: TableStore, snapshot: Snapshot | None, chosen: Mapping[bytes, int]) -> None:
+        super().__init__(store, snapshot)
+        self.default = store.options.postpone_default_bucket_num
+        self._chosen = dict(chosen)
+        self._asked: set[bytes] = set()
+
+    def of(self, partitions: Sequence[bytes]) -> list[int]:
+        known = self.known(partitions)
+        return [known.get(partition, self.default) for partition in partitions]
+
+    def known(self, partitions: Collection[bytes]) -> dict[bytes, int]:
+        """The numbers of those that have files in real buckets, or a chosen one."""
+        asked = {partition for partition in partitions if partition not in self._asked}
+        if asked and self._snapshot is not None:
+            entries = live_entries(self._store.manifests, self._snapshot, partition=asked.__contains__)
+            self._found.update({entry.partition: entry.total_buckets for entry in entries if entry.bucket >= 0})
+        self._asked |= asked
+        known = {**self._chosen, **self._found}
+        return {partition: known[partition] for partition in partitions if partition in known}
+
+    def choose(self, counts: Mapping[bytes, int]) -> None:
+        """Numbers for partitions that have no files in real buckets, until they are forgotten."""
+        self._chosen.update(counts)
+
+    def forget_choices(self) -> None:
+        """From now on files say the number."""
+        self._chosen.clear()
+
+    def differ(self) -> bool:
+        return True
+
+    def rebase(self, snapshot: Snapshot | None) -> None:
+        super().rebase(snapshot)
+        self._asked.clear()
 
 
-class StagingRouter:
-    """The `RowRouter` by which all rows wait for their bucket."""
+class StagingRouter(RowRouter):
+    """The router by which all rows wait for their bucket."""
 
     def __init__(self, store: TableStore) -> None:
         self._schema = store.schema
 
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
-        rows, kinds = accepted.rows, accepted.kinds
-        if not rows.num_rows:
+        if not accepted.rows.num_rows:
             return
-        partitions, codes = partition_codes(rows, self._schema)
-        groups = np.zeros(1, np.int64) if codes is None else codes
-        for code, positions, part in split_rows(rows, groups, executor):
-            part_kinds = kinds if kinds is None or positions is None else kinds[positions]
-            yield RoutedRows(partitions[code], POSTPONE_BUCKET, POSTPONE_BUCKET, part, part_kinds)
-
-    def kept_rows(self) -> Iterator[AcceptedRows]:
-        return iter(())
+        partitions, codes = partition_codes(accepted.rows, self._schema)
+        totals = [POSTPONE_BUCKET] * len(partitions)
+        for rows in routed_rows(accepted, partitions, codes, None, totals, executor):
+            yield replace(rows, bucket=POSTPONE_BUCKET)
 
     def total_buckets(self, partition: bytes) -> int:
         return POSTPONE_BUCKET
-
-    def note(self, partition: bytes, total_buckets: int) -> None:
-        pass
-
-    def prepare_commit(self) -> Sequence[CommitMessage]:
-        return ()
-
-    def rebase(self, snapshot: Snapshot | None) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
 
 
 @dataclass(slots=True)
@@ -84,89 +111,64 @@ class _Kept:
     size_bytes: int = 0
 
 
-class PostponedRouter:
-    """The `RowRouter` by which rows go to the buckets that their partition has, or gets."""
+class PostponedRouter(BucketRouter):
+    """The router by which rows go to the buckets that their partition has, or gets."""
 
-    def __init__(self, store: TableStore, snapshot: Snapshot | None, new_spill_path: Callable[[], str]) -> None:
+    def __init__(self, store: TableStore, snapshot: Snapshot | None) -> None:
         self._store = store
         self._snapshot = snapshot
-        self._new_spill_path = new_spill_path
-        self._counts = PostponedCounts(store, snapshot, {})
-        self._inner = BucketRouter(
+        self._postponed = PostponedCounts(store, snapshot, {})
+        options = store.options
+        super().__init__(
             store.schema,
-            counts=self._counts,
-            bucket_key=store.options.bucket_key,
-            function=store.options.bucket_function_type,
+            counts=self._postponed,
+            bucket_key=options.bucket_key,
+            function=options.bucket_function_type,
         )
         self._kept: dict[bytes, _Kept] = {}
-        self._chunks: list[pa.Table] = []
-        self._chunk_bytes = 0
-        self._spilled: list[SpillFile] = []
+        self._rows = KeptInput(store.env, KEPT_BYTES_MAX)
 
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
         if not accepted.rows.num_rows:
             return
         partitions, codes = partition_codes(accepted.rows, self._store.schema)
-        known = self._counts.known(partitions)
+        known = self._postponed.known(partitions)
         without = [code for code, partition in enumerate(partitions) if partition not in known]
         if not without:
-            yield from self._inner.route(accepted, executor)
+            yield from super().route(accepted, executor)
             return
         row_codes = np.zeros(accepted.rows.num_rows, np.int64) if codes is None else codes
         is_kept = np.isin(row_codes, without)
         self._keep(_chosen_rows(accepted, is_kept), partitions, row_codes[is_kept])
         if not is_kept.all():
-            yield from self._inner.route(_chosen_rows(accepted, ~is_kept), executor)
+            yield from super().route(_chosen_rows(accepted, ~is_kept), executor)
 
     def kept_rows(self) -> Iterator[AcceptedRows]:
-        self._counts.choose(self._chosen())
-        return self._taken()
-
-    def _taken(self) -> Iterator[AcceptedRows]:
+        self._postponed.choose(self._chosen())
         self._kept = {}
-        spilled, chunks = self._spilled, self._chunks
-        self._spilled, self._chunks, self._chunk_bytes = [], [], 0
-        for file in spilled:
-            for batch in file.read():
-                yield _accepted(pa.Table.from_batches([batch]))
-            file.remove()
-        for chunk in chunks:
-            yield _accepted(chunk)
-
-    def total_buckets(self, partition: bytes) -> int:
-        return self._counts.of([partition])[0]
-
-    def note(self, partition: bytes, total_buckets: int) -> None:
-        self._counts.note(partition, total_buckets)
+        return self._rows.take()
 
     def prepare_commit(self) -> Sequence[CommitMessage]:
-        self._counts.forget_choices()
+        self._postponed.forget_choices()
         return ()
 
     def rebase(self, snapshot: Snapshot | None) -> None:
+        super().rebase(snapshot)
         self._snapshot = snapshot
-        self._counts.rebase(snapshot)
 
     def abort(self) -> None:
-        for file in self._spilled:
-            file.remove()
-        self._kept, self._spilled, self._chunks, self._chunk_bytes = {}, [], [], 0
-        self._counts.forget_choices()
+        self._kept = {}
+        self._rows.clear()
+        self._postponed.forget_choices()
 
     def _keep(self, accepted: AcceptedRows, partitions: Sequence[bytes], codes: npt.NDArray[np.int64]) -> None:
-        rows, kinds = accepted.rows, accepted.kinds
-        row_bytes = rows.nbytes / rows.num_rows
+        row_bytes = accepted.rows.nbytes / accepted.rows.num_rows
         for code, count in enumerate(np.bincount(codes).tolist()):
             if count:
                 kept = self._kept.setdefault(partitions[code], _Kept())
                 kept.row_count += count
                 kept.size_bytes += round(count * row_bytes)
-        kind_codes = np.zeros(rows.num_rows, np.int8) if kinds is None else kinds
-        self._chunks.append(rows.append_column(_KIND_FIELD, pa.array(kind_codes)))
-        self._chunk_bytes += rows.nbytes
-        if self._chunk_bytes > KEPT_BYTES_MAX:
-            self._spilled.append(SpillFile(self._new_spill_path(), self._chunks[0].schema, self._chunks))
-            self._chunks, self._chunk_bytes = [], 0
+        self._rows.add(accepted)
 
     def _chosen(self) -> dict[bytes, int]:
         """Numbers of buckets for the partitions whose rows are kept."""
@@ -199,8 +201,3 @@ def chosen_count(options: CoreOptions, row_count: int, row_bytes: float) -> int:
 def _chosen_rows(accepted: AcceptedRows, chosen: npt.NDArray[np.bool_]) -> AcceptedRows:
     kinds = None if accepted.kinds is None else accepted.kinds[chosen]
     return AcceptedRows(accepted.rows if chosen.all() else accepted.rows.filter(pa.array(chosen)), kinds)
-
-
-def _accepted(stored: pa.Table) -> AcceptedRows:
-    kinds = stored.column(VALUE_KIND_COLUMN).to_numpy()
-    return AcceptedRows(stored.drop_columns([VALUE_KIND_COLUMN]), kinds)

@@ -3,7 +3,7 @@
 In this order:
 1. columns that the table does not have are refused
 2. the kind of each row: `rowkind.field`, else the column `_ROW_KIND` ('+I' '-U' '+U' '-D' or their codes), else +I
-3. a column that is missing is its default value (`column_defaults`), else NULL. A NOT NULL column without one must be
+3. a column that is missing is its default value (`ColumnDefaults`), else NULL. A NOT NULL column without one must be
    there, and so must the columns of `sequence.field`: without them a row would be older than every other of its key
 4. a NOT NULL column holds no NULL. A -D of which the merge engine needs nothing but the key may hold NULL there, or
    lack the column; files have no NULL in such a column, so it is written as zero, empty text or the like
@@ -11,15 +11,29 @@ In this order:
 6. no value is longer than its type
 7. the arrays of a distinct `collect` lose their repetitions: a row that is not merged shows them as they are written
 8. `ignore-delete` drops -D and -U, `ignore-update-before` drops -U
-9. retracts that are left must be what the merge engine takes (`retract_rules`)
+9. retracts that are left must be what the merge engine takes
 
-Nothing is taken from a table of which one row is refused. Source: MERGING.md §1.1.
+Nothing is taken from a table of which one row is refused. Retracts are refused as follows:
+
+| merge engine | refused |
+|---|---|
+| deduplicate | none |
+| first-row | all |
+| partial-update without sequence groups | all, unless -D removes the record (then -U is passed over) |
+| partial-update with sequence groups | those that reach a function which takes none: an ordering column is not NULL |
+| aggregation | those that reach a function which takes none: all but -D where it removes the record |
+
+With `ignore-delete` no retract gets here. Apache Paimon takes such a row and fails when it is merged with another one,
+at a flush, a compaction or in a read: then it is in the table, and so it is refused here. Where only merging can decide
+what a row does (a -D that removes the record if it is in order), it passes.
+
+Source: MERGING.md §1.1, §2.3 to §2.6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,30 +42,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.aggregate.collect import Collect
-from freshet.storage.merge.merged_table import value_text
+from freshet.storage.merge.aggregate.events import retract_error_text, takes_retracts
+from freshet.storage.merge.engine import distinct_collects
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.merged_table import key_text, value_text
+from freshet.storage.merge.partial_update import NO_RULE
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_type, conform, empty_value
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.display import shortened
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.value_length import limits_length, longer_than_type
-from freshet.storage.write.column_defaults import ColumnDefaults
-from freshet.storage.write.input_rows import input_tables
-from freshet.storage.write.retract_rules import RetractRules
+from freshet.storage.options.choices import MergeEngine
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.engine import SequenceGroup, engine_options
+from freshet.storage.options.retracts import RETRACTS
+from freshet.storage.write.input_rows import ColumnDefaults, input_tables
 
 Kinds = npt.NDArray[np.int8]
 
 VALUE_TEXT_MAX: Final = 60
 """Characters of a value in a message."""
 
-_RETRACT_KINDS: Final = [RowKind.UPDATE_BEFORE, RowKind.DELETE]
 _KIND_TEXT_SET: Final = pa.array(KIND_TEXTS, pa.string())
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedRows:
+class AcceptedRows(Frozen):
     """Rows in the table's columns and types. `kinds` is None when every row is +I."""
 
     rows: pa.Table
@@ -83,7 +103,7 @@ class RecordRules:
         sequence_field: Sequence[str] = (),
         deletes_by_key: bool = False,
         takes_whole_rows: bool = True,
-        retract_rules: RetractRules | None = None,
+        retract_rules: _RetractRules | None = None,
         distinct: Mapping[str, Collect] | None = None,
     ) -> None:
         """`deletes_by_key` says that of a -D only the key matters to the table's merge engine, `takes_whole_rows` that
@@ -98,14 +118,7 @@ class RecordRules:
             self._always_given[rowkind_field] = "rowkind.field"
         self._deletes_by_key = deletes_by_key
         self._limited = [field for field in schema.fields if limits_length(field.type)]
-        self._dropped = {
-            kind
-            for kind, is_dropped in (
-                (RowKind.DELETE, ignore_delete),
-                (RowKind.UPDATE_BEFORE, ignore_delete or ignore_update_before),
-            )
-            if is_dropped
-        }
+        self._dropped = ignored_kinds(ignore_delete=ignore_delete, ignore_update_before=ignore_update_before)
         self._defaults = ColumnDefaults(schema, takes_whole_rows=takes_whole_rows)
         self._takes_retracts = schema.has_primary_key
         self._retract_rules = retract_rules
@@ -128,7 +141,7 @@ class RecordRules:
             place = rows.schema.get_field_index(name)
             rows = rows.set_column(place, rows.schema.field(place), function.without_repetitions(rows.column(place)))
         if kinds is not None and self._dropped:
-            keep = ~np.isin(kinds, list(self._dropped))
+            keep = ~np.isin(kinds, self._dropped)
             if not keep.all():
                 rows, kinds = rows.filter(pa.array(keep)), kinds[keep]
         if kinds is not None and not kinds.any():
@@ -155,7 +168,7 @@ class RecordRules:
     def _with_missing(self, table: pa.Table, kinds: Kinds | None) -> pa.Table:
         """The table with a column for each that is missing and may be."""
         given = frozenset(table.schema.names)
-        is_new = np.ones(table.num_rows, np.bool_) if kinds is None else ~np.isin(kinds, _RETRACT_KINDS)
+        is_new = np.ones(table.num_rows, np.bool_) if kinds is None else ~np.isin(kinds, RETRACTS)
         for field in self._fields:
             if field.name in given:
                 continue
@@ -211,8 +224,7 @@ class RecordRules:
         """True for the rows of which nothing but the key is looked at: some deletes, and what will be dropped."""
         if kinds is None:
             return np.zeros(count, np.bool_)
-        which = self._dropped | ({RowKind.DELETE} if self._deletes_by_key else set())
-        return np.isin(kinds, list(which))
+        return np.isin(kinds, [*self._dropped, *([RowKind.DELETE] if self._deletes_by_key else [])])
 
     def check_lengths(self, rows: pa.Table) -> None:
         """Raises `InvalidRequestError` for a value that is longer than its type, in rows of the table's columns."""
@@ -267,7 +279,7 @@ class RecordRules:
         return kinds
 
     def _check_append(self, kinds: Kinds) -> None:
-        retracts = np.flatnonzero((kinds == RowKind.DELETE) | (kinds == RowKind.UPDATE_BEFORE))
+        retracts = np.flatnonzero(np.isin(kinds, RETRACTS))
         if len(retracts):
             text = KIND_TEXTS[kinds[retracts[0]]]
             raise InvalidRequestError(
@@ -286,3 +298,110 @@ def _filled(column: pa.ChunkedArray[Any], field: DataField) -> pa.Array[Any] | p
     positions = np.arange(len(column), dtype=np.int64)
     positions[column.is_null().to_numpy()] = len(column)
     return pa.chunked_array([*column.chunks, blank], column.type).take(pa.array(positions))
+
+
+def ignored_kinds(*, ignore_delete: bool, ignore_update_before: bool) -> tuple[RowKind, ...]:
+    """The kinds of rows that a table with these options passes over."""
+    if ignore_delete:
+        return RETRACTS
+    return (RowKind.UPDATE_BEFORE,) if ignore_update_before else ()
+
+
+def record_rules(store: TableStore, *, are_moved: bool = False) -> RecordRules:
+    """What may be written. `are_moved`: of rows whose keys were placed before (`KeyMover`), which are all to be
+    written: a row that moves deletes in the old partition, whatever the table ignores."""
+    schema, options = store.schema, store.options
+    return RecordRules(
+        schema,
+        table=store.location,
+        rowkind_field=options.rowkind_field,
+        ignore_delete=options.ignore_delete and not are_moved,
+        ignore_update_before=options.ignore_update_before and not are_moved,
+        sequence_field=options.sequence_field,
+        deletes_by_key=_deletes_by_key(store),
+        takes_whole_rows=options.takes_whole_rows,
+        distinct=distinct_collects(schema, options),
+        retract_rules=_RetractRules(schema, options, store.location) if schema.has_primary_key else None,
+    )
+
+
+def key_rules(store: TableStore, columns: Collection[str]) -> RecordRules:
+    """The same for these columns of rows alone: the key and the partition, of rows of any kind."""
+    fields = tuple(field for field in store.schema.fields if field.name in columns)
+    return RecordRules(
+        replace(store.schema, fields=fields),
+        table=store.location,
+        deletes_by_key=_deletes_by_key(store),
+        takes_whole_rows=store.options.takes_whole_rows,
+    )
+
+
+def _deletes_by_key(store: TableStore) -> bool:
+    """Whether of a -D only the key matters: it removes the row, and no changelog repeats what it says."""
+    if not store.schema.has_primary_key or store.options.changelog_producer.emits.at_flush:
+        return False
+    is_whole = store.options.merge_engine is MergeEngine.DEDUPLICATE
+    return is_whole or engine_options(store.schema, store.options).remove_record_on_delete
+
+
+class _RetractRules:
+    """The rules for retracts of one primary-key table."""
+
+    def __init__(self, schema: TableSchema, options: CoreOptions, table: str) -> None:
+        self._engine = options.merge_engine
+        self._options = engine_options(schema, options)
+        self._key_columns = schema.primary_keys
+        self._table = table
+
+    def check(self, rows: pa.Table, kinds: npt.NDArray[np.int8]) -> None:
+        """Raises `InvalidRequestError` for the first row that cannot be merged, naming its key."""
+        is_retract = np.isin(kinds, RETRACTS)
+        if not is_retract.any():
+            return
+        is_delete = kinds == RowKind.DELETE
+        if self._engine is MergeEngine.FIRST_ROW:
+            self._refuse(rows, kinds, is_retract, "a first-row table takes none; set ignore-delete to leave them out")
+        elif self._engine is MergeEngine.PARTIAL_UPDATE and self._options.groups:
+            self._check_groups(rows, kinds, is_retract)
+        elif self._engine is MergeEngine.PARTIAL_UPDATE and not self._options.remove_record_on_delete:
+            self._refuse(rows, kinds, is_retract, NO_RULE)
+        elif self._engine is MergeEngine.AGGREGATE:
+            reaches = is_retract & ~is_delete if self._options.remove_record_on_delete else is_retract
+            self._refuse_columns(rows, kinds, reaches, tuple(self._options.functions))
+
+    def _check_groups(self, rows: pa.Table, kinds: npt.NDArray[np.int8], is_retract: Flags) -> None:
+        removing = [group for group in self._options.groups if group.removes_record]
+        for group in self._options.groups:
+            if all(takes_retracts(self._options.functions[name]) for name in self._functions_of(group)):
+                continue
+            reaches = is_retract & _has_value(rows, group)
+            for other in removing:
+                reaches &= (kinds != RowKind.DELETE) | ~_has_value(rows, other)
+            self._refuse_columns(rows, kinds, reaches, self._functions_of(group))
+
+    def _functions_of(self, group: SequenceGroup) -> tuple[str, ...]:
+        return tuple(name for name in group.protected if name in self._options.functions)
+
+    def _refuse_columns(
+        self, rows: pa.Table, kinds: npt.NDArray[np.int8], reaches: Flags, columns: tuple[str, ...]
+    ) -> None:
+        for name in columns:
+            function = self._options.functions[name]
+            if not takes_retracts(function):
+                self._refuse(rows, kinds, reaches, f"column {name!r}: {retract_error_text(function, name)}")
+
+    def _refuse(self, rows: pa.Table, kinds: npt.NDArray[np.int8], offends: Flags, reason: str) -> None:
+        if offends.any():
+            row = int(np.flatnonzero(offends)[0])
+            raise InvalidRequestError(
+                f"{self._table} cannot take row {row} of the input, {KIND_TEXTS[kinds[row]]} with key "
+                f"{key_text(rows, row, self._key_columns)}: {reason}"
+            )
+
+
+def _has_value(rows: pa.Table, group: SequenceGroup) -> Flags:
+    """True where an ordering column of the group is not NULL."""
+    result = np.zeros(rows.num_rows, np.bool_)
+    for name in group.ordering:
+        result |= rows.column(name).is_valid().to_numpy()
+    return result

@@ -46,27 +46,35 @@ from freshet.storage.logs.writers import ChangeSink
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_facts import CompactionReason
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import FileId
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIncrement
 from freshet.storage.write.bucket_state import BucketStates, process_states
-from freshet.storage.write.bucket_work import made_beside, work_on
-from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
-from freshet.storage.write.bucketing import RowRouter, rows_by_bucket
-from freshet.storage.write.compaction_limit import CompactionLimit, CompactionTime
-from freshet.storage.write.contention import Contention
-from freshet.storage.write.full_compaction import behind_full_compaction, is_full_compaction_due
+from freshet.storage.write.bucket_writer import BucketTools, BucketWriter, Contention
+from freshet.storage.write.bucketing import RowRouter, partition_codes, routed_rows
+from freshet.storage.write.commit_compaction import (
+    CompactionLimit,
+    CompactionTime,
+    behind_full_compaction,
+    is_full_compaction_due,
+)
 from freshet.storage.write.increment import Logged, logged_rows
 from freshet.storage.write.kept_input import KeptInput
-from freshet.storage.write.logged_changes import log_changes, with_log
 from freshet.storage.write.lone_updates import LoneUpdates
-from freshet.storage.write.open_buckets import OpenBuckets
-from freshet.storage.write.postponed_bucket_writer import Staging
-from freshet.storage.write.records import AcceptedRows, Kinds
-from freshet.storage.write.write_timings import WriteTimings
-from freshet.storage.write.writer_factory import bucket_writers, record_rules, row_router
+from freshet.storage.write.open_buckets import (
+    OpenBuckets,
+    bucket_writers,
+    log_changes,
+    made_beside,
+    row_router,
+    with_log,
+    work_on,
+)
+from freshet.storage.write.records import AcceptedRows, Kinds, record_rules
+from freshet.storage.write.unmerged_bucket_writer import Staging
 
 PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 PIECE_BYTES_MIN: Final = 256 * 1024
@@ -100,18 +108,17 @@ class TaskWriter:
         self._process_id = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self._scratch = Scratch(store.env)
-        self.timings = WriteTimings()
         self.merge_metrics = MergeMetrics()
         self.lookup_metrics = LookupMetrics()
         self._rules = record_rules(store)
         self._routed_rules = record_rules(store, are_moved=True) if store.moves_rows else self._rules
         self._lone_updates = LoneUpdates(store)
         states = states or process_states(store)
-        self._router = router or row_router(store, base_snapshot, states.indexes, self._scratch, staging)
+        self._router = router or row_router(store, base_snapshot, states.indexes, waits=staging is not None)
         logged = Logged.NOTHING if sink is None else logged_rows(store.options)
         self.contention = Contention(store.env)
         restore = partial(states.at, store)
-        tools = BucketTools(store, restore, self._may_spill, self.timings, states.speed, self.contention, logged)
+        tools = BucketTools(store, restore, self._may_spill, states.speed, self.contention, states.small_files, logged)
         open_bucket = bucket_writers(tools, self._scratch, self.merge_metrics, self.lookup_metrics, staging)
         self._buckets = OpenBuckets(store, base_snapshot, self._router, states, open_bucket)
         self._sink = sink
@@ -155,8 +162,7 @@ class TaskWriter:
         return row_count
 
     def _accepted(self, rows: pa.Table) -> AcceptedRows:
-        with self.timings.step("route"):
-            accepted = self._rules.accept(rows)
+        accepted = self._rules.accept(rows)
         self._lone_updates.note(accepted)
         return accepted
 
@@ -173,8 +179,7 @@ class TaskWriter:
     def take(self, accepted: AcceptedRows) -> int:
         """Takes rows that were accepted before."""
         for piece in self._pieces(accepted):
-            with self.timings.step("route"):
-                groups = self._buckets.routed(piece, self._executor())
+            groups = self._buckets.routed(piece, self._executor())
             for group in groups:
                 self._buckets.writers[group.bucket_id].write(group.rows, group.kinds)
             del groups
@@ -212,9 +217,13 @@ class TaskWriter:
         `bucket_count` is the number of buckets that they were computed for. Raises `InvalidRequestError` where a
         partition has another: its keys would be in two buckets.
         """
+        if not rows.num_rows:
+            return 0
+        partitions, codes = partition_codes(rows, self._store.schema)
+        totals = [bucket_count] * len(partitions)
         return sum(
-            self.write_bucket(partition, bucket, part, bucket_count=bucket_count)
-            for partition, bucket, part in rows_by_bucket(rows, buckets, self._store.schema)
+            self.write_bucket(each.partition, each.bucket, each.rows, bucket_count=bucket_count)
+            for each in routed_rows(AcceptedRows(rows, None), partitions, codes, buckets, totals)
         )
 
     def compact(self, *, full: bool) -> None:
@@ -234,10 +243,11 @@ class TaskWriter:
         buckets: Collection[BucketId],
         *,
         full: bool,
+        reason: CompactionReason = CompactionReason.FORCED,
         may_start: Callable[[BucketId], bool] = lambda _: True,
         on_end: Callable[[BucketId], None] = lambda _: None,
     ) -> None:
-        """The same for the buckets named, in this order.
+        """The same for the buckets named, in this order; `reason` is why, in full.
 
         `may_start` is called before each bucket is begun, `on_end` after it, by the thread that works on it.
         """
@@ -246,18 +256,24 @@ class TaskWriter:
         def work(writer: BucketWriter, executor: Executor | None) -> None:
             if may_start(writer.bucket_id):
                 writer.flush(executor)
-                writer.compact(full=full, executor=executor)
+                writer.compact(full=full, executor=executor, reason=reason)
                 on_end(writer.bucket_id)
 
         with self._unbroken():
             work_on(self._buckets.opened(list(buckets)), work, self._executor())
 
-    def compact_files(self, bucket: BucketId, inputs: frozenset[FileId], output_level: int) -> None:
+    def compact_files(
+        self,
+        bucket: BucketId,
+        inputs: frozenset[FileId],
+        output_level: int,
+        reason: CompactionReason = CompactionReason.FORCED,
+    ) -> None:
         """One round over exactly these files of one bucket; nothing where one of them is gone."""
         self._check_process()
         with self._unbroken():
             (writer,) = self._buckets.opened([bucket])
-            writer.compact_files(inputs, output_level, self._executor())
+            writer.compact_files(inputs, output_level, reason, self._executor())
 
     def repair_buckets(self, buckets: Collection[BucketId], on_end: Callable[[BucketId], None]) -> None:
         """Merges levels of these buckets whose files overlap (`merge.overlaps`)."""
@@ -279,7 +295,7 @@ class TaskWriter:
         when the identifier is a multiple of n, or is not given; with `covers_table` every bucket that anybody has
         written since its last full compaction, which is not for writers that share the buckets of one commit. Likewise
         buckets whose changes belong with those of this commit (`compact.joint_changes`).
-        A `limit` leaves to others what is not required and would take too long (`compaction_limit`).
+        A `limit` leaves to others what is not required and would take too long (`commit_compaction`).
         """
         self._check_process()
         self._lone_updates.check()
@@ -296,7 +312,7 @@ class TaskWriter:
             if not is_full:
                 writer.compact_due(executor, time=time)
             elif not writer.has_newer_schema:  # else the next commit does it, in that schema
-                writer.compact(full=True, executor=executor)
+                writer.compact(full=True, executor=executor, reason=CompactionReason.FULL_BY_SCHEDULE)
 
         chosen = changed
         if is_full:
@@ -324,8 +340,7 @@ class TaskWriter:
         if self._sink is None:
             return {}
         assert identifier is not None, "a commit that is logged has a number"
-        with self.timings.step("log"):
-            return log_changes(self._store, self._sink, identifier, self._buckets.writers)
+        return log_changes(self._store, self._sink, identifier, self._buckets.writers)
 
     def take_messages(self) -> list[CommitMessage]:
         """The files made since the last message, bucket by bucket; rows that are still buffered stay for the next."""

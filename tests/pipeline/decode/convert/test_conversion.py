@@ -215,6 +215,7 @@ def test_a_column_of_texts_takes_every_kind_at_once(type_text: str) -> None:
         assert found == [None, *(None if one is LOST else one for one in ones)]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "type_text", ["DECIMAL(38,22)", "DECIMAL(38,36)", "DECIMAL(38,0)", "DECIMAL(37,29)", "DECIMAL(21,2)"]
 )

@@ -1,8 +1,8 @@
-"""The fast path of records in Avro: the records of a block by writer schema, each group as columns, images of these.
+"""Records in Avro as columns: those of a block by writer schema, each group as changes for the evaluator.
 
 Nothing is learned here: the schema says the type of each field, so its conversion is known before the first record.
-Left to the careful path are records that are no plain change, updates of another key, unavailable values that
-`before` may have, values that do not fit, and all records of a schema without columns (`WriterSchema.is_columnar`).
+Left to the careful path are also values that do not fit, and all records of a schema without columns
+(`WriterSchema.is_columnar`).
 Where a datum of a group is broken, the group is halved, and the datums of the last halves are looked at one by one.
 
 Measured (`bench.decode_bench`, ten columns, a core that was not quiet): 1.5 µs of CPU per record, 600,000 a second; the
@@ -13,31 +13,31 @@ hundred 23 µs, since all are then looked at one by one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
 from freshet.pipeline.decode import raw_records
-from freshet.pipeline.decode.avro.columns import converted, equal_rows, member, symbols_of, values
 from freshet.pipeline.decode.avro.container import DatumColumns
-from freshet.pipeline.decode.avro.schemas import UnreadableError, schemas_of
-from freshet.pipeline.decode.avro.values import DatumError
-from freshet.pipeline.decode.avro.wire import DatumGroup, groups_of
+from freshet.pipeline.decode.avro.schemas import DatumGroup, UnreadableError, groups_of, schemas_of
+from freshet.pipeline.decode.avro.values import DatumError, converted, equal_rows, member, symbols_of, values
 from freshet.pipeline.decode.avro.writer_schema import Node, WriterSchema
-from freshet.pipeline.decode.careful import LEFT_NOTE, UNKNOWN_NOTE, CarefulReader, shown_name
+from freshet.pipeline.decode.careful import CarefulReader, SpelledFields, shown_name
 from freshet.pipeline.decode.change import DELETE, INSERT, UPDATE_AFTER, whole_ts
 from freshet.pipeline.decode.convert.converter import Mask, null_mask
 from freshet.pipeline.decode.debezium import KINDS as OPS
-from freshet.pipeline.decode.fast.reader import at_rows, with_rows_before
-from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
+from freshet.pipeline.decode.evaluator import NO_KIND, Evaluator, InputColumn, Metadata, RecordParser
+from freshet.pipeline.decode.images import Findings, Images, RowIndexes
 from freshet.pipeline.decode.inputs import Input, facts_key
 from freshet.pipeline.decode.json_value import encodable, text_of
 from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.record_block import RecordBlock
+from freshet.pipeline.decode.row_rules import Kinds
 from freshet.pipeline.decode.source_table import PARTS, SourceTable
-from freshet.pipeline.decode.spelled_fields import SpelledFields
 from freshet.pipeline.decode.tables_seen import TablesSeen
 from freshet.pipeline.decode.toast import octet_forms, placeholder_forms
 
@@ -45,11 +45,10 @@ _HALVED_UNTIL: Final = 1024
 """Datums of a group with a broken one that are looked at one by one, at 15 µs each."""
 
 _OPS: Final = pa.array(list(OPS), pa.string())
-_KINDS: Final = np.array([*OPS.values(), -1], np.int8)
-_NO_KIND: Final = -1
+_KINDS: Final = np.array([*OPS.values(), NO_KIND], np.int8)
 
 
-class AvroReaders:
+class AvroParser(RecordParser):
     """Reads the records of one source."""
 
     def __init__(self, plan: DecodePlan, careful: CarefulReader, tables: TablesSeen) -> None:
@@ -58,8 +57,8 @@ class AvroReaders:
         self._schemas = schemas_of(plan.registry)
         self._readers: dict[int, GroupReader | None] = {}
 
-    def read(self, block: Any, values: Any, indexes: RowIndexes, findings: Findings) -> tuple[list[Images], RowIndexes]:
-        """The images of the records at these indexes, and the other ones, which take the careful path."""
+    def read(self, block: RecordBlock, indexes: RowIndexes, findings: Findings) -> tuple[list[Images], RowIndexes]:
+        values = block.column(raw_records.VALUE)
         images: list[Images] = []
         is_done = np.zeros(len(values), bool)
         for group in groups_of(values, indexes):
@@ -72,7 +71,7 @@ class AvroReaders:
                 is_done[done] = True
         return images, indexes[~is_done[indexes]]
 
-    def _reader(self, group: DatumGroup, block: Any) -> GroupReader | None:
+    def _reader(self, group: DatumGroup, block: RecordBlock) -> GroupReader | None:
         """None where the careful path has to read the group."""
         if group.schema_id not in self._readers:
             topic = block.column(raw_records.TOPIC)[int(group.indexes[0])].as_py()
@@ -86,7 +85,7 @@ class AvroReaders:
             )
         return self._readers[group.schema_id]
 
-    def _columns(self, reader: GroupReader, group: DatumGroup) -> Iterator[tuple[Any, RowIndexes]]:
+    def _columns(self, reader: GroupReader, group: DatumGroup) -> Iterator[tuple[pa.Array, RowIndexes]]:
         """The group as columns, without datums that are broken."""
         column = reader.datums.read(group.datums)
         count = len(group.indexes)
@@ -105,8 +104,7 @@ class AvroReaders:
                 yield column, group.indexes[rows]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Frozen):
     """Where the row is in a datum: the datum itself, or the members of an envelope."""
 
     row: Node
@@ -151,34 +149,86 @@ def _unknown(plan: DecodePlan, row: Node) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Group:
-    """The changes of some records: the rows as columns, and where they are from."""
+class AvroChanges:
+    """The changes of some records (`evaluator.ParsedChanges`): the rows as columns, and where they are from."""
 
+    reader: GroupReader
     records: RowIndexes
-    kinds: Any
-    datum: Any
-    after: Any
-    before: Any | None
+    kinds: Kinds
+    datum: pa.Array
+    after: pa.StructArray
+    before: pa.StructArray | None
 
-    def taken(self, rows: RowIndexes) -> _Group:
-        """Some of them."""
+    def taken(self, rows: RowIndexes) -> AvroChanges:
         if len(rows) == len(self.records):
             return self
         take = pa.array(rows)
         after = self.after.take(take)
         before = None if self.before is None else self.before.take(take)
-        return _Group(self.records[rows], self.kinds[rows], self.datum.take(take), after, before)
+        return AvroChanges(self.reader, self.records[rows], self.kinds[rows], self.datum.take(take), after, before)
 
-    @property
-    def deletes(self) -> Mask:
-        """The deletions, whose row is `before`."""
-        found: Mask = self.kinds == DELETE
-        return found
+    def rows_lacking(self) -> Mask | None:
+        if self.before is None:
+            return None
+        return np.where(self.kinds == DELETE, null_mask(self.before), null_mask(self.after))
 
-    def row(self, node: Node, name: str) -> Any:
-        """A column of the rows."""
+    def have_before(self, rows: RowIndexes) -> Mask:
+        return np.zeros(len(rows), bool) if self.before is None else ~null_mask(self.before)[rows]
+
+    def have_same_key(self, rows: RowIndexes) -> Mask:
+        row = self.reader.layout.row
+        same = np.ones(len(rows), bool)
+        for name in sorted(self.reader.plan.key_fields):
+            if name not in row.fields:
+                continue
+            after, before = member(self.after, row, name), member(self.before, row, name)
+            if pa.types.is_nested(after.type):
+                return np.zeros(len(rows), bool)
+            same &= equal_rows(after, before)[rows]
+        return same
+
+    def lack_before(self, rows: RowIndexes) -> list[int]:
+        return []  # Both have the fields of one schema.
+
+    def columns(self) -> list[InputColumn]:
+        return [self._column(each) for each in self.reader.inputs.all]
+
+    def columns_before(self, rows: RowIndexes) -> list[InputColumn]:
+        assert self.before is not None
+        take = pa.array(rows)
+        kinds = np.full(len(rows), UPDATE_AFTER, np.int8)
+        return AvroChanges(
+            self.reader, self.records[rows], kinds, self.datum.take(take), self.before.take(take), None
+        ).columns()
+
+    def unknown(self) -> dict[str, Mask]:
+        return dict.fromkeys(self.reader.unknown, np.ones(len(self.records), bool))
+
+    def _column(self, each: Input) -> InputColumn:
+        source = self.reader.layout.source
+        node = self.reader.layout.row.fields.get(each.name)
+        if each.is_member:
+            node = None if source is None else source.fields.get(each.name)
+        if node is None:
+            is_absent = not each.is_member and each.name in self.reader.with_default
+            absent = np.ones(len(self.records), bool) if is_absent else None
+            return InputColumn(pa.nulls(len(self.records), each.converter.arrow), absent=absent)
+        if each.is_member and source is not None:
+            array = member(member(self.datum, self.reader.schema.root, "source"), source, each.name)
+        else:
+            array = self._of_rows(each.name)
+        gone, kept = self.reader.unavailable(each, node, array), None
+        if gone is not None and gone.any():
+            rows = np.arange(len(array))
+            array, kept = array.take(pa.array(rows, mask=gone)), self.have_before(rows)
+        carrier, lost = converted(array, node, each.converter)
+        return InputColumn(carrier, lost, gone=gone, kept=kept)
+
+    def _of_rows(self, name: str) -> pa.Array:
+        """A column of the rows; that of a deletion is `before`."""
+        node = self.reader.layout.row
         after = member(self.after, node, name)
-        deletes = self.deletes
+        deletes = self.kinds == DELETE
         if self.before is None or not deletes.any():
             return after
         before = member(self.before, node, name)
@@ -187,6 +237,32 @@ class _Group:
         count = len(deletes)
         return pa.concat_arrays([after, before]).take(pa.array(np.where(deletes, count, 0) + np.arange(count)))
 
+    def metadata(self) -> Metadata:
+        reader = self.reader
+        count, root, wanted = len(self.records), reader.schema.root, reader.wanted
+        if not reader.layout.is_envelope:
+            nothing = pa.nulls(count, pa.string())
+            return nothing, pa.nulls(count, pa.int64()), nothing
+        ops = reader.ops(self.datum) if "_op" in wanted else None
+        ts_ms = sources = None
+        if "_ts_ms" in wanted:
+            ts_ms = self._ts_ms()
+        if "_source" in wanted:
+            node = reader.layout.source
+            texts = [] if node is None else map(text_of, values(member(self.datum, root, "source"), node))
+            sources = pa.array(list(texts) or [None] * count, pa.string())
+        return ops, ts_ms, sources
+
+    def _ts_ms(self) -> pa.Array:
+        root = self.reader.schema.root
+        node = root.fields.get("ts_ms")
+        if node is None:
+            return pa.nulls(len(self.records), pa.int64())
+        array = member(self.datum, root, "ts_ms")
+        if pa.types.is_integer(array.type):
+            return array.cast(pa.int64())
+        return pa.array(map(whole_ts, values(array, node)), pa.int64())
+
 
 class GroupReader:
     """Reads datums of one schema."""
@@ -194,108 +270,61 @@ class GroupReader:
     def __init__(
         self, plan: DecodePlan, careful: CarefulReader, tables: TablesSeen, schema: WriterSchema, layout: Layout
     ) -> None:
-        self.schema, self.datums = schema, DatumColumns(schema)
-        self._plan, self._tables, self._layout = plan, tables, layout
-        self._inputs = careful.inputs(facts_key(plan, layout.row.facts))
-        self._unknown = [shown_name(name) for name in _unknown(plan, layout.row)]
-        self._left_null = {column.only_field for column in plan.columns if column.keeps_on_null}
-        self._with_default = plan.fields_with_default
-        self._needed = {
-            name
-            for column in plan.columns
-            if column.payload_fields and (column.only_field is None or column.is_key)
-            for name in column.payload_fields
-        }
-        self._wanted: set[str | None] = {each.name for each in plan.scope if not each.is_member}
-        self._wanted |= {column.metadata for column in plan.columns}
+        self.plan, self.schema, self.layout, self.datums = plan, schema, layout, DatumColumns(schema)
+        self.inputs = careful.inputs(facts_key(plan, layout.row.facts))
+        self._tables, self._evaluator = tables, Evaluator(plan, self.inputs)
+        self.unknown = [shown_name(name) for name in _unknown(plan, layout.row)]
+        self.with_default = plan.fields_with_default
+        self.wanted: set[str | None] = {each.name for each in plan.scope if not each.is_member}
+        self.wanted |= {column.metadata for column in plan.columns}
         self._forms = placeholder_forms(plan.placeholder)
         counts = {form.count(",") + 1 for form in self._forms if form.startswith("[")}
         self._counts = pa.array(sorted(counts), pa.int32())
         self._text_forms = pa.array(sorted(self._forms), pa.string())
         self._octet_forms = pa.array(sorted(octet_forms(self._forms)), pa.binary())
 
-    def read(self, datum: Any, records: RowIndexes, findings: Findings) -> tuple[list[Images], RowIndexes]:
+    def read(self, datum: pa.Array, records: RowIndexes, findings: Findings) -> tuple[list[Images], RowIndexes]:
         """The images of the records at these indexes of the block, and the records that are done with."""
-        found = Findings()
+        sorted_out = Findings()
         try:
-            images, done = self._read(datum, records, found)
+            changes, done = self._sorted(self._changes(datum, records), sorted_out)
+            found = self._evaluator.evaluate(changes)
         except DatumError:
             return [], records[:0]
+        findings.skipped.update(sorted_out.skipped)
         findings.skipped.update(found.skipped)
-        for table, index in found.tables.items():
+        findings.dead.update(found.dead)
+        for table, index in sorted_out.tables.items():
             findings.tables[table] = min(index, findings.tables.get(table, index))
-        return images, done
+        return found.images, np.concatenate([done, *found.done])
 
-    def _read(self, datum: Any, records: RowIndexes, found: Findings) -> tuple[list[Images], RowIndexes]:
-        group = self._group(datum, records)
-        chosen, done = self._chosen(group, found)
-        group = group.taken(np.flatnonzero(chosen))
-        if not len(group.records):
-            return [], records[done]
-        images, bad = self._images(group)
-        both = np.concatenate([records[done], group.records[~bad]])
-        return ([] if images is None else [images]), both
-
-    def _group(self, datum: Any, records: RowIndexes) -> _Group:
-        if not self._layout.is_envelope:
-            return _Group(records, np.full(len(records), INSERT, np.int8), datum, datum, None)
+    def _changes(self, datum: pa.Array, records: RowIndexes) -> AvroChanges:
+        if not self.layout.is_envelope:
+            return AvroChanges(self, records, np.full(len(records), INSERT, np.int8), datum, datum, None)
         root = self.schema.root
-        codes = pc.index_in(self._ops(datum), _OPS).fill_null(-1).to_numpy(zero_copy_only=False)
-        return _Group(records, _KINDS[codes], datum, member(datum, root, "after"), member(datum, root, "before"))
+        codes = pc.index_in(self.ops(datum), _OPS).fill_null(-1).to_numpy(zero_copy_only=False)
+        after, before = member(datum, root, "after"), member(datum, root, "before")
+        return AvroChanges(self, records, _KINDS[codes], datum, after, before)
 
-    def _ops(self, datum: Any) -> Any:
+    def ops(self, datum: pa.Array) -> pa.Array:
+        """The operation of each datum, as a text."""
         op = self.schema.root.fields["op"]
         array = member(datum, self.schema.root, "op")
         return symbols_of(array, op) if op.kind == "enum" else array
 
-    # --- which records ------------------------------------------------------------------------------------------------
+    def _sorted(self, changes: AvroChanges, found: Findings) -> tuple[AvroChanges, RowIndexes]:
+        """The changes of tables that are taken, and the records of others, which are counted."""
+        records = changes.records
+        if not (self.plan.names_tables and self.layout.is_envelope):
+            return changes, records[:0]
+        rows = np.flatnonzero(changes.kinds != NO_KIND)
+        if not len(rows):
+            return changes.taken(rows), records[:0]
+        taken, unread = self._tables.sort_tables(self._tables_of(changes.datum, rows), records[rows], found)
+        return changes.taken(rows[taken]), records[rows[~taken & ~unread]]
 
-    def _chosen(self, group: _Group, found: Findings) -> tuple[Mask, Mask]:
-        """The records that are read here, and those that are done with already; the others take the careful path."""
-        plan, count = self._plan, len(group.records)
-        chosen, done = np.ones(count, bool), np.zeros(count, bool)
-        if group.before is None:
-            return chosen, done
-        chosen &= group.kinds != _NO_KIND
-        if plan.names_tables and chosen.any():
-            rows = np.flatnonzero(chosen)
-            taken, unread = self._tables.sort_tables(self._tables_of(group.datum, rows), group.records[rows], found)
-            done[rows[~taken & ~unread]] = True
-            chosen[rows[~taken]] = False
-        deletes = group.deletes
-        has_before = ~null_mask(group.before)
-        chosen &= np.where(deletes, has_before, ~null_mask(group.after))
-        if plan.ignores_deletes:
-            ignored = chosen & deletes
-            done |= ignored
-            chosen &= ~ignored
-            if ignored.any():
-                found.skipped["ignore-delete"] += int(ignored.sum())
-        elif not plan.has_key:
-            chosen &= ~deletes
-        if plan.splits_updates:
-            updates = group.kinds == UPDATE_AFTER
-            if plan.added_up and plan.takes_before:
-                chosen &= has_before | ~updates
-            changed = updates & has_before
-            if changed.any():
-                chosen &= ~changed | self._has_same_key(group)
-        return chosen, done
-
-    def _has_same_key(self, group: _Group) -> Mask:
-        row = self._layout.row
-        same = np.ones(len(group.records), bool)
-        for name in sorted(self._plan.key_fields):
-            if name not in row.fields:
-                continue
-            after, before = member(group.after, row, name), member(group.before, row, name)
-            if pa.types.is_nested(after.type):
-                return np.zeros(len(group.records), bool)
-            same &= equal_rows(after, before)
-        return same
-
-    def _tables_of(self, datum: Any, rows: RowIndexes) -> Sequence[SourceTable | None]:
-        source = self._layout.source
+    def _tables_of(self, datum: pa.Array, rows: RowIndexes) -> Sequence[SourceTable | None]:
+        source = self.layout.source
         if source is None:
             return [None] * len(rows)
         take = None if len(rows) == len(datum) else pa.array(rows)
@@ -307,96 +336,11 @@ class GroupReader:
         uniques = [[None] if column is None else pc.unique(column).to_pylist() for column in columns]
         if all(len(each) == 1 for each in uniques):
             return [_table([each[0] for each in uniques])] * len(rows)
-        known: dict[Any, SourceTable | None] = {}
+        known: dict[tuple[str | None, ...], SourceTable | None] = {}
         listed = zip(*([None] * len(rows) if each is None else each.to_pylist() for each in columns), strict=True)
         return [known[parts] if parts in known else known.setdefault(parts, _table(parts)) for parts in listed]
 
-    # --- images -------------------------------------------------------------------------------------------------------
-
-    def _images(self, group: _Group) -> tuple[Images | None, Mask]:
-        """The images, and the records among them that have none."""
-        plan, count = self._plan, len(group.records)
-        bad, missing, absent = np.zeros(count, bool), dict[int, Mask](), dict[int, Mask]()
-        has_before = np.zeros(count, bool) if group.before is None else ~null_mask(group.before)
-        updates = group.kinds == UPDATE_AFTER
-        new = []
-        for index, each in enumerate(self._inputs.all):
-            node, array = self._node(each), self._column(group, each)
-            if array is None or node is None:
-                new.append(pa.nulls(count, each.converter.arrow))
-                if not each.is_member and each.name in self._with_default:
-                    absent[index] = np.ones(count, bool)
-                continue
-            gone = self._unavailable(each, node, array)
-            if gone is not None and gone.any():
-                bad |= gone & (has_before | ~updates | (each.name in self._needed) | (not plan.has_key))
-                missing[index] = gone & ~bad
-                array = array.take(pa.array(np.arange(count), mask=gone))
-            carrier, lost = converted(array, node, each.converter)
-            if lost is not None:
-                bad |= lost
-            new.append(carrier)
-        missing = {index: mask & ~bad for index, mask in missing.items()}
-        splits = np.flatnonzero(updates & has_before) if plan.takes_before and plan.splits_updates else None
-        old = None
-        if splits is not None and len(splits):
-            old = self._old(group, splits, bad)
-        if bad.all():
-            return None, bad
-        subs = np.zeros(count, np.int32)
-        befores = subs.copy()
-        if splits is not None:
-            subs[splits] += 1
-        kinds = group.kinds if plan.has_key else np.zeros(count, np.int8)
-        images = Images(group.records, kinds, subs, new, *self._metadata(group), missing, absent=absent)
-        if old is not None and splits is not None:
-            images = with_rows_before(images, old, splits, befores, bad)
-        elif bad.any():
-            images = at_rows(images, np.flatnonzero(~bad))
-        kept = group.records[~bad]
-        notes = [Note(UNKNOWN_NOTE + name, kept) for name in self._unknown]
-        left = [
-            Note(LEFT_NOTE + self._inputs.all[index].name, images.records[mask])
-            for index, mask in images.missing.items()
-            if self._inputs.all[index].name in self._left_null
-        ]
-        return replace(images, notes=[*notes, *left]), bad
-
-    def _old(self, group: _Group, splits: RowIndexes, bad: Mask) -> list[Any]:
-        """The array of each input of the rows before these updates."""
-        assert group.before is not None
-        rows = group.before.take(pa.array(splits))
-        datum = group.datum.take(pa.array(splits))
-        before = _Group(group.records[splits], np.full(len(splits), UPDATE_AFTER, np.int8), datum, rows, None)
-        old = []
-        for each in self._inputs.all:
-            node, array = self._node(each), self._column(before, each)
-            if array is None or node is None:
-                old.append(pa.nulls(len(splits), each.converter.arrow))
-                continue
-            gone = self._unavailable(each, node, array)
-            if gone is not None:
-                bad[splits[gone]] = True
-            carrier, lost = converted(array, node, each.converter)
-            if lost is not None:
-                bad[splits[lost]] = True
-            old.append(carrier)
-        return old
-
-    def _node(self, each: Input) -> Node | None:
-        if each.is_member:
-            return None if self._layout.source is None else self._layout.source.fields.get(each.name)
-        return self._layout.row.fields.get(each.name)
-
-    def _column(self, group: _Group, each: Input) -> Any | None:
-        if self._node(each) is None:
-            return None
-        if not each.is_member:
-            return group.row(self._layout.row, each.name)
-        assert self._layout.source is not None
-        return member(member(group.datum, self.schema.root, "source"), self._layout.source, each.name)
-
-    def _unavailable(self, each: Input, node: Node, array: Any) -> Mask | None:
+    def unavailable(self, each: Input, node: Node, array: pa.Array) -> Mask | None:
         """The rows that have the placeholder in place of the value."""
         if not self._forms or not each.may_be_toast or each.is_member:
             return None
@@ -414,34 +358,8 @@ class GroupReader:
         found[rows] = np.fromiter((text in self._forms for text in texts), bool, len(rows))
         return found
 
-    def _metadata(self, group: _Group) -> tuple[Any, Any, Any]:
-        """`_op`, `_ts_ms` and `_source` where they are read, else None."""
-        count, root = len(group.records), self.schema.root
-        if not self._layout.is_envelope:
-            nothing = pa.nulls(count, pa.string())
-            return nothing, pa.nulls(count, pa.int64()), nothing
-        ops = self._ops(group.datum) if "_op" in self._wanted else None
-        ts_ms = sources = None
-        if "_ts_ms" in self._wanted:
-            ts_ms = self._ts_ms(group)
-        if "_source" in self._wanted:
-            node = self._layout.source
-            texts = [] if node is None else map(text_of, values(member(group.datum, root, "source"), node))
-            sources = pa.array(list(texts) or [None] * count, pa.string())
-        return ops, ts_ms, sources
 
-    def _ts_ms(self, group: _Group) -> Any:
-        root = self.schema.root
-        node = root.fields.get("ts_ms")
-        if node is None:
-            return pa.nulls(len(group.records), pa.int64())
-        array = member(group.datum, root, "ts_ms")
-        if pa.types.is_integer(array.type):
-            return array.cast(pa.int64())
-        return pa.array(map(whole_ts, values(array, node)), pa.int64())
-
-
-def _is_in(array: Any, forms: Any) -> Mask:
+def _is_in(array: pa.Array, forms: pa.Array) -> Mask:
     found: Mask = pc.is_in(array, forms).to_numpy(zero_copy_only=False)
     return found
 

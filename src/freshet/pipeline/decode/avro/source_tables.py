@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from freshet.pipeline.decode import raw_records
-from freshet.pipeline.decode.avro.columns import member, values
 from freshet.pipeline.decode.avro.container import DatumColumns
-from freshet.pipeline.decode.avro.schemas import Schemas, UnreadableError, schemas_of
-from freshet.pipeline.decode.avro.values import DatumError
-from freshet.pipeline.decode.avro.wire import MAGIC, groups_of
+from freshet.pipeline.decode.avro.schemas import MAGIC, Schemas, UnreadableError, groups_of, schemas_of
+from freshet.pipeline.decode.avro.values import DatumError, member, values
 from freshet.pipeline.decode.avro.writer_schema import Node, WriterSchema
 from freshet.pipeline.decode.change import RawRecord, key_image
-from freshet.pipeline.decode.connect_types import DECIMAL_DIGITS_MAX, STRING, sql_type_of_name
 from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.plan import RegistrySettings
+from freshet.pipeline.decode.record_block import RecordBlock
 from freshet.pipeline.decode.source_table import PARTS, SourceTable
+from freshet.pipeline.decode.sql_types import DECIMAL_DIGITS_MAX, STRING, sql_type_of_name
 
 _PLAIN = {
     "boolean": "BOOLEAN", "int": "INT", "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "bytes": "BYTES",
@@ -35,7 +36,9 @@ class AvroTables:
         self._schemas = schemas_of(settings)
         self._readers: dict[int, tuple[WriterSchema, DatumColumns] | None] = {}
 
-    def by_table(self, block: Any, column: Any, indexes: RowIndexes) -> Iterator[tuple[SourceTable, RowIndexes]]:
+    def by_table(
+        self, block: RecordBlock, column: pa.Array, indexes: RowIndexes
+    ) -> Iterator[tuple[SourceTable, RowIndexes]]:
         """The records at these indexes of a binary column by their tables; a table may come several times."""
         for group in groups_of(column, indexes):
             reader = self._reader(group.schema_id, block, int(group.indexes[0]))
@@ -54,7 +57,7 @@ class AvroTables:
                     rows = [row for row, each in enumerate(names) if each == parts]
                     yield SourceTable(*(part or "" for part in parts)), group.indexes[rows]
 
-    def _reader(self, schema_id: int, block: Any, index: int) -> tuple[WriterSchema, DatumColumns] | None:
+    def _reader(self, schema_id: int, block: RecordBlock, index: int) -> tuple[WriterSchema, DatumColumns] | None:
         if schema_id not in self._readers:
             topic = block.column(raw_records.TOPIC)[index].as_py()
             try:
@@ -87,7 +90,7 @@ def described_avro(
 
 
 def sql_type_of_node(node: Node, source: str = "") -> str:
-    """The type of a column; STRING for what has none of its own. `source` as `connect_types` has it."""
+    """The type of a column; STRING for what has none of its own. `source` as `sql_types` has it."""
     if node.is_decimal:
         scale, precision = node.scale or 0, node.precision or DECIMAL_DIGITS_MAX
         fits = 0 <= scale <= precision <= DECIMAL_DIGITS_MAX
@@ -114,7 +117,7 @@ def _keys(record: RawRecord, schemas: Schemas) -> tuple[str, ...]:
     return tuple(node.fields) if node.kind == "record" else ()
 
 
-def _names(datum: Any, root: Node) -> list[tuple[Any, ...]]:
+def _names(datum: pa.Array, root: Node) -> list[tuple[Any, ...]]:
     """db, schema, table of each datum; None for what it does not name."""
     node = root.fields["source"]
     source = member(datum, root, "source")

@@ -21,11 +21,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from freshet.pipeline.decode.change import Facts
 from freshet.pipeline.decode.convert.decimals import CONNECT_DECIMAL
 from freshet.pipeline.decode.dialect import BYTES, STRING, Fact
+from freshet.pipeline.decode.json_value import JsonValue
 
 _PRIMITIVE: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _LOGICAL: Final[Mapping[tuple[str, str], str]] = {
@@ -61,21 +62,21 @@ class Node:
 
     kind: str
     name: str = ""
-    """Of its meaning, as `Fact` has it."""
+    """The name of its meaning, as `Fact` has it."""
     is_nullable: bool = False
     null_at: int = 0
     scale: int | None = None
-    """Of decimals alone."""
+    """The scale of a decimal; None of all else."""
     precision: int | None = None
-    """Of decimals whose schema has it."""
+    """The precision of a decimal whose schema has it."""
     is_uuid: bool = False
     size: int = 0
     symbols: Sequence[str] = ()
     item: Node | None = None
-    """Of arrays and maps."""
+    """The items of an array or a map."""
     fields: dict[str, Node] = field(default_factory=dict)
     branches: tuple[Node, ...] = ()
-    """Of unions that are more than null and one type."""
+    """The branches of a union of more than null and one type."""
 
     @property
     def is_decimal(self) -> bool:
@@ -94,7 +95,7 @@ class Node:
 
     @property
     def facts(self) -> Facts:
-        """Of the fields of a record."""
+        """The facts of the fields of a record."""
         return {name: each.fact for name, each in self.fields.items()}
 
 
@@ -103,8 +104,8 @@ class WriterSchema:
     """A schema as datums are read by it."""
 
     root: Node
-    physical: Any
-    """As JSON has it."""
+    physical: JsonValue
+    """The schema, as JSON has it."""
     is_columnar: bool
     """Whether columns of Arrow can be made of it: no type contains itself, no record is empty, no union has several
     types besides null."""
@@ -129,7 +130,7 @@ class _Parser:
     def __init__(self, names: dict[str, Node]) -> None:
         self._names = names
 
-    def node(self, schema: Any, namespace: str) -> Node:
+    def node(self, schema: JsonValue, namespace: str) -> Node:
         if isinstance(schema, str):
             return self._named(schema, namespace)
         if isinstance(schema, list):
@@ -153,7 +154,7 @@ class _Parser:
             raise SchemaError(f"the type {full} is not known")
         return found
 
-    def _union(self, schemas: Sequence[Any], namespace: str) -> Node:
+    def _union(self, schemas: Sequence[JsonValue], namespace: str) -> Node:
         branches = tuple(self.node(each, namespace) for each in schemas)
         others = [each for each in branches if each.kind != "null"]
         if len(branches) == 2 and len(others) == 1 and others[0].kind != "union":
@@ -161,7 +162,7 @@ class _Parser:
             return _nullable(others[0], null_at)
         return Node("union", is_nullable=len(others) < len(branches), branches=branches)
 
-    def _definition(self, schema: Mapping[str, Any], kind: str, namespace: str) -> Node:
+    def _definition(self, schema: Mapping[str, JsonValue], kind: str, namespace: str) -> Node:
         given = str(schema["name"])
         outer, _, _ = given.rpartition(".")
         space = outer or str(schema.get("namespace") or "") or namespace
@@ -184,7 +185,7 @@ def _nullable(node: Node, null_at: int) -> Node:
     return replace(node, is_nullable=True, null_at=null_at)
 
 
-def _annotated(node: Node, schema: Mapping[str, Any]) -> Node:
+def _annotated(node: Node, schema: Mapping[str, JsonValue]) -> Node:
     logical = schema.get("logicalType")
     node.name = _connect_name(schema) or _LOGICAL.get((node.kind, str(logical)), "")
     if node.kind in ("bytes", "fixed") and (logical == "decimal" or node.name == CONNECT_DECIMAL):
@@ -201,7 +202,7 @@ def _annotated(node: Node, schema: Mapping[str, Any]) -> Node:
     return node
 
 
-def _connect_name(schema: Mapping[str, Any]) -> str:
+def _connect_name(schema: Mapping[str, JsonValue]) -> str:
     name = schema.get("connect.name")
     return name if isinstance(name, str) else ""
 
@@ -215,13 +216,13 @@ class _PhysicalWriter:
         self._open: dict[int, str] = {}
         """Names of the records that the present place is in, by their fields, which nullable ones share."""
 
-    def of(self, node: Node) -> Any:
+    def of(self, node: Node) -> JsonValue:
         found = self._bare(node)
         if not node.is_nullable or node.kind == "union":
             return found
         return ["null", found] if node.null_at == 0 else [found, "null"]
 
-    def _bare(self, node: Node) -> Any:
+    def _bare(self, node: Node) -> JsonValue:
         match node.kind:
             case "record":
                 return self._record(node)
@@ -239,11 +240,11 @@ class _PhysicalWriter:
             case kind:
                 return kind
 
-    def _item(self, node: Node) -> Any:
+    def _item(self, node: Node) -> JsonValue:
         assert node.item is not None
         return self.of(node.item)
 
-    def _record(self, node: Node) -> Any:
+    def _record(self, node: Node) -> JsonValue:
         known = self._open.get(id(node.fields))
         if known is not None:
             self.is_columnar = False
@@ -254,7 +255,7 @@ class _PhysicalWriter:
         del self._open[id(node.fields)]
         return {"type": "record", "name": name, "fields": members}
 
-    def _branch(self, number: int, node: Node) -> Any:
+    def _branch(self, number: int, node: Node) -> JsonValue:
         if node.kind == "null":
             return "null"
         return {

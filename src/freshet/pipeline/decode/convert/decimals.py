@@ -20,7 +20,7 @@ import binascii
 import re
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -31,16 +31,17 @@ import pyarrow.compute as pc
 from freshet.pipeline.decode.convert.converter import (
     LOST,
     NO_RAW,
+    Cell,
     Converted,
     Converter,
     FieldConversion,
     Mask,
+    Values,
     null_mask,
     partly,
     with_nulls,
 )
-from freshet.pipeline.decode.convert.numbers import WrittenNumber, unscaled_number, written_number
-from freshet.pipeline.decode.convert.scalars import TextConverter
+from freshet.pipeline.decode.convert.scalars import TextConverter, WrittenNumber, unscaled_number, written_number
 from freshet.pipeline.decode.dialect import Dialect, Fact
 from freshet.pipeline.decode.json_value import INT, NUMBER, STRING, JsonNumber, JsonValue, text_of
 from freshet.storage.model.data_type import ScalarType
@@ -75,7 +76,7 @@ class DecimalTextConverter(TextConverter):
         super().__init__(data_type)
         self._scale = fact.scale or 0
 
-    def one(self, value: JsonValue) -> Any:
+    def one(self, value: JsonValue) -> Cell:
         scale: JsonValue = JsonNumber(self._scale)
         text = value
         if isinstance(value, dict):
@@ -112,7 +113,7 @@ class DecimalConverter(Converter):
         self._fits_pointed = f"^-?{whole}{point}$"
         """The same with a point, which base64 never has."""
 
-    def one(self, value: JsonValue) -> Any:
+    def one(self, value: JsonValue) -> Cell:
         coded = self._coded(value)
         if coded is not None:
             return self._fitted(unscaled_number(*coded))
@@ -157,7 +158,7 @@ class DecimalConverter(Converter):
         is_none = len(text) % 4 or "." in text or "-" in text or text == "Infinity"
         return self._dialect.digits_are_coded and not is_none
 
-    def _fitted(self, number: WrittenNumber) -> Any:
+    def _fitted(self, number: WrittenNumber) -> Cell:
         unscaled = number.unscaled(self._scale, self._precision)
         if unscaled is None:
             return LOST
@@ -171,36 +172,36 @@ class DecimalConverter(Converter):
             return converted, None
         return partly(values, texts, self._fits, self._cast_fitting, self._convert_raw)
 
-    def _is_pointed(self, texts: Any, values: Sequence[str | None]) -> bool:
+    def _is_pointed(self, texts: pa.Array, values: Sequence[str | None]) -> bool:
         """True where all are numbers with a point that fit: a search for base64 would cost as much as all the rest."""
         if self._fact is not None or "." not in (next(filter(None, values), None) or ""):
             return False
         return pc.all(pc.match_substring_regex(texts, self._fits_pointed)).as_py() is not False
 
-    def _convert_plain(self, values: Sequence[Any]) -> Converted:
+    def _convert_plain(self, values: Values) -> Converted:
         """Texts that are no base64."""
         texts = pa.array(values, pa.string())
         return partly(values, texts, self._fits, self._cast_fitting, self._cast_or_each)
 
-    def _convert_rest(self, values: Sequence[Any]) -> Converted:
+    def _convert_rest(self, values: Values) -> Converted:
         """Texts that are no base64 of few bytes: by Arrow what has a point or a sign, without a schema."""
         if self._fact is not None:
             return self.one_by_one(values)
         texts = pa.array(values, pa.string())
         return partly(values, texts, self._fits_pointed, self._cast_fitting, self._pointed_or_each)
 
-    def _pointed_or_each(self, values: Sequence[Any]) -> Converted:
+    def _pointed_or_each(self, values: Values) -> Converted:
         pointed = pc.all(pc.match_substring_regex(pa.array(values, pa.string()), "[-.]")).as_py()
         return self._cast_or_each(values) if pointed else self.one_by_one(values)
 
-    def _cast_or_each(self, values: Sequence[Any]) -> Converted:
+    def _cast_or_each(self, values: Values) -> Converted:
         converted = self._cast(pa.array(values, pa.string()))
         return (converted, None) if converted is not None else self.one_by_one(values)
 
-    def _cast_fitting(self, texts: Any) -> Any:
+    def _cast_fitting(self, texts: pa.Array) -> pa.Array:
         return texts.cast(self.arrow)
 
-    def _cast(self, texts: Any) -> Any | None:
+    def _cast(self, texts: pa.Array) -> pa.Array | None:
         """Texts of numbers, by Arrow; None where it takes one of them otherwise than `one` does."""
         if pc.all(pc.match_substring_regex(texts, _BY_ARROW)).as_py() is False:
             return None
@@ -211,22 +212,22 @@ class DecimalConverter(Converter):
         except pa.ArrowInvalid:
             return None
 
-    def of_unscaled(self, octets: Any, scale: int) -> Converted:
+    def of_unscaled(self, octets: pa.Array, scale: int) -> Converted:
         """A column of unscaled numbers, big-endian two's complement."""
         unscaled, done = _unscaled_octets(octets)
         return self._scaled(
             unscaled, done, null_mask(octets), scale, lambda indexes: self._each(octets, scale, indexes)
         )
 
-    def _each(self, octets: Any, scale: int, indexes: Sequence[int]) -> Converted:
+    def _each(self, octets: pa.Array, scale: int, indexes: Sequence[int]) -> Converted:
         return self._array([self._of_octets(octets[index].as_py(), scale) for index in indexes])
 
-    def _of_octets(self, octets: bytes, scale: int) -> Any:
+    def _of_octets(self, octets: bytes, scale: int) -> Cell:
         if not 1 <= len(octets) <= UNSCALED_BYTES_MAX:
             return LOST
         return self._fitted(unscaled_number(int.from_bytes(octets, "big", signed=True), scale))
 
-    def _convert_texts(self, values: Sequence[Any]) -> Converted:
+    def _convert_texts(self, values: Values) -> Converted:
         is_coded = self._dialect.digits_are_coded if self._fact is None else self._fact.name == CONNECT_DECIMAL
         if not is_coded:
             return self._convert_plain(values)
@@ -276,14 +277,14 @@ class DecimalConverter(Converter):
         return pc.replace_with_mask(whole, pa.array(~done & ~nulls), others), all_bad
 
 
-def _decimals(unscaled: npt.NDArray[np.int64], nulls: Mask, arrow: Any) -> Any:
+def _decimals(unscaled: npt.NDArray[np.int64], nulls: Mask, arrow: pa.DataType) -> pa.Array:
     words = np.empty((len(unscaled), 2), np.int64)
     words[:, 0] = unscaled
     words[:, 1] = unscaled >> 63
     return with_nulls(words, nulls, arrow)
 
 
-def _unscaled_octets(values: Any) -> tuple[npt.NDArray[np.int64], Mask]:
+def _unscaled_octets(values: pa.Array) -> tuple[npt.NDArray[np.int64], Mask]:
     """The numbers of 1 to 8 bytes, and where there is one."""
     count = len(values)
     numbers, done = np.zeros(count, np.int64), np.zeros(count, bool)
@@ -304,7 +305,7 @@ def _unscaled_octets(values: Any) -> tuple[npt.NDArray[np.int64], Mask]:
     return numbers, done
 
 
-def _unscaled(texts: Any) -> tuple[npt.NDArray[np.int64], Mask]:
+def _unscaled(texts: pa.Array) -> tuple[npt.NDArray[np.int64], Mask]:
     """The numbers of base64 texts of 1 to 8 bytes, and where there is one."""
     count = len(texts)
     _, offset_buffer, data_buffer = texts.buffers()

@@ -7,6 +7,10 @@
 | FLOAT, DOUBLE | numbers, NaN, Infinity by any of their usual names | text; finite numbers that overflow |
 | CHAR, VARCHAR(n) | everything; objects and arrays as JSON text | longer than n characters; lone surrogates |
 | BINARY, VARBINARY(n) | bytes, base64, url-safe base64, hex, a byte per character | all else, longer than n bytes |
+
+Numbers are taken as texts write them: exact, and without arithmetic whose cost the text chooses. `1e-99999999` has ten
+characters and, as a fraction, 33 megabytes; `int` and `Fraction` refuse texts of more than 4300 digits. Digits and
+exponent say of both whether they can fit a type, before anything is computed.
 """
 
 from __future__ import annotations
@@ -16,18 +20,21 @@ import math
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet._frozen import Frozen
 from freshet.pipeline.decode.convert.converter import (
     LOST,
+    Cell,
     Converted,
     Converter,
     FieldConversion,
+    Values,
     null_mask,
     partly,
     ranged,
@@ -35,10 +42,62 @@ from freshet.pipeline.decode.convert.converter import (
     scattered,
     whole_array,
 )
-from freshet.pipeline.decode.convert.numbers import written_number
 from freshet.pipeline.decode.dialect import BYTES, Dialect, Fact
 from freshet.pipeline.decode.json_value import BOOL, INT, NUMBER, STRING, JsonNumber, JsonValue, Octets, text_of
 from freshet.storage.model.data_type import LENGTH_MAX, ScalarType, TypeRoot
+
+_FORM: Final = re.compile(r"\s*([+-]?)(?=[.]?[0-9])([0-9]*)(?:[.]([0-9]*))?(?:[eE]([+-]?)([0-9]+))?\s*")
+_EXPONENT_DIGITS_MAX: Final = 18
+"""A longer exponent is as good as this one: no text has as many digits."""
+
+
+class WrittenNumber(Frozen):
+    """`digits` times ten to the `exponent`; the digits have no zeros at their ends, and zero has none at all."""
+
+    is_negative: bool
+    digits: str
+    exponent: int
+
+    @classmethod
+    def of(cls, is_negative: bool, digits: str, exponent: int) -> WrittenNumber:
+        """The same of digits with zeros."""
+        significant = digits.rstrip("0")
+        exponent += len(digits) - len(significant)
+        significant = significant.lstrip("0")
+        return cls(is_negative and bool(significant), significant, exponent if significant else 0)
+
+    @property
+    def magnitude(self) -> int:
+        """How many digits stand before the point; of a number below 0.1 minus the zeros behind it."""
+        return len(self.digits) + self.exponent
+
+    def unscaled(self, scale: int, digits_max: int) -> str | None:
+        """The digits of the number times ten to the scale; None where that has a fraction or more digits than these."""
+        if not self.digits:
+            return "0"
+        zeros = self.exponent + scale
+        if zeros < 0 or self.magnitude + scale > digits_max:
+            return None
+        return self.digits + "0" * zeros
+
+
+def written_number(text: str) -> WrittenNumber | None:
+    """The number that a text writes in decimals, blanks around it; None where it writes none."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        return None
+    sign, whole, fraction, exponent_sign, exponent = found.groups()
+    fraction = fraction or ""
+    power = (exponent or "").lstrip("0")
+    size = int(power or "0") if len(power) <= _EXPONENT_DIGITS_MAX else 10**_EXPONENT_DIGITS_MAX
+    shift = -size if exponent_sign == "-" else size
+    return WrittenNumber.of(sign == "-", whole + fraction, shift - len(fraction))
+
+
+def unscaled_number(unscaled: int, scale: int) -> WrittenNumber:
+    """A number by its unscaled one, which has no more than 4300 digits, and its scale."""
+    return WrittenNumber.of(unscaled < 0, str(abs(unscaled)), -scale)
+
 
 _BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
 _BOOLEANS: Final = {
@@ -69,7 +128,7 @@ _LOST_BITS: Final = 29
 class BooleanConverter(Converter):
     """BOOLEAN."""
 
-    def one(self, value: JsonValue) -> Any:
+    def one(self, value: JsonValue) -> Cell:
         return _BOOLEANS.get(text_of(value) or "", LOST)
 
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
@@ -82,10 +141,10 @@ class BooleanConverter(Converter):
             return FieldConversion(str | None, self._convert_texts)
         return self.raw_conversion
 
-    def of_array(self, array: Any) -> Converted | None:
+    def of_array(self, array: pa.Array) -> Converted | None:
         return (array, None) if pa.types.is_boolean(array.type) else None
 
-    def _convert_texts(self, values: Sequence[Any]) -> Converted:
+    def _convert_texts(self, values: Values) -> Converted:
         texts = pa.array(values, pa.string())
         bad = pc.and_(texts.is_valid(), pc.invert(pc.is_in(texts, _BOOLEAN_TEXTS))).to_numpy(zero_copy_only=False)
         found = pc.if_else(pc.is_in(texts, _BOOLEAN_TEXTS), pc.is_in(texts, _TRUE_TEXTS), pa.scalar(None, pa.bool_()))
@@ -100,7 +159,7 @@ class IntegerConverter(Converter):
         bits = _BITS[data_type.root]
         self._low, self._high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
-    def one(self, value: JsonValue) -> Any:
+    def one(self, value: JsonValue) -> Cell:
         number = whole_number(value)
         return number if number is not None and self._low <= number <= self._high else LOST
 
@@ -112,15 +171,15 @@ class IntegerConverter(Converter):
             return FieldConversion(str | None, self._convert_texts)
         return self.raw_conversion
 
-    def of_array(self, array: Any) -> Converted | None:
+    def of_array(self, array: pa.Array) -> Converted | None:
         return ranged(array, self._low, self._high, self.arrow) if pa.types.is_integer(array.type) else None
 
-    def _convert_texts(self, values: Sequence[Any]) -> Converted:
+    def _convert_texts(self, values: Values) -> Converted:
         """Texts that have a digit less than the largest number, by Arrow."""
         pattern = f"^-?[0-9]{{1,{len(str(self._high)) - 1}}}$"
         return partly(values, pa.array(values, pa.string()), pattern, self._cast, self.one_by_one)
 
-    def _cast(self, texts: Any) -> Any:
+    def _cast(self, texts: pa.Array) -> pa.Array:
         return texts.cast(self.arrow)
 
 
@@ -144,7 +203,7 @@ class FloatConverter(Converter):
         super().__init__(data_type)
         self._is_single = data_type.root is TypeRoot.FLOAT
 
-    def one(self, value: JsonValue) -> Any:
+    def one(self, value: JsonValue) -> Cell:
         text = text_of(value) or ""
         if text in _SPECIAL:
             return _SPECIAL[text]
@@ -159,16 +218,16 @@ class FloatConverter(Converter):
             return FieldConversion(str | None, self._convert_texts)
         return FieldConversion(float | None, self._convert) if kinds <= {INT, NUMBER} else self.raw_conversion
 
-    def of_array(self, array: Any) -> Converted | None:
+    def of_array(self, array: pa.Array) -> Converted | None:
         return (array, None) if array.type == self.arrow else None
 
-    def _convert_texts(self, values: Sequence[Any]) -> Converted:
+    def _convert_texts(self, values: Values) -> Converted:
         return partly(values, pa.array(values, pa.string()), _PLAIN_FLOAT, self._cast, self.one_by_one)
 
-    def _cast(self, texts: Any) -> Any:
+    def _cast(self, texts: pa.Array) -> pa.Array:
         return texts.cast(self.arrow)
 
-    def _convert(self, values: Sequence[Any]) -> Converted:
+    def _convert(self, values: Values) -> Converted:
         doubles = pa.array(values, pa.float64())
         if not self._is_single:
             return doubles, None
@@ -207,7 +266,7 @@ class TextConverter(Converter):
         super().__init__(data_type)
         self._length_max = data_type.length if data_type.length != LENGTH_MAX else None
 
-    def one(self, value: JsonValue) -> Any:
+    def one(self, value: JsonValue) -> Cell:
         text = text_of(value)
         assert text is not None
         if self._length_max is not None and len(text) > self._length_max:
@@ -217,12 +276,12 @@ class TextConverter(Converter):
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         return FieldConversion(str | None, self._convert) if kinds <= {STRING} else self.raw_conversion
 
-    def of_array(self, array: Any) -> Converted | None:
+    def of_array(self, array: pa.Array) -> Converted | None:
         if pa.types.is_string(array.type):
             return self._checked(array)
         return self._checked(array.cast(pa.string())) if pa.types.is_integer(array.type) else None
 
-    def _convert(self, values: Sequence[Any]) -> Converted:
+    def _convert(self, values: Values) -> Converted:
         return self._checked(pa.array(values, pa.string()))
 
     def _convert_raw(self, values: Sequence[msgspec.Raw]) -> Converted:
@@ -251,7 +310,7 @@ class TextConverter(Converter):
         array, bad_others = scattered(texts, others, *rest)
         return array, bad_others if bad is None else bad if bad_others is None else bad | bad_others
 
-    def _checked(self, texts: Any) -> Converted:
+    def _checked(self, texts: pa.Array) -> Converted:
         if self._length_max is None:
             return texts, None
         too_long = pc.greater(pc.utf8_length(texts), self._length_max).fill_null(False)
@@ -277,7 +336,7 @@ class BytesConverter(Converter):
         self._length_max = data_type.length if data_type.length is not None else LENGTH_MAX
         self._mode = BYTES if fact is not None and fact.kind == BYTES else dialect.binary_mode
 
-    def one(self, value: JsonValue) -> Any:
+    def one(self, value: JsonValue) -> Cell:
         if isinstance(value, JsonNumber) or not isinstance(value, str):
             return LOST  # 1234 and true are base64 to look at
         try:
@@ -289,7 +348,7 @@ class BytesConverter(Converter):
     def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         return FieldConversion(str | None, self.one_by_one) if kinds <= {STRING} else self.raw_conversion
 
-    def of_array(self, array: Any) -> Converted | None:
+    def of_array(self, array: pa.Array) -> Converted | None:
         if not pa.types.is_binary(array.type):
             return None
         too_long = pc.greater(pc.binary_length(array), self._length_max).fill_null(False)

@@ -28,6 +28,8 @@ Refused: dates outside years 1-9999 (1677-2262 for TIMESTAMP(7-9)), times outsid
 declared precision; TIME finer than milliseconds, because the format stores those. A text of digits is no number: "2024"
 is more likely a year than a count of days. A text without a zone is in UTC.
 
+A text column takes what the schema calls a time of day, which MySQL takes for 838 hours: `-101:00:00.5`.
+
 Source: Debezium's PostgreSQL and MySQL connector documentation, temporal types.
 """
 
@@ -36,7 +38,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -45,18 +47,68 @@ import pyarrow.compute as pc
 
 from freshet.pipeline.decode.convert.converter import (
     LOST,
+    Cell,
     Converted,
     Converter,
     FieldConversion,
+    Values,
     null_mask,
     partly,
     ranged,
     whole_array,
     with_nulls,
 )
+from freshet.pipeline.decode.convert.decimals import DECIMALS
+from freshet.pipeline.decode.convert.scalars import TextConverter
 from freshet.pipeline.decode.dialect import Dialect, Fact
 from freshet.pipeline.decode.json_value import INT, STRING, JsonNumber, JsonValue, text_of
 from freshet.storage.model.data_type import ScalarType, TypeRoot
+
+TIMES_OF_DAY: Final = {
+    "io.debezium.time.Time": 3, "org.apache.kafka.connect.data.Time": 3, "io.debezium.time.MicroTime": 6,
+    "io.debezium.time.NanoTime": 9,
+}  # fmt: skip
+"""Names of times, and the digits of a second that they count."""
+NAMED_TEXTS: Final = DECIMALS | TIMES_OF_DAY.keys()
+"""Names of types that matter for a text."""
+_COUNT: Final = re.compile(r"-?[0-9]{1,19}")
+
+
+class TimeTextConverter(TextConverter):
+    """CHAR, VARCHAR, STRING of times: numbers are written as times, texts are what they are."""
+
+    def __init__(self, data_type: ScalarType, fact: Fact) -> None:
+        super().__init__(data_type)
+        self._digits = TIMES_OF_DAY[fact.name]
+
+    def one(self, value: JsonValue) -> Cell:
+        is_count = isinstance(value, JsonNumber) and _COUNT.fullmatch(value)
+        return super().one(_time_text(int(value), self._digits) if is_count else value)
+
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
+        if kinds <= {INT}:
+            return FieldConversion(_LONG | None, self._of_counts)
+        return FieldConversion(msgspec.Raw, self._convert_each, self.raw_conversion.default)
+
+    def of_array(self, array: pa.Array) -> Converted | None:
+        return self._of_counts(array.to_pylist()) if pa.types.is_integer(array.type) else super().of_array(array)
+
+    def _of_counts(self, counts: Sequence[int | None]) -> Converted:
+        texts = [None if count is None else _time_text(count, self._digits) for count in counts]
+        return self._checked(pa.array(texts, pa.string()))
+
+    def _convert_each(self, values: Sequence[msgspec.Raw]) -> Converted:
+        nothing = (b"", b"null")
+        return self._array([None if bytes(raw) in nothing else self._one_raw(bytes(raw)) for raw in values])
+
+
+def _time_text(count: int, digits: int) -> str:
+    seconds, fraction = divmod(abs(count), 10**digits)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    rest = f"{fraction:0{digits}d}".rstrip("0")
+    return f"{'-' if count < 0 else ''}{hour:02d}:{minute:02d}:{second:02d}{f'.{rest}' if rest else ''}"
+
 
 _DAYS: Final = "days"
 _DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
@@ -135,7 +187,7 @@ class DateConverter(Converter):
         self._per_day = 0 if unit is None else 1 if unit == _DAYS else _DAY_S * 10 ** _DIGITS[unit]
         """What a number counts so many of a day; 0 where numbers are refused."""
 
-    def one(self, value: JsonValue) -> Any:
+    def one(self, value: JsonValue) -> Cell:
         text = text_of(value) or ""
         if isinstance(value, JsonNumber):
             if not self._per_day or not _WHOLE.fullmatch(text):
@@ -160,10 +212,10 @@ class DateConverter(Converter):
             )
         return self.raw_conversion
 
-    def of_array(self, array: Any) -> Converted | None:
+    def of_array(self, array: pa.Array) -> Converted | None:
         return self._of_counts(array) if self._per_day and pa.types.is_integer(array.type) else None
 
-    def _of_counts(self, array: Any) -> Converted:
+    def _of_counts(self, array: pa.Array) -> Converted:
         rest = None
         if self._per_day > 1:
             numbers, rests = np.divmod(
@@ -175,11 +227,11 @@ class DateConverter(Converter):
             bad = rest if bad is None else bad | rest
         return days.view(self.arrow), bad
 
-    def _convert_texts(self, values: Sequence[Any]) -> Converted:
+    def _convert_texts(self, values: Values) -> Converted:
         return partly(values, pa.array(values, pa.string()), _PLAIN_DATE, _cast_dates, self.one_by_one)
 
 
-def _cast_dates(texts: Any) -> Any:
+def _cast_dates(texts: pa.Array) -> pa.Array:
     return pc.utf8_rtrim(texts, "Z").cast(pa.date32())
 
 
@@ -198,7 +250,7 @@ class _CountConverter(Converter):
         self._step = 10 ** max(0, digits - (data_type.precision or 0))
         self._low, self._high = _LONG_MIN, _LONG_MAX
 
-    def one(self, value: JsonValue) -> Any:
+    def one(self, value: JsonValue) -> Cell:
         text = text_of(value) or ""
         if isinstance(value, JsonNumber):
             takes = self._takes_numbers and _WHOLE.fullmatch(text)
@@ -215,24 +267,24 @@ class _CountConverter(Converter):
     def _text(self, text: str) -> int | None:
         raise NotImplementedError
 
-    def _convert_texts(self, values: Sequence[Any]) -> Converted:
+    def _convert_texts(self, values: Values) -> Converted:
         return self.one_by_one(values)
 
     def _scaled(self, number: int) -> int | None:
         whole, rest = divmod(number * self._factor, self._divisor)
         return None if rest else whole
 
-    def _bounded(self, count: int | None) -> Any:
+    def _bounded(self, count: int | None) -> Cell:
         fits = count is not None and self._low <= count <= self._high and count % self._step == 0
         return count if fits else LOST
 
-    def of_array(self, array: Any) -> Converted | None:
+    def of_array(self, array: pa.Array) -> Converted | None:
         return self._counts(array.cast(pa.int64())) if self._takes_numbers and pa.types.is_integer(array.type) else None
 
-    def _convert_numbers(self, values: Sequence[Any]) -> Converted:
+    def _convert_numbers(self, values: Values) -> Converted:
         return self._counts(whole_array(values, pa.int64()))
 
-    def _counts(self, array: Any) -> Converted:
+    def _counts(self, array: pa.Array) -> Converted:
         nulls = null_mask(array)
         numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
         bad = nulls & False
@@ -298,7 +350,7 @@ class TimestampConverter(_CountConverter):
         micros = (seconds - minutes * 60) * 10**self._digits + parts
         return micros if _MICRO_MIN <= micros // 10 ** (self._digits - 6) <= _MICRO_MAX else None
 
-    def _convert_texts(self, values: Sequence[Any]) -> Converted:
+    def _convert_texts(self, values: Values) -> Converted:
         texts = pa.array(values, pa.string())
         array, bad = partly(values, texts, self._plain, self._cast_stamps, self.one_by_one)
         counts = array.view(pa.int64())
@@ -312,7 +364,7 @@ class TimestampConverter(_CountConverter):
             odd |= bad
         return array, odd if odd.any() else None
 
-    def _cast_stamps(self, texts: Any) -> Any:
+    def _cast_stamps(self, texts: pa.Array) -> pa.Array:
         """Texts of the plain form; the zone of the carrier's type is a label only."""
         stamps = pc.utf8_rtrim(texts, "Z").cast(pa.timestamp("ns" if self._is_nanos else "us"))
         return stamps.view(pa.int64()).view(self.arrow)

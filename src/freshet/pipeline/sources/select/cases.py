@@ -7,13 +7,14 @@ An expression failed, a cast lost a value, the value does not fit its column, or
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
 
+from freshet._frozen import Frozen
+from freshet.pipeline.decode.outcomes import TAG_DEAD
 from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan
 from freshet.pipeline.decode.row_rules import KEY_NULL, NOT_NULL, SEQUENCE_NULL
 from freshet.pipeline.sources.select.expression import SelectExpression
@@ -21,17 +22,17 @@ from freshet.pipeline.sources.select.row import Row
 from freshet.pipeline.sources.select.stored_value import stored_value
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Frozen):
     """One way in which a row is a dead letter."""
 
     condition: Column
-    column: str
+    column: str | None
     reason: str
+    tag: int = TAG_DEAD
+    """Of its outcome."""
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(Frozen):
     """One column that Spark computes. `failures` says what may go wrong while it does, `given` is the type it gives."""
 
     column: ColumnPlan
@@ -51,8 +52,7 @@ class Computed:
         return stored_value(self.column, self.given, value) is not value
 
 
-@dataclass(frozen=True, slots=True)
-class Cases:
+class Cases(Frozen):
     """The cases of the rows of one source; `computed` are the columns that Spark computes, by index."""
 
     plan: DecodePlan

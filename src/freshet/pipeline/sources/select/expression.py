@@ -23,13 +23,13 @@ messages keep showing the text that failed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 
+from freshet._frozen import Frozen
 from freshet.pipeline.exceptions import ConfigurationError
 
 _CAST_FUNCTIONS: Final = frozenset(
@@ -51,8 +51,7 @@ _CAST_FUNCTIONS: Final = frozenset(
 _FIRST_NOT_NULL: Final = frozenset({"coalesce", "nvl", "ifnull"})
 
 
-@dataclass(frozen=True, slots=True)
-class SelectExpression:
+class SelectExpression(Frozen):
     """One entry of `select`.
 
     `references` are the names it reads, split at the dots (`_source.lsn` gives two parts); `value` is the expression,
@@ -66,14 +65,15 @@ class SelectExpression:
     lost: Column | None
 
 
-def parse_select(spark: SparkSession, column: str, text: str) -> SelectExpression:
-    """Parses one expression; raises `ConfigurationError` naming the column when it is not SQL."""
+def parse_select(spark: SparkSession, column: str, text: str, section: str = "select") -> SelectExpression:
+    """Parses one expression; raises `ConfigurationError` naming the column, or whatever the section of the file has
+    under that name, when it is not SQL."""
     catalyst = _Catalyst(spark)
     try:
         root = catalyst.parse(text)
     except (PySparkException, Py4JJavaError) as error:
         first_line = str(error).strip().splitlines()[0]
-        raise ConfigurationError(f"select.{column}: not a Spark SQL expression: {text!r}: {first_line}") from error
+        raise ConfigurationError(f"{section}.{column}: not a Spark SQL expression: {text!r}: {first_line}") from error
     references = frozenset(_references(root))
     rewriter = _Rewriter(catalyst)
     tried = rewriter.rewrite(root, (), within_lambda=False)

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql import types as spark_types
 
 from freshet.pipeline.decode.outcome_batches import OTHER_PREFIX, other_columns, scope_columns
 from freshet.pipeline.decode.outcomes import (
@@ -48,7 +49,9 @@ from freshet.pipeline.sources.select.cases import Case, Cases, Computed
 from freshet.pipeline.sources.select.expression import SelectExpression, cast_class, parse_select, tried
 from freshet.pipeline.sources.select.failures import possible_failures
 from freshet.pipeline.sources.select.row import OTHER, SELF, Row, kept
+from freshet.pipeline.sources.select.rules import judged_rules, rule_cases, with_judgements
 from freshet.pipeline.sources.select.stored_value import stored_value, zero_text
+from freshet.pipeline.spark.arrow_bridge import spark_type
 
 _ANALYSIS_SETTINGS: Final = {
     "spark.sql.ansi.enabled": "true",
@@ -97,11 +100,35 @@ class _Projection:
             expression = parse_select(frame.sparkSession, column.field.name, column.expression)
             self._computed[index] = self._analysed(column, expression)
         self._cases = Cases(plan, self._computed)
+        self._rules = judged_rules(frame.sparkSession, plan)
+        self._refuse_no_conditions()
         if plan.has_several_rows:
             self._refuse_doubtful()
 
+    def _refuse_no_conditions(self) -> None:
+        """Refuses rules that Spark cannot analyse over the columns of the table, or that are no conditions."""
+        if not self._rules:
+            return
+        types = {column.field.name: spark_type(column.field.type) for column in self._plan.columns}
+        empty = self._scope.select(*(F.lit(None).cast(data_type).alias(name) for name, data_type in types.items()))
+        for each in self._rules:
+            given = _analysed(empty, f"expect.{each.rule.name}: {each.rule.text!r}", each.expression)[1]
+            if given != spark_types.BooleanType():
+                raise ConfigurationError(
+                    f"expect.{each.rule.name}: {each.rule.text!r} is {given.simpleString().upper()}, and a rule is a "
+                    "condition: true or false"
+                )
+
+    def _cases_of(self, row: Row) -> list[Case]:
+        return [*self._cases.of(row), *rule_cases(self._rules, row)]
+
     def _refuse_doubtful(self) -> None:
         """The rows of a record are applied together, and Spark sees one at a time: none may be a dead letter here."""
+        for rule in self._rules:
+            raise ConfigurationError(
+                f"expect.{rule.rule.name}: only Spark computes {rule.rule.text!r}, and a record of {self._plan.format} "
+                "has several rows, which are applied together; use a simpler condition"
+            )
         for index, each in self._computed.items():
             if self._cases.may_hold(index):
                 raise ConfigurationError(
@@ -116,13 +143,13 @@ class _Projection:
 
     def frame(self) -> DataFrame:
         """The whole chain."""
-        frame = self._judged(self._scope, self._cases.of(SELF), SELF)
-        cases = self._cases.of(SELF)
+        cases = self._cases_of(SELF)
+        frame = self._judged(self._scope, cases, SELF)
         if not cases or not self._others:
             return frame.select(*self._outcome(F.col(SELF.error), cases))
         others = [F.col(name) for name in frame.columns if name.startswith(PREFIX)]
         scope = _scope(self._plan, lambda name: kept(OTHER_PREFIX + name), lambda name: kept(name))
-        frame = self._judged(frame.select(*others, *scope), self._cases.of(OTHER), OTHER)
+        frame = self._judged(frame.select(*others, *scope), self._cases_of(OTHER), OTHER)
         own, other, is_second = F.col(SELF.error), F.col(OTHER.error), kept(SUB) > 0
         # Both rows have the reason of the row after the change, if it has one: one record is one dead letter.
         error = F.when(is_second, F.coalesce(own, other)).otherwise(F.coalesce(other, own))
@@ -133,7 +160,7 @@ class _Projection:
         """The frame with the values of its expressions and the number of the first case that holds for them."""
         inner = [F.col(name) for name in frame.columns if name.startswith(PREFIX)]
         outputs = []
-        computed = {index: each for index, each in self._computed.items() if row is SELF or self._cases.may_hold(index)}
+        computed = {index: each for index, each in self._computed.items() if row is SELF or self._is_needed(index)}
         for index, each in computed.items():
             value, lost = each.expression.value, each.expression.lost
             if each.is_tried:
@@ -148,27 +175,21 @@ class _Projection:
             for index, each in computed.items()
         ]
         values = frame.select(*inner, *outputs).select("*", *stored)
+        names = {self._plan.columns[index].field.name: index for rule in self._rules for index in rule.reads}
+        results = {name: self._cases.result(index, row) for name, index in names.items()}
+        values = with_judgements(values, self._rules, results, row)
         chosen = F.lit(None).cast("int")
         for number, case in reversed(list(enumerate(cases))):
             chosen = F.when(case.condition, F.lit(number)).otherwise(chosen)
         return values.select("*", F.when(row.exists, chosen).alias(row.error))
 
+    def _is_needed(self, index: int) -> bool:
+        """Whether it depends on a column if its row is refused."""
+        return self._cases.may_hold(index) or any(index in rule.reads for rule in self._rules)
+
     def _analysed(self, column: ColumnPlan, expression: SelectExpression) -> Computed:
-        """Refuses what Spark cannot analyse over these fields, and what is not one value per row."""
-        where = f"select.{column.field.name}: {expression.text!r}"
-        try:
-            computed = self._scope.select(expression.value.alias("value"))
-            plan = computed._jdf.queryExecution().analyzed()  # type: ignore[operator]
-        except AnalysisException as error:
-            message = str(error).strip().splitlines()[0]
-            raise ConfigurationError(f"{where} cannot be analysed: {message}") from error
-        below = self._scope._jdf.queryExecution().analyzed()  # type: ignore[operator]
-        if plan.getClass().getSimpleName() != "Project" or not plan.child().equals(below):
-            raise ConfigurationError(f"{where} must give one value per row (no aggregate, window or generator)")
-        if not plan.projectList().apply(0).deterministic():
-            raise ConfigurationError(f"{where} would give another value when a batch is replayed (not deterministic)")
-        failures = possible_failures(plan.projectList().apply(0), cast_class(self._scope.sparkSession))
-        return Computed(column, expression, failures, computed.schema[0].dataType)
+        node, given = _analysed(self._scope, f"select.{column.field.name}: {expression.text!r}", expression)
+        return Computed(column, expression, possible_failures(node, cast_class(self._scope.sparkSession)), given)
 
     def _outcome(self, error: Column, cases: Sequence[Case]) -> list[Column]:
         is_dead = error.isNotNull()
@@ -181,7 +202,8 @@ class _Projection:
             head[REASON] = F.coalesce(kept(REASON), F.get(reasons, error))
             head[COLUMN] = F.coalesce(kept(COLUMN), F.get(columns, error))
         # Left out by the task: a filter here would be pushed below the projections, and compute all of them twice.
-        dead = F.when(kept(SUB) > 0, F.lit(TAG_GONE)).otherwise(F.lit(TAG_DEAD)) if self._others else F.lit(TAG_DEAD)
+        own = F.get(F.array(*(F.lit(case.tag) for case in cases)), error) if cases else F.lit(TAG_DEAD)
+        dead = F.when(kept(SUB) > 0, F.lit(TAG_GONE)).otherwise(own) if self._others else own
         head[TAG] = F.when(is_dead, dead).otherwise(kept(TAG)).cast("tinyint")
         head[RAW_KEY] = F.when(raw_stays, kept(RAW_KEY))
         head[RAW_VALUE] = F.when(raw_stays, kept(RAW_VALUE))
@@ -196,6 +218,23 @@ class _Projection:
             return value
         zero = F.expr(zero_text(column.field.type))
         return F.when(SELF.exists & SELF.is_delete, F.coalesce(value, zero)).otherwise(value)
+
+
+def _analysed(frame: DataFrame, where: str, expression: SelectExpression) -> tuple[Any, spark_types.DataType]:
+    """The tree of an expression and the type that it gives. Refuses what Spark cannot analyse over the columns of this
+    frame, and what is not one value per row."""
+    try:
+        computed = frame.select(expression.value.alias("value"))
+        plan = computed._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    except AnalysisException as error:
+        message = str(error).strip().splitlines()[0]
+        raise ConfigurationError(f"{where} cannot be analysed: {message}") from error
+    below = frame._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    if plan.getClass().getSimpleName() != "Project" or not plan.child().equals(below):
+        raise ConfigurationError(f"{where} must give one value per row (no aggregate, window or generator)")
+    if not plan.projectList().apply(0).deterministic():
+        raise ConfigurationError(f"{where} would give another value when a batch is replayed (not deterministic)")
+    return plan.projectList().apply(0), computed.schema[0].dataType
 
 
 def _scope(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
+from freshet._frozen import Frozen
 from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
 from freshet.pipeline.decode.outcome_batches import OTHER_PREFIX
 from freshet.pipeline.decode.outcomes import DATA_PREFIX, KIND, TAG, TAG_DATA, UNAVAILABLE
 from freshet.pipeline.decode.raw_records import PREFIX
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Frozen):
     """One of the two; `prefix` is that of the columns which say what the other row has."""
 
     prefix: str = ""
@@ -52,6 +51,10 @@ class Row:
 
     def value(self, index: int) -> str:
         return f"{PREFIX}{self.prefix}w{index}"
+
+    def judged(self, number: int) -> str:
+        """The value of a rule, and whether a cast of it was lost; NULL where it failed."""
+        return f"{PREFIX}{self.prefix}j{number}"
 
     def data(self, index: int) -> Column:
         return kept(f"{self.prefix}{DATA_PREFIX}{index}")

@@ -8,12 +8,13 @@ from __future__ import annotations
 import bz2
 import json
 import zlib
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from freshet.storage.codec.avro_file import zstd_frame
+from freshet._frozen import Frozen
+from freshet.storage.codec.avro_file import sized, zstd_frame
+from freshet.storage.codec.varints import read_signed, signed
 from freshet.storage.exceptions import UnsupportedFeatureError
 
 MAGIC: Final = b"Obj\x01"
@@ -25,8 +26,7 @@ _NAMES: Final = {"zstd": "zstandard"}
 _CRC_BYTES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Frozen):
     """What a file begins with; `length` is where its first block begins."""
 
     schema: Any
@@ -35,8 +35,7 @@ class Header:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Frozen):
     """Records of a file: the bytes from `offset` on, `length` with the head and the sync mark."""
 
     offset: int
@@ -52,8 +51,8 @@ def codec_name(compression: str) -> str:
 def header(schema: Any, codec: str, sync: bytes) -> bytes:
     """The beginning of a file."""
     properties = {"avro.schema": json.dumps(schema, separators=(",", ":")).encode(), "avro.codec": codec.encode()}
-    entries = b"".join(_sized(key.encode()) + _sized(value) for key, value in properties.items())
-    return MAGIC + zigzag(len(properties)) + entries + b"\x00" + sync
+    entries = b"".join(sized(key.encode()) + sized(value) for key, value in properties.items())
+    return MAGIC + signed(len(properties)) + entries + b"\x00" + sync
 
 
 def read_header(data: bytes) -> Header:
@@ -63,11 +62,11 @@ def read_header(data: bytes) -> Header:
     properties: dict[str, bytes] = {}
     position = len(MAGIC)
     while True:
-        count, position = read_long(data, position)
+        count, position = read_signed(data, position)
         if count == 0:
             break
         if count < 0:
-            count, (_, position) = -count, read_long(data, position)
+            count, (_, position) = -count, read_signed(data, position)
         for _ in range(count):
             key, position = _bytes(data, position)
             value, position = _bytes(data, position)
@@ -82,37 +81,11 @@ def read_header(data: bytes) -> Header:
 def block(records: pa.Buffer, row_count: int, codec: str, zstd_level: int, sync: bytes) -> bytes:
     """A block of records."""
     content = _compressed(records, codec, zstd_level)
-    return b"".join((zigzag(row_count), zigzag(len(content)), content, sync))
-
-
-def zigzag(number: int) -> bytes:
-    """A long of Avro."""
-    rest, out = (number << 1) ^ (number >> 63), bytearray()
-    while rest >= 0x80:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def read_long(data: bytes, position: int) -> tuple[int, int]:
-    """A long and the position behind it."""
-    shift = number = 0
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), position
-        shift += 7
-
-
-def _sized(content: bytes) -> bytes:
-    return zigzag(len(content)) + content
+    return b"".join((signed(row_count), signed(len(content)), content, sync))
 
 
 def _bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    length, position = read_long(data, position)
+    length, position = read_signed(data, position)
     if length < 0 or position + length > len(data):
         raise IndexError("the header is cut short")
     return data[position : position + length], position + length

@@ -1,9 +1,9 @@
 """Avro files read: blocks are found by their heads, and decoded some at a time.
 
 A file has no footer: its header and the heads of all blocks are read when it is opened (a file at a store that is asked
-by requests is read whole). Chunks are groups of neighbouring blocks of about `CHUNK_ROWS`. Values are decoded one by
-one by fastavro: of all formats the slowest to read, the choice for files that are read once, such
-as level 0 and changelogs.
+by requests is read whole). Chunks are groups of neighbouring blocks of about `CHUNK_ROWS`. Without the extra `avro`
+(`decoder`) it is by far the slowest format to read, the choice for files that are read once, such as level 0 and
+changelogs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from freshet.storage.codec.avro_file import BROKEN
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
-from freshet.storage.files.avro.container import SYNC_BYTES, Block, read_header, read_long
+from freshet.storage.codec.varints import read_signed
+from freshet.storage.files.avro.container import SYNC_BYTES, Block, read_header
 from freshet.storage.files.avro.decoder import Decoder
-from freshet.storage.files.file_format import READ_BATCH_ROWS
+from freshet.storage.files.file_format import READ_BATCH_ROWS, FileReader, read_errors
 from freshet.storage.files.opening import no_footer, open_file, opened_input, read_part
-from freshet.storage.files.read_errors import read_errors
 from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.io.env import Env
 from freshet.storage.io.ranges import ByteRange
@@ -36,7 +36,7 @@ _WINDOW_BYTES: Final = 256 * 1024
 _DECODED_PER_BYTE: Final = 4
 
 
-class AvroReader:
+class AvroReader(FileReader):
     """One file open for reading."""
 
     def __init__(
@@ -62,24 +62,15 @@ class AvroReader:
             self._input.close()
             raise
 
-    def __enter__(self) -> AvroReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Closes the file."""
         self._input.close()
 
     @property
     def chunk_rows(self) -> Sequence[int]:
-        """Rows of each group of blocks."""
         return [sum(block.row_count for block in chunk) for chunk in self._chunks]
 
     @property
     def column_names(self) -> frozenset[str]:
-        """Top-level columns that the file has."""
         return frozenset(self._names)
 
     def chunk_bytes(self, chunk: int) -> int:
@@ -127,7 +118,7 @@ class AvroReader:
             if decoder is not None:
                 first, last = blocks[0], blocks[-1]
                 data = self._read(first.offset, last.offset + last.length - first.offset)
-                count, columns = decoder.columns(data)
+                count, columns = decoder.columns(data, expected)
                 if count != expected:
                     raise ValueError(f"{count} records where blocks say {expected}")
                 found = {name: pa.chunked_array([column]) for name, column in columns.items()}
@@ -160,8 +151,8 @@ class AvroReader:
             if offset + _HEAD_BYTES > start + len(window):
                 # Small blocks are found in windows; large ones are passed over, not read.
                 start, window = offset, self._read(offset, _WINDOW_BYTES if not found else _window(found[-1].length))
-            count, position = read_long(window, offset - start)
-            size, position = read_long(window, position)
+            count, position = read_signed(window, offset - start)
+            size, position = read_signed(window, position)
             length = position - (offset - start) + size + SYNC_BYTES
             if count <= 0 or size < 0 or offset + length > self._size:
                 raise ValueError("a block is cut short")

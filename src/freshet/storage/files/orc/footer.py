@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import cramjam
 import pyarrow as pa
 
+from freshet._frozen import Frozen
+from freshet.storage.codec.varints import read_unsigned
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.files.orc import protobuf as pb
 
@@ -30,8 +31,7 @@ TIMESTAMP_KINDS: Final = frozenset({9, 18})
 """TIMESTAMP and TIMESTAMP_INSTANT."""
 
 
-@dataclass(frozen=True, slots=True)
-class OrcType:
+class OrcType(Frozen):
     """A node of the tree of types, by its kind; `children` are the numbers of its parts."""
 
     kind: int
@@ -39,8 +39,7 @@ class OrcType:
     names: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Stripe:
+class Stripe(Frozen):
     """A chunk of the file; `statistics` are those of all nodes, or none."""
 
     offset: int
@@ -49,8 +48,7 @@ class Stripe:
     statistics: Sequence[pb.Message]
 
 
-@dataclass(frozen=True, slots=True)
-class OrcFooter:
+class OrcFooter(Frozen):
     """What is known of a file before a stripe is read."""
 
     stripes: Sequence[Stripe]
@@ -135,7 +133,7 @@ def _piece(piece: bytes, codec: int, block_bytes: int) -> bytes:
         return zlib.decompress(piece, -15)
     match codec:
         case 2:
-            size, _ = pb.varint(piece, 0)
+            size, _ = read_unsigned(piece, 0)
             return bytes(pa.Codec("snappy").decompress(piece, size))
         case 4:
             expanded = bytearray(block_bytes)

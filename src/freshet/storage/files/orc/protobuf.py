@@ -6,6 +6,8 @@ import struct
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from freshet.storage.codec.varints import read_unsigned
+
 Message: TypeAlias = Mapping[int, list[int | bytes]]
 """Values of each field, in the order of the message: a number, or the bytes of a text, a part or packed numbers."""
 
@@ -15,15 +17,15 @@ def parse(data: bytes) -> Message:
     message: dict[int, list[int | bytes]] = {}
     position = 0
     while position < len(data):
-        tag, position = varint(data, position)
+        tag, position = read_unsigned(data, position)
         value: int | bytes
         match tag & 7:
             case 0:
-                value, position = varint(data, position)
+                value, position = read_unsigned(data, position)
             case 1:
                 value, position = data[position : position + 8], position + 8
             case 2:
-                length, position = varint(data, position)
+                length, position = read_unsigned(data, position)
                 value, position = data[position : position + length], position + length
             case 5:
                 value, position = data[position : position + 4], position + 4
@@ -33,18 +35,6 @@ def parse(data: bytes) -> Message:
             raise ValueError("the message is cut short")
         message.setdefault(tag >> 3, []).append(value)
     return message
-
-
-def varint(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned number and the position behind it."""
-    shift = number = 0
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-        shift += 7
 
 
 def number(message: Message, field: int) -> int | None:
@@ -85,6 +75,6 @@ def numbers(message: Message, field: int) -> list[int]:
             continue
         position = 0
         while position < len(value):
-            one, position = varint(value, position)
+            one, position = read_unsigned(value, position)
             found.append(one)
     return found

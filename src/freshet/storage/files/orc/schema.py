@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.field_ids import NumberedFields
+from freshet.storage.files.file_fields import NumberedFields
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import BYTES_ROOTS, DataField, DataType, TypeRoot
 from freshet.storage.model.nested_arrays import Nested

@@ -8,14 +8,14 @@ a stripe. The level of zstd cannot be chosen. Source: FORMAT.md §2.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.orc
 
 from freshet.storage.exceptions import UnsupportedFeatureError
-from freshet.storage.files.chunked_writer import ChunkedWriter
-from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings
+from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter
 from freshet.storage.files.orc.schema import check_timestamps, orc_schema
 from freshet.storage.io.env import Env
 from freshet.storage.model.data_type import DataField
@@ -27,10 +27,12 @@ _DICTIONARY_SHARE_MAX: Final = 0.8
 _STRIPE_ROWS_MIN: Final = 1024
 
 
-class OrcWriter(ChunkedWriter):
+class OrcWriter(FileWriter):
     """Stripes are the chunks."""
 
-    def __init__(self, env: Env, path: str, fields: Sequence[DataField], settings: FileSettings) -> None:
+    def __init__(
+        self, env: Env, path: str, fields: Sequence[DataField], settings: FileSettings, executor: Executor | None = None
+    ) -> None:
         codec = _CODECS.get(settings.compression.lower())
         if codec is None:
             raise UnsupportedFeatureError(

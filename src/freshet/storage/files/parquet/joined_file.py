@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.storage.files.parquet import thrift
-from freshet.storage.io.file_io import OutputFile
+from freshet.storage.io.file_io import OutputFile, WriteOnly
 
 MAGIC: Final = b"PAR1"
 _LENGTH_BYTES: Final = 4
@@ -35,7 +35,7 @@ _CONTENTS_POSITIONS: Final = (9, 10, 11)
 we write none of."""
 
 
-class EncodedFile:
+class EncodedFile(WriteOnly):
     """A Parquet file that is written into memory; has what pyarrow asks of a Python file object.
 
     Its bytes stay in the pieces in which they come, most of them pages. In one buffer that grows they would be copied
@@ -64,18 +64,6 @@ class EncodedFile:
         """Takes the footer apart, which is complete."""
         footer = b"".join(self._pieces[self._footer_at :])
         self.footer = thrift.decoded(footer[: -_LENGTH_BYTES - len(MAGIC)])
-
-    def readable(self) -> bool:
-        """Never."""
-        return False
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Never."""
-        return False
 
     def write(self, data: bytes | pa.Buffer) -> int:
         """Appends the bytes."""

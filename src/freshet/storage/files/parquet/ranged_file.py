@@ -27,8 +27,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from freshet.storage.files.opening import Opening
-from freshet.storage.files.positioned_file import PositionedFile
+from freshet.storage.files.opening import Opening, PositionedFile
 from freshet.storage.io.env import Env
 from freshet.storage.io.ranges import ByteRange, cut, plan_reads
 
@@ -171,7 +170,7 @@ class ColumnChunks:
         self._ends: list[tuple[int, int]] | None = None
 
     def ranges(self, group: int, columns: Iterable[str]) -> list[ByteRange]:
-        """Those of top-level columns in a row group."""
+        """The ranges of top-level columns in a row group."""
         footer, names = self._metadata.row_group(group), frozenset(columns)
         wanted = (at for at, prefixes in enumerate(self._prefixes) if not names.isdisjoint(prefixes))
         return [_chunk_range(footer.column(at)) for at in wanted]

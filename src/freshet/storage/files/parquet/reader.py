@@ -8,7 +8,16 @@ At a store where requests take their time a small file is read whole, and of a l
 columns of each row group (`opening`, `ranged_file`).
 
 INT96 timestamps are read in the unit of their column. Nanoseconds reach from 1677 to 2262 in Arrow; a TIMESTAMP(7..9)
-outside of that cannot be read.
+outside of that cannot be read: it is found, not cut.
+
+The footer has bounds of row groups, for filters:
+
+| type | bounds of a row group |
+|---|---|
+| integers, DATE, BOOLEAN, DECIMAL, text, binary | as they are |
+| TIME, TIMESTAMP | ticks in the unit of the column's Arrow type; none for INT96 |
+| FLOAT, DOUBLE | as they are: NaN is left out by writers, zeros have the wider sign |
+| nested types, missing statistics | none |
 
 Source: FORMAT.md §2.3, §7.1.
 """
@@ -17,28 +26,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from freshet.storage.codec.stats import ColumnStats
-from freshet.storage.exceptions import CorruptDataError
+from freshet.storage.codec.stats import NO_STATS, ColumnStats
+from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
 from freshet.storage.files.file_fields import has_nano_timestamps
-from freshet.storage.files.file_format import READ_BATCH_ROWS
+from freshet.storage.files.file_format import READ_BATCH_ROWS, FileReader, read_errors
 from freshet.storage.files.opening import open_file, opened_input
-from freshet.storage.files.parquet.footer import footer_bytes, row_group_stats
-from freshet.storage.files.parquet.instants import check_instants
 from freshet.storage.files.parquet.ranged_file import WINDOW_BYTES, RangedFile
-from freshet.storage.files.read_errors import read_errors
 from freshet.storage.files.stored_columns import StoredColumns
+from freshet.storage.filters.literal import canonical
 from freshet.storage.io.env import Env
-from freshet.storage.model.data_type import DataField
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import DataField, ScalarType
 
 _READ_BUFFER_BYTES: Final = 32 * 1024
 
 
-class ParquetReader:
+class ParquetReader(FileReader):
     """One file open for reading. Columns come in the Arrow types of the fields given, whatever the file stores."""
 
     def __init__(
@@ -80,14 +90,7 @@ class ParquetReader:
                 arrow_extensions_enabled=False,
             )
 
-    def __enter__(self) -> ParquetReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
         self._input.close()
 
@@ -98,7 +101,6 @@ class ParquetReader:
 
     @property
     def chunk_rows(self) -> Sequence[int]:
-        """Rows of each row group."""
         return [self.metadata.row_group(group).num_rows for group in range(self.metadata.num_row_groups)]
 
     def chunk_bytes(self, chunk: int) -> int:
@@ -112,7 +114,6 @@ class ParquetReader:
 
     @property
     def column_names(self) -> frozenset[str]:
-        """Top-level columns that the file has."""
         return frozenset(self.arrow_schema.names)
 
     def batches(
@@ -199,3 +200,104 @@ def _batch_sizes(metadata: pq.FileMetaData, groups: Sequence[int], batch_rows: i
     while rest > 0:
         yield min(rest, batch_rows)
         rest -= batch_rows
+
+
+_FRAME_BYTES: Final = 8
+"""Behind the footer: its length and the magic."""
+_MAGIC: Final = b"PAR1"
+
+
+def footer_bytes(tail: pa.Buffer) -> int | None:
+    """Length of the footer of the file that ends so, with the frame; None where it is no end of a Parquet file."""
+    frame = tail.slice(max(0, tail.size - _FRAME_BYTES)).to_pybytes()
+    if len(frame) < _FRAME_BYTES or frame[4:] != _MAGIC:
+        return None
+    return int.from_bytes(frame[:4], "little") + _FRAME_BYTES
+
+
+def row_group_stats(footer: Any, stored: pa.Schema, source: DataField, wanted: DataField) -> ColumnStats:
+    """Bounds of one column in one row group, as values of the type wanted, which must keep those of the file.
+
+    `footer` is the row group's metadata and `stored` the file's Arrow schema, both as pyarrow gives them.
+    """
+    # A dot in a name is the same as a nested path in the footer: better no bounds than those of another column.
+    if not isinstance(source.type, ScalarType) or "." in source.name:
+        return NO_STATS
+    for index in range(footer.num_columns):
+        column = footer.column(index)
+        if column.path_in_schema == source.name:
+            return _bounds(column, stored.field(source.name).type, arrow_type(wanted.type))
+    return NO_STATS
+
+
+def _bounds(column: Any, stored: pa.DataType, target: pa.DataType) -> ColumnStats:
+    statistics = column.statistics
+    if statistics is None:
+        return NO_STATS
+    null_count = statistics.null_count if statistics.has_null_count else None
+    if not statistics.has_min_max or column.physical_type == "INT96":
+        return ColumnStats(null_count=null_count)
+    if pa.types.is_temporal(target):
+        if stored != target:
+            return ColumnStats(null_count=null_count)
+        return ColumnStats(_temporal(statistics.min_raw, target), _temporal(statistics.max_raw, target), null_count)
+    if not isinstance(statistics.min, _plain_class(target)):
+        return ColumnStats(null_count=null_count)  # stored in another way than the type says
+    return ColumnStats(statistics.min, statistics.max, null_count)
+
+
+def _plain_class(target: pa.DataType) -> type:
+    if pa.types.is_string(target):
+        return str
+    if pa.types.is_binary(target):
+        return bytes
+    if pa.types.is_decimal(target):
+        return Decimal
+    if pa.types.is_boolean(target):
+        return bool
+    return int if pa.types.is_integer(target) else float
+
+
+def _temporal(ticks: int, target: pa.DataType) -> Any:
+    storage = pa.int32() if target.bit_width == 32 else pa.int64()
+    try:
+        return canonical(pa.scalar(ticks, storage).cast(target))
+    except (ValueError, OverflowError):
+        return None  # a date outside Python's calendar is no bound
+
+
+_ARROW_CREATED_BY: Final = "parquet-cpp-arrow"
+_WRAP_MICROS: Final = 2**64 // 1000
+"""Microseconds after which 64-bit nanoseconds wrap around."""
+
+
+def check_instants(
+    name: str, nanos: pa.ChunkedArray[Any], micros: pa.ChunkedArray[Any], created_by: str, path: str
+) -> None:
+    """Refuses a column of INT96 values that 64-bit nanoseconds cannot carry; `micros` is the same column, cut.
+
+    Only top-level columns are looked at. A column stored as 64-bit integers reads the same both ways and is fine.
+    """
+    if not pa.types.is_timestamp(nanos.type) or micros.type == nanos.type:
+        return
+    if not _same_instants(nanos, micros, has_negative_nanos=not created_by.startswith(_ARROW_CREATED_BY)):
+        raise UnsupportedFeatureError(
+            f"column {name!r} of {path} holds nanosecond timestamps outside 1677..2262, which Arrow cannot carry; read "
+            "without that column"
+        )
+
+
+def _same_instants(nanos: pa.ChunkedArray[Any], micros: pa.ChunkedArray[Any], *, has_negative_nanos: bool) -> bool:
+    """False when nanoseconds have wrapped around.
+
+    Before 1970 the two may round to neighbouring microseconds. Paimon's writer gives an INT96 before 1970 a negative
+    nanosecond of the day, which Arrow takes as unsigned when it reads microseconds: one wrap too much there. (Its years
+    2262 to 2554 look the same and are read 584 years too early; nothing in the file distinguishes the two.)
+    """
+    cut = nanos.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    apart = pc.subtract(micros.cast(pa.timestamp("us")).cast(pa.int64()), cut)
+    fits = pc.less_equal(pc.abs(apart), 1)
+    if has_negative_nanos:
+        one_wrap = pc.less_equal(pc.abs(pc.subtract(apart, _WRAP_MICROS)), 1)
+        fits = pc.or_(fits, pc.and_(one_wrap, pc.less(nanos.cast(pa.int64()), 0)))
+    return pc.all(fits, min_count=0).as_py() is not False

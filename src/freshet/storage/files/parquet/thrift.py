@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from freshet.storage.codec.varints import read_signed, read_unsigned, signed, unsigned
+
 _TRUE: Final = 1
 _FALSE: Final = 2
 _BYTE: Final = 3
@@ -76,7 +78,7 @@ def _struct(data: bytes, position: int) -> tuple[Struct, int]:
         if head >> 4:
             field += head >> 4
         else:
-            field, position = _signed(data, position)
+            field, position = read_signed(data, position)
         if kind in (_TRUE, _FALSE):
             fields[field] = (kind, kind == _TRUE)
         else:
@@ -86,9 +88,9 @@ def _struct(data: bytes, position: int) -> tuple[Struct, int]:
 
 def _value(data: bytes, position: int, kind: int) -> tuple[Any, int]:
     if kind in _NUMBERS:
-        return _signed(data, position)
+        return read_signed(data, position)
     if kind == _BINARY:
-        length, position = _unsigned(data, position)
+        length, position = read_unsigned(data, position)
         return data[position : position + length], position + length
     if kind == _STRUCT:
         return _struct(data, position)
@@ -106,28 +108,12 @@ def _list(data: bytes, position: int) -> tuple[List, int]:
     position += 1
     count, value_type = head >> 4, head & 0x0F
     if count == _LONG_LIST:
-        count, position = _unsigned(data, position)
+        count, position = read_unsigned(data, position)
     values = []
     for _ in range(count):
         content, position = _value(data, position, value_type)
         values.append(content)
     return List(value_type, values), position
-
-
-def _unsigned(data: bytes, position: int) -> tuple[int, int]:
-    shift = number = 0
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-        shift += 7
-
-
-def _signed(data: bytes, position: int) -> tuple[int, int]:
-    number, position = _unsigned(data, position)
-    return (number >> 1) ^ -(number & 1), position
 
 
 def _put_struct(out: bytearray, struct: Struct) -> None:
@@ -137,7 +123,7 @@ def _put_struct(out: bytearray, struct: Struct) -> None:
             out.append((field - last) << 4 | kind)
         else:
             out.append(kind)
-            _put_signed(out, field)
+            out += signed(field)
         last = field
         if kind not in (_TRUE, _FALSE):
             _put_value(out, kind, content)
@@ -146,9 +132,9 @@ def _put_struct(out: bytearray, struct: Struct) -> None:
 
 def _put_value(out: bytearray, kind: int, content: Any) -> None:
     if kind in _NUMBERS:
-        _put_signed(out, content)
+        out += signed(content)
     elif kind == _BINARY:
-        _put_unsigned(out, len(content))
+        out += unsigned(len(content))
         out += content
     elif kind == _STRUCT:
         _put_struct(out, content)
@@ -164,17 +150,6 @@ def _put_list(out: bytearray, content: List) -> None:
     count = len(content.values)
     out.append(min(count, _LONG_LIST) << 4 | content.value_type)
     if count >= _LONG_LIST:
-        _put_unsigned(out, count)
+        out += unsigned(count)
     for each in content.values:
         _put_value(out, content.value_type, each)
-
-
-def _put_unsigned(out: bytearray, number: int) -> None:
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-
-
-def _put_signed(out: bytearray, number: int) -> None:
-    _put_unsigned(out, number << 1 if number >= 0 else (-number << 1) - 1)

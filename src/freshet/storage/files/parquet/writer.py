@@ -17,12 +17,15 @@ With an executor the row groups of a large file are encoded there, each as a fil
 dynamic buckets: the thread that commits has 0.62 s of processor time, not 1.23 s; all threads together have as much as
 before.
 
+A timestamp finer than microseconds makes all timestamps of its file INT96: readers before 2.0 take INT64 nanoseconds
+wrongly, and all take INT96 for every precision.
+
 Source: FORMAT.md §2.3, §7.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, Final
@@ -33,11 +36,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.storage.exceptions import UnsupportedFeatureError
-from freshet.storage.files.chunked_writer import ChunkedWriter, Placing, write_errors
-from freshet.storage.files.file_fields import has_nano_timestamps
-from freshet.storage.files.file_format import CHUNK_BYTES
+from freshet.storage.files.file_fields import NumberedFields, has_nano_timestamps
+from freshet.storage.files.file_format import CHUNK_BYTES, FileSettings, FileWriter, Placing, write_errors
 from freshet.storage.files.parquet.joined_file import EncodedFile, JoinedFile
-from freshet.storage.files.parquet.schema import parquet_schema
 from freshet.storage.io.env import Env
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.nested_arrays import has_not_null_parts, with_hidden_values
@@ -68,7 +69,10 @@ _CODECS: Final = {
 }
 
 
-class ParquetWriter(ChunkedWriter):
+_SETTINGS: Final = FileSettings()
+
+
+class ParquetWriter(FileWriter):
     """Row groups are the chunks."""
 
     def __init__(
@@ -76,26 +80,20 @@ class ParquetWriter(ChunkedWriter):
         env: Env,
         path: str,
         fields: Sequence[DataField],
-        *,
-        compression: str = "zstd",
-        zstd_level: int = 1,
-        delta_columns: Sequence[str] = (),
-        row_group_bytes: int | None = None,
+        settings: FileSettings = _SETTINGS,
         executor: Executor | None = None,
     ) -> None:
-        """`delta_columns` are integer columns whose neighbours are close (sorted keys), besides the system ones. The
-        tasks for the `executor` wait for nothing."""
         self._fields = tuple(fields)
-        self._codec = checked_codec(compression)
-        self._zstd_level = zstd_level
-        self._delta_columns = frozenset(delta_columns)
+        self._codec = checked_codec(settings.compression)
+        self._zstd_level = settings.zstd_level
+        self._delta_columns = frozenset(settings.delta_columns)
         self._executor = executor
         self._writer: pq.ParquetWriter | None = None
         self._joined: JoinedFile | None = None
         self._repeating: list[str] | None = None
         schema = parquet_schema(fields)
         self._nested_not_null = [field.name for field in schema if has_not_null_parts(field.type)]
-        super().__init__(env, path, schema, row_group_bytes or ROW_GROUP_BYTES)
+        super().__init__(env, path, schema, settings.chunk_bytes or ROW_GROUP_BYTES)
 
     def _write_chunk(self, rows: pa.Table) -> Placing | None:
         for name in self._nested_not_null:
@@ -195,3 +193,11 @@ def _repeating_columns(rows: pa.Table, candidates: Sequence[str]) -> list[str]:
         if distinct <= _REPEATING_SHARE_MAX * (len(values) - values.null_count):
             names.append(field.name)
     return names
+
+
+_NUMBERED: Final = NumberedFields(b"PARQUET:field_id")
+
+
+def parquet_schema(fields: Iterable[DataField]) -> pa.Schema:
+    """Columns with their ids; NOT NULL columns are `required`."""
+    return _NUMBERED.schema(fields)

@@ -21,13 +21,13 @@ Source: MERGING.md §2.5, §2.6.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.aggregate.events import Event, EventCodes, admitted
 from freshet.storage.merge.key_order import Flags, ends_of
 from freshet.storage.merge.key_rows import first_marked, last_marked
@@ -38,8 +38,7 @@ KEY_SHIFT: Final = 33
 """Bits for the event in numbers that hold a key and an event; 2**31 rows at once are far more than memory holds."""
 
 
-@dataclass(frozen=True)
-class SharedEvents:
+class SharedEvents(Frozen, dict=True):
     """The events without values, as several columns share them; what is asked of them is worked out once."""
 
     codes: EventCodes
@@ -125,16 +124,14 @@ class _Marks(dict[int, Flags]):
         return marks
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class _Choice(Frozen):
     """The event whose value is the result, per key, -1 for NULL; and for which keys events were read one by one."""
 
     events: Positions
     scalar_keys: Flags
 
 
-@dataclass(frozen=True, slots=True)
-class Chooser:
+class Chooser(Frozen):
     """An aggregate function of one column whose result is always the value of one event, or NULL.
 
     It keeps a single value as it is.
@@ -143,7 +140,7 @@ class Chooser:
     function: ColumnAggregate
     column: str
 
-    def choose(self, events: SharedEvents, valid: Flags | None) -> Choice:
+    def choose(self, events: SharedEvents, valid: Flags | None) -> _Choice:
         """The event whose value is the result, per key. `valid` is False for NULL; None if no value is."""
         codes = admitted(events.codes, self.function, self.column)
         return CHOICES[self.function.name](
@@ -151,22 +148,22 @@ class Chooser:
         )
 
 
-def _last_value(events: SharedEvents, valid: Flags | None) -> Choice:
+def _last_value(events: SharedEvents, valid: Flags | None) -> _Choice:
     """The newest value, NULL or not."""
     found = last_marked(events.marks(Event.ADD, Event.RETRACT, Event.SET), events.starts, events.ends)
     if events.has(Event.RETRACT):
         found[(found >= 0) & (events.codes[found] == Event.RETRACT)] = -1
-    return Choice(found, events.no_keys)
+    return _Choice(found, events.no_keys)
 
 
-def _last_non_null_value(events: SharedEvents, valid: Flags | None) -> Choice:
+def _last_non_null_value(events: SharedEvents, valid: Flags | None) -> _Choice:
     """The newest value that is not NULL."""
     starts, ends, scalar_keys = events.starts, events.ends, events.no_keys
     is_late, has_late = events.marks(Event.ADD_LATE), events.has(Event.ADD_LATE)
     if not events.has(Event.RETRACT, Event.SET):
         if has_late:
-            return Choice(_newest_add_or_oldest_late(events, valid), scalar_keys)
-        return Choice(last_marked(_with_value(events.marks(Event.ADD), valid), starts, ends), scalar_keys)
+            return _Choice(_newest_add_or_oldest_late(events, valid), scalar_keys)
+        return _Choice(last_marked(_with_value(events.marks(Event.ADD), valid), starts, ends), scalar_keys)
     decides = _with_value(events.marks(Event.ADD, Event.RETRACT), valid) | events.marks(Event.SET)
     deciding = last_marked(decides, starts, ends)
     has_value = (deciding >= 0) & (events.codes[deciding] != Event.RETRACT)
@@ -176,7 +173,7 @@ def _last_non_null_value(events: SharedEvents, valid: Flags | None) -> Choice:
         open_keys = np.flatnonzero(found < 0)
         after = np.where(deciding[open_keys] < 0, starts[open_keys], deciding[open_keys] + 1)
         found[open_keys] = first_marked(_with_value(is_late, valid), after, ends[open_keys])
-    return Choice(found, scalar_keys)
+    return _Choice(found, scalar_keys)
 
 
 def _newest_add_or_oldest_late(events: SharedEvents, valid: Flags | None) -> Positions:
@@ -191,19 +188,19 @@ def _with_value(marks: Flags, valid: Flags | None) -> Flags:
     return marks if valid is None else marks & valid
 
 
-def _first_value(events: SharedEvents, valid: Flags | None) -> Choice:
+def _first_value(events: SharedEvents, valid: Flags | None) -> _Choice:
     """The first value of the merge, NULL or not."""
     starts, ends, scalar_keys = events.starts, events.ends, events.no_keys
     called = first_marked(events.marks(Event.ADD, Event.ADD_LATE), starts, ends)
     if not events.has(Event.SET, Event.ADD_LATE):
-        return Choice(called, scalar_keys)
+        return _Choice(called, scalar_keys)
     found = last_marked(events.marks(Event.SET, Event.ADD_LATE), np.where(called < 0, starts, called + 1), ends)
     before = last_marked(events.marks(Event.SET), starts, np.where(called < 0, starts, called))
     taken = np.where((called >= 0) & (events.codes[called] == Event.ADD), called, before)
-    return Choice(np.where(found < 0, taken, found), scalar_keys)
+    return _Choice(np.where(found < 0, taken, found), scalar_keys)
 
 
-def _first_non_null_value(events: SharedEvents, valid: Flags | None) -> Choice:
+def _first_non_null_value(events: SharedEvents, valid: Flags | None) -> _Choice:
     """The first value of the merge that is not NULL."""
     starts, ends, scalar_keys = events.starts, events.ends, events.no_keys
     taken = first_marked(_with_value(events.marks(Event.ADD), valid), starts, ends)
@@ -215,7 +212,7 @@ def _first_non_null_value(events: SharedEvents, valid: Flags | None) -> Choice:
             part = slice(int(starts[key]), int(ends[key]))
             flags = [True] * (part.stop - part.start) if valid is None else valid[part].tolist()
             taken[key] = _walked(events.codes[part].tolist(), flags, part.start)
-    return Choice(taken, scalar_keys)
+    return _Choice(taken, scalar_keys)
 
 
 def _walked(codes: list[int], valid: list[bool], first: int) -> int:
@@ -231,7 +228,7 @@ def _walked(codes: list[int], valid: list[bool], first: int) -> int:
     return held
 
 
-CHOICES: Final[Mapping[AggregateFunction, Callable[[SharedEvents, Flags | None], Choice]]] = {
+CHOICES: Final[Mapping[AggregateFunction, Callable[[SharedEvents, Flags | None], _Choice]]] = {
     AggregateFunction.LAST_VALUE: _last_value,
     AggregateFunction.LAST_NON_NULL_VALUE: _last_non_null_value,
     AggregateFunction.FIRST_VALUE: _first_value,

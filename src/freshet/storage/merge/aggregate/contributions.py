@@ -18,7 +18,6 @@ Source: MERGING.md §2.6.1 (N-absorbing).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Reduction
 from freshet.storage.merge.gather import gathered
 from freshet.storage.merge.key_order import Flags
@@ -34,8 +34,7 @@ from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.value_bits import valid_flags
 
 
-@dataclass(frozen=True)
-class CountedValues:
+class CountedValues(Frozen, dict=True):
     """The values of key k are `values[starts[k]:ends[k]]`; no key is empty."""
 
     values: pa.Array[Any]
@@ -77,8 +76,7 @@ class CountedValues:
         return Reduction(values, np.zeros(len(self.starts), np.bool_))
 
 
-@dataclass(frozen=True)
-class Contributions:
+class Contributions(Frozen, dict=True):
     """Values of key k are `values[starts[k]:starts[k] + lengths[k]]`, none NULL; some keys have none."""
 
     values: pa.Array[Any]

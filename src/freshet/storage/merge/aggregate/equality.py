@@ -20,7 +20,6 @@ Source: MERGING.md §0, §2.6.1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.aggregate.parts import Selection
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions, dense, sequence_words
@@ -43,8 +43,7 @@ PAIRABLE: Final = 1 << 31
 _WORD_BITS: Final = 63
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(Frozen):
     """Positions by the code of their group: those of group i are `order[starts[i]:starts[i + 1]]`, ascending."""
 
     order: Positions

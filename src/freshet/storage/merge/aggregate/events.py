@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.key_order import Flags, ends_of
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.data_type import DataType
@@ -49,8 +50,7 @@ class Event(IntEnum):
     SET = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnEvents:
+class ColumnEvents(Frozen):
     """`codes[i]` happens with `values[i]`; events `starts[k]` to `starts[k + 1]` belong to key k."""
 
     values: pa.Array[Any]
@@ -75,8 +75,7 @@ class ColumnEvents:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(Frozen):
     """One value per key, of the column's type, and for which keys the values were folded one by one."""
 
     values: pa.Array[Any]
@@ -151,8 +150,7 @@ def retract_error_text(function: ColumnAggregate, column: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LiveEvents:
+class LiveEvents(Frozen):
     """Events that decide the result, without SKIP and without all that comes before the last SET of a key.
 
     The i-th is event `rows[i]` of key `keys[i]` with the code `codes[i]`. They lie key after key.
@@ -164,7 +162,7 @@ class LiveEvents:
     key_count: int
 
     def only(self, chosen: Flags) -> LiveEvents:
-        """Those that are chosen."""
+        """The values that are chosen."""
         if chosen.all():
             return self
         # Three gathers by position take half the time of three by flag.

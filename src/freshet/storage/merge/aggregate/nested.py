@@ -28,12 +28,13 @@ Source: MERGING.md §2.5, §2.6.1, vectors 49 and 50.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.aggregate.equality import (
     Codes,
     Groups,
@@ -67,8 +68,7 @@ ERROR: Final = "error"
 _IGNORE: Final = "ignore"
 
 
-@dataclass(frozen=True, slots=True)
-class NestedRows:
+class NestedRows(Frozen):
     """The rows of all nested tables. `counts` is true for rows that are not dropped."""
 
     column: str

@@ -6,12 +6,13 @@ Functions choose positions (`Selection`) and never touch values, so every elemen
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.merge.aggregate.events import Event, LiveEvents
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
@@ -21,8 +22,7 @@ from freshet.storage.model.value_bits import valid_flags
 Step = Callable[[Any, int, Sequence[int] | None, int], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Frozen):
     """Arrays or maps taken apart. Value i holds the parts `starts[i]` to `starts[i] + lengths[i]` of each child."""
 
     children: tuple[pa.Array[Any], ...]
@@ -88,8 +88,7 @@ class Parts:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Frozen):
     """What results are made of: part `parts[i]` belongs to key `keys[i]`; keys that are not `present` have NULL.
 
     The parts of a key are in the order of its result, the keys need not be in order.

@@ -17,7 +17,6 @@ Source: MERGING.md §2.6.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from operator import ior, itemgetter
 from typing import Any, Final, Generic, TypeVar
@@ -25,6 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from freshet._frozen import Frozen
 from freshet.storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, write_bitmap32
 from freshet.storage.codec.sketches import read_hll, read_theta, unite_hll, unite_theta, write_hll, write_theta
 from freshet.storage.exceptions import InvalidRequestError
@@ -48,8 +48,7 @@ _REMEDY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Library(Generic[Part]):
+class _Library(Frozen, Generic[Part]):
     """Reads, unites and writes values of one function; `unite(acc, x)` may change `acc`."""
 
     read: Callable[[bytes], Part]

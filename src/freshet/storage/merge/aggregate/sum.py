@@ -140,7 +140,7 @@ def _checked_sums(numbers: Int64s, counted: Contributions, lowest: int, highest:
 
 
 def _running(numbers: Int64s, counted: Contributions) -> Int64s:
-    """Of each value the sum of its key so far."""
+    """The sum of each value's key so far."""
     total = np.cumsum(numbers)
     starts = counted.starts[counted.has_values]
     before = total[starts] - numbers[starts]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from freshet.storage.options.choices import DYNAMIC_BUCKET
-from freshet.storage.options.file_formats import ALL_CODECS, FILE_FORMATS
+from freshet.storage.options.choices import ALL_CODECS, DYNAMIC_BUCKET, FILE_FORMATS
 from freshet.storage.options.option import (
     DURATION,
     FILE_PREFIX,
@@ -20,10 +19,13 @@ from freshet.storage.options.option import (
     SIZE,
     TEXT,
     WORD,
+    Access,
     Option,
+    Refusal,
     Status,
+    has_level_not_of,
+    is_none_of,
 )
-from freshet.storage.options.refusal import Access, Refusal, has_level_not_of, is_none_of
 from freshet.storage.options.values import LONG_MAX
 from freshet.storage.paths import DEFAULT_PARTITION_NAME
 

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from freshet.storage.options.choices import ChangelogProducer, MergeEngine, SequenceInitMode, SortOrder
-from freshet.storage.options.option import COLUMN, COLUMN_NAMES, DURATION, FLAG, INT, NAMES, Option, Status, one_of
-from freshet.storage.options.refusal import Access, Refusal, is_none_of
+from freshet.storage.options.option import (
+    COLUMN,
+    COLUMN_NAMES,
+    DURATION,
+    FLAG,
+    INT,
+    NAMES,
+    Access,
+    Option,
+    Refusal,
+    Status,
+    is_none_of,
+    one_of,
+)
 
 
 class MergeOptions:
@@ -63,7 +75,7 @@ class MergeOptions:
         False,
         immutable=True,
     )
-    """Of two changes of a key the one that was committed later wins, whenever it was written: rows get the id of their
+    """The change of a key that was committed later wins, whenever it was written: rows get the id of their
     snapshot for a number when they are committed. Needs `write-only=true`; other jobs compact. Of rows of a key that
     one commit brought in several files the order is not defined."""
     sequence_number_init_mode = Option(

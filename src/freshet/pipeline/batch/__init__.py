@@ -1,1 +1,0 @@
-"""One micro-batch: routing, the tasks of its buckets, checks, commit, compaction."""

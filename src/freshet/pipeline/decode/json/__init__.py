@@ -1,0 +1,1 @@
+"""JSON: records as structs by msgspec, one decode each, and structs as columns by Arrow and numpy."""

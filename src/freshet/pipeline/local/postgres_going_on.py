@@ -1,0 +1,73 @@
+"""Whether a pipeline that has read a database can go on: its checkpoint against the slot, without a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from freshet.pipeline.checks.postgres_reach import sources_of
+from freshet.pipeline.config.model import PipelineConfig, PostgresConfig
+from freshet.pipeline.exceptions import PipelineFailedError, Problem
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
+from freshet.pipeline.identity.checkpoint_offsets import finished_lines
+from freshet.pipeline.local.postgres_offset import PostgresOffset
+from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
+from freshet.pipeline.postgres.lsn import lsn_of
+from freshet.pipeline.postgres.publications import PublishedTable, PublishedTables, narrowed_problems, taken_tables
+from freshet.pipeline.postgres.server import ServerPlace
+from freshet.pipeline.postgres.slots import identify, refuse_identity, refuse_slot, slot_named
+
+
+def quiet_name(index: int) -> str:
+    """The file of a checkpoint that says how far its source has confirmed where there was nothing to read."""
+    return f"postgres-{index}-quiet"
+
+
+def known_quiet(folder: CheckpointFolder, index: int) -> int:
+    """That position; 0 where there is none."""
+    text = folder.read(quiet_name(index))
+    return 0 if text is None else lsn_of(text.strip())
+
+
+def published_name(index: int) -> str:
+    """The file of a checkpoint that says what the publication had when it was last looked at."""
+    return f"postgres-{index}-published"
+
+
+def published_before(folder: CheckpointFolder, index: int) -> PublishedTables:
+    """What it says."""
+    document = json.loads(folder.read(published_name(index)) or "[]")
+    return {(schema, table): PublishedTable(*each) for schema, table, *each in document}
+
+
+def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig) -> str | None:
+    """Why the next run of a source cannot go on; None where it can, or begins. Raises `PipelineFailedError` where the
+    server cannot be asked, `ConfigurationError` or `OSError` where the checkpoint cannot be read."""
+    folder = pipeline_checkpoint(config)
+    lines = finished_lines(folder)
+    text = lines[index] if index < len(lines) else folder.read("sources", str(index), "0")
+    if not text or not text.startswith("{"):
+        return None
+    begun, place = PostgresOffset.of(text), ServerPlace.of(source)
+    with place.session() as session:
+        slot = slot_named(session, source.slot)
+        before, now = published_before(folder, index), taken_tables(session, source)
+        narrowed = list(narrowed_problems(session, source, before, now))
+    with place.session(replication=True) as connection:
+        identity = identify(connection)
+    try:
+        refuse_identity(identity, begun.systemid, begun.timeline, place)
+        refuse_slot(slot, source.slot, identity, begun.lsn, known_quiet(folder, index))
+    except PipelineFailedError as error:
+        return str(error)
+    return "\n".join(narrowed) or None
+
+
+def going_on_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
+    """The same of all sources of these pipelines, at their keys."""
+    return [
+        config.origin.placed(Problem(key_path, text))
+        for config in configs
+        for key_path, source in sources_of(config)
+        if (text := going_on_problem(config, int(key_path[1]), source)) is not None
+    ]

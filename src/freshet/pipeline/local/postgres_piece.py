@@ -1,0 +1,93 @@
+"""Parts of a batch of a database, each for one worker: changes of its stream, or a chunk of a copy that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from freshet._frozen import Frozen
+from freshet.pipeline.decode.outcomes import Tally
+from freshet.pipeline.decode.record_block import MIXED_RECORDS
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.errors.repeating_errors import error_document
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.postgres.change_block import ChangeBlock
+from freshet.pipeline.postgres.change_records import records_of
+from freshet.pipeline.postgres.copied_block import CopiedBlock, CopiedRows
+from freshet.pipeline.postgres.copied_chunks import Chunk
+from freshet.pipeline.postgres.copied_table import CopiedTable
+from freshet.pipeline.postgres.copy_rule import CopyRule
+from freshet.pipeline.postgres.sent_changes import StreamedChanges
+from freshet.pipeline.postgres.server import ServerPlace
+from freshet.pipeline.postgres.shared_snapshot import ImportedSnapshot
+from freshet.pipeline.postgres.wire import Positions
+from freshet.pipeline.query.task.batch_work import BatchWork, work_of
+from freshet.pipeline.query.wire.batch_pin import TaskPlace
+from freshet.pipeline.query.wire.kept_value import KeptValue
+from freshet.pipeline.query.wire.packed_rows import packed_batches
+
+
+class ChangesOfStream(Frozen):
+    """A `Piece`. `versions` are the forms of each table by its oid (`records_of`), `first_number` that of its first
+    record; with `begins_inside` its first transaction has begun in the piece before. `rule` says which changes copies
+    have already."""
+
+    stream: StreamedChanges
+    versions: Mapping[int, tuple[Positions, Positions]]
+    first_number: int
+    begins_inside: bool
+    rule: CopyRule | None
+    work: KeptValue[BatchWork]
+    source_index: int
+
+    def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
+        """`Piece.run`."""
+        packer = work_of(place, self.work).packers[self.source_index]
+        try:
+            blocks = list(self._blocks())
+        except PipelineFailedError as error:
+            if error.kind is ErrorKind.RETRYABLE:
+                raise
+            yield from packed_batches(packer.tally(Tally(error=error_document(error))))
+            return
+        yield from packed_batches(packer(blocks))
+
+    def _blocks(self) -> Iterator[ChangeBlock]:
+        stream = self.stream
+        records = records_of(
+            stream.messages, stream.forms, self.versions, self.first_number, begins_inside=self.begins_inside
+        )
+        if self.rule is not None:
+            records = self.rule.applied(stream, records)
+        for start in range(0, len(records), MIXED_RECORDS):
+            yield ChangeBlock(stream, records.taken(np.s_[start : start + MIXED_RECORDS]))
+
+
+class ChunkOfTable(Frozen):
+    """A `Piece`: the rows of a range of keys in a snapshot that another session has taken, by its name. `first_number`
+    is that of its first row."""
+
+    place: ServerPlace
+    snapshot: str
+    table: CopiedTable
+    chunk: Chunk
+    rows: CopiedRows
+    first_number: int
+    work: KeptValue[BatchWork]
+    source_index: int
+
+    def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
+        """`Piece.run`."""
+        packer = work_of(place, self.work).packers[self.source_index]
+        yield from packed_batches(packer(self._blocks()))
+
+    def _blocks(self) -> Iterator[CopiedBlock]:
+        number = self.first_number
+        with ImportedSnapshot(self.place, self.snapshot) as snapshot:
+            for texts in snapshot.rows(self.table, self.chunk.after, self.chunk.until):
+                for start in range(0, texts.num_rows, MIXED_RECORDS):
+                    part = texts.slice(start, MIXED_RECORDS)
+                    yield CopiedBlock(self.rows, part, number)
+                    number += part.num_rows

@@ -1,0 +1,417 @@
+"""A PostgreSQL database as a source of the local engine: batch N ends where a transaction of its stream does.
+
+    {"slot": "freshet_shop", "systemid": "7386…", "timeline": 1, "lsn": "0/1566388", "changes": 1234}
+
+is its offset: the end of the last transaction, and how many numbers records had until there. Whatever died, the stream
+begins at the offset of the last batch that is done, and a batch that was planned is received again up to its end.
+
+| file of the checkpoint | what it says |
+|---|---|
+| `postgres-<i>-slot` | the slot that is about to be created: one of its name that is there then is ours |
+| `sources/<i>/0` | where the slot began |
+| `postgres-<i>-copied` | the tables of the copy |
+| `postgres-<i>-quiet` | how far the slot may be ahead of the last batch: there was nothing for it in between |
+
+What is confirmed to the server is in the lake: `done`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from freshet.logstore.kafka.offset_range import OffsetRange
+from freshet.pipeline.config.model import PostgresConfig, SourceConfig
+from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
+from freshet.pipeline.local.postgres_copy import HeldBatch, TableCopy, copied_tables
+from freshet.pipeline.local.postgres_going_on import known_quiet, published_before, published_name, quiet_name
+from freshet.pipeline.local.postgres_offset import PostgresOffset
+from freshet.pipeline.local.postgres_piece import ChangesOfStream
+from freshet.pipeline.local.source import Piece
+from freshet.pipeline.postgres.catalog import SourceCatalog
+from freshet.pipeline.postgres.change_records import transactions_of, weights_of
+from freshet.pipeline.postgres.copied_table import CopiedTable
+from freshet.pipeline.postgres.copy_rule import CopyRule
+from freshet.pipeline.postgres.copy_state import CopyState, TableName
+from freshet.pipeline.postgres.lsn import lsn_text
+from freshet.pipeline.postgres.publications import (
+    narrowed_problems,
+    publication_problems,
+    published_tables,
+    remade_texts,
+    taken_tables,
+)
+from freshet.pipeline.postgres.receiver import Receiver
+from freshet.pipeline.postgres.replication import ReplicationStream
+from freshet.pipeline.postgres.sent_changes import StreamedChanges
+from freshet.pipeline.postgres.server import ServerPlace, psycopg
+from freshet.pipeline.postgres.slots import (
+    create_slot,
+    identify,
+    refuse_active,
+    refuse_identity,
+    refuse_slot,
+    slot_named,
+)
+from freshet.pipeline.postgres.table_form import TableForm
+from freshet.pipeline.postgres.wire import RELATION, Messages, Positions, Relation, relation_of
+from freshet.pipeline.query.task.batch_work import BatchWork
+from freshet.pipeline.query.wire.kept_value import KeptValue
+
+BATCH_BYTES: Final = 48 << 20
+"""What a batch has at most, but for a transaction that is larger."""
+PIECE_MESSAGES: Final = 10_000
+"""Fewer are not worth another worker."""
+QUIET_BYTES: Final = 1 << 20
+ASKED_S: Final = 0.05
+LOOK_S: Final = 30.0
+"""How often a publication is looked at while its changes come."""
+RECEIVE_S: Final = 600.0
+"""How long a batch that was planned is waited for."""
+_LOG: Final = logging.getLogger(__name__)
+
+
+def _holds_nothing(table: SourceTable) -> int | None:
+    """Of a query whose lead is its only table: a batch that it holds is not read again."""
+    return None
+
+
+def postgres_source(
+    config: SourceConfig, folder: WritableCheckpoint, index: int, held: HeldBatch = _holds_nothing
+) -> PostgresSource:
+    """The source of a pipeline file."""
+    assert config.postgres is not None, "the source is a database"
+    return PostgresSource(config.postgres, config.unavailable_value_placeholder, folder, index, held)
+
+
+class PostgresSource:
+    """A `Source`; used by the thread of its query alone."""
+
+    client = None
+
+    def __init__(
+        self, config: PostgresConfig, placeholder: str, folder: WritableCheckpoint, index: int, held: HeldBatch
+    ) -> None:
+        self._config, self._placeholder = config, placeholder
+        self._folder, self._index = folder, index
+        self._place = ServerPlace.of(config)
+        self._receiver: Receiver | None = None
+        self._catalog = SourceCatalog(self._place, config)
+        self._copy = TableCopy(self._place, self._catalog, folder, index, held)
+        self._relations: dict[int, Relation] = {}
+        """As they were at the start of what is held."""
+        self._first: str | None = None
+        self._known: set[TableName] = set()
+        """Tables that were copied, or are spoken of."""
+        self._bound: int | None = None
+        self._is_bound = False
+        self._looked_s = 0.0
+
+    def first(self) -> str:
+        """`Source.first`: the slot is created, unless it is there."""
+        if self._first is None:
+            self._first = self._folder.read("sources", str(self._index), "0") or self._begin()
+        return self._first
+
+    def latest(self, start: str | None) -> str | None:
+        """`Source.latest`."""
+        begun = self._copy.corrected(start or self.first())
+        if begun.copy is not None and not begun.copy.is_whole:
+            return self._copy.plan(begun).text
+        if self._config.snapshot == "only":
+            return start
+        receiver = self._receiving(begun)
+        self._look_again()
+        if self._is_bound:
+            self._await_bound(receiver, begun)
+        self._confirm_quiet(receiver)
+        with receiver.held() as received:
+            found = received.end_within(BATCH_BYTES)
+        if found is None or (self._bound is not None and begun.lsn >= self._bound):
+            return start
+        copy = None if begun.copy is None or found.lsn >= (begun.copy.until or 0) else begun.copy
+        return replace(begun, lsn=found.lsn, changes=begun.changes + found.weight, copy=copy).text
+
+    def bound(self) -> None:
+        """`Source.bound`."""
+        self._is_bound = True
+
+    def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange] | None:
+        """`Source.ranges`."""
+        return None
+
+    def pieces(
+        self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
+    ) -> Sequence[Piece]:
+        """`Source.pieces`: parts of the messages between two positions, in their order."""
+        begun, ends = self._copy.corrected(start or self.first()), PostgresOffset.of(end)
+        if begun.copy is not None and not begun.copy.is_whole:
+            return list(self._copy.pieces(begun, end, self._config.slot, work, index))
+        rule = self._copy.rule(begun)
+        return list(self._pieces(self._messages(begun, ends), begun, rule, work, index, count))
+
+    def done(self, end: str) -> None:
+        """`Source.done`: the lake has it, so the server need not keep it."""
+        offset = PostgresOffset.of(end)
+        self._copy.done(offset)
+        receiver = self._receiver
+        if receiver is None:
+            return  # the stream begins there
+        with receiver.held() as received:
+            dropped = received.drop(offset.lsn)
+        for messages in dropped:
+            for _, relation in _relations_in(messages):
+                self._relations[relation.oid] = relation
+        receiver.confirm(offset.lsn)
+
+    def lag(self, end: str) -> int | None:
+        """`Source.lag`."""
+        return None
+
+    def wait(self, start: str | None, timeout_s: float) -> bool:
+        """`Source.wait`."""
+        begun = PostgresOffset.of(start or self.first())
+        if begun.copy is not None and not begun.copy.is_whole:
+            return True
+        if self._config.snapshot == "only":
+            time.sleep(timeout_s)
+            return False
+        receiver = self._receiving(begun)
+        has_come = receiver.wait(timeout_s, lambda received: received.has_whole)
+        if not has_come:
+            self._confirm_quiet(receiver)
+        return has_come
+
+    def close(self) -> None:
+        """`Source.close`."""
+        self._copy.close()
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.close()
+
+    # --- the stream ---------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> str:
+        """Creates the slot, and writes down where it begins."""
+        name, mark = self._config.slot, f"postgres-{self._index}-slot"
+        with self._place.session() as session:
+            self._look_at_publication(session)
+            slot = slot_named(session, name)
+        with self._place.session(replication=True) as connection:
+            identity = identify(connection)
+        if slot is not None and self._folder.read(mark) != name:
+            raise PipelineFailedError(
+                f"slot {name} is there already, and this checkpoint has not made it: another pipeline reads it, or "
+                "did. Give the source another slot, or drop it where nobody needs it (freshet drop-slot FILE)",
+                kind=ErrorKind.INVALID_REQUEST,
+            )
+        if slot is None:
+            self._folder.replace(mark, name)
+            lsn = create_slot(self._place, name)
+            _LOG.info("created slot %s of %s at %s", name, self._place.shown, lsn_text(lsn))
+        else:
+            assert slot.confirmed is not None
+            lsn = slot.confirmed
+        copy = None if self._config.snapshot == "never" else CopyState(self._copied_tables())
+        if copy is not None:
+            self._folder.replace(self._copied_name, json.dumps(copy.tables))
+        text = PostgresOffset(name, identity.systemid, identity.timeline, lsn, 0, copy).text
+        self._folder.create("sources", str(self._index), "0", text=text)
+        return self._folder.read("sources", str(self._index), "0") or text
+
+    def _copied_tables(self) -> tuple[TableName, ...]:
+        with self._place.session() as session:
+            publication = self._config.publication
+            published = published_tables(session, publication)
+            taken = [each for each in published if self._config.takes(*each)]
+            return copied_tables([(each, CopiedTable.described(session, *each, publication)) for each in taken])
+
+    def _receiving(self, begun: PostgresOffset) -> Receiver:
+        """What receives, from the first position that anybody asks for."""
+        if self._receiver is None:
+            open_at = partial(self._open_at, begun)
+            self._receiver = Receiver(open_at, begun.lsn, f"slot {self._config.slot}")
+        return self._receiver
+
+    def _open_at(self, begun: PostgresOffset, lsn: int) -> ReplicationStream:
+        """A stream at a position, where the slot has everything from there on."""
+        with self._place.session() as session:
+            self._look_at_publication(session)
+            slot = slot_named(session, self._config.slot)
+        stream = ReplicationStream(self._place, self._config.slot)
+        try:
+            refuse_identity(stream.identity, begun.systemid, begun.timeline, self._place)
+            refuse_slot(slot, self._config.slot, stream.identity, lsn, known_quiet(self._folder, self._index))
+            refuse_active(slot)
+            stream.start(self._config.publication, lsn)
+        except Exception:
+            stream.close()
+            raise
+        return stream
+
+    def _look_at_publication(self, session: psycopg.Connection[Any]) -> None:
+        """Refuses one that lacks what it had when it was last looked at, which is written down."""
+        problems = list(publication_problems(session, self._config))
+        before = published_before(self._folder, self._index)
+        now = taken_tables(session, self._config)
+        problems += [] if problems else narrowed_problems(session, self._config, before, now)
+        if problems:
+            raise PipelineFailedError("\n".join(problems), kind=ErrorKind.INVALID_REQUEST)
+        for remade in remade_texts(self._config.publication, before, now):
+            _LOG.warning("%s", remade)
+        if now != before:
+            self._folder.replace(
+                published_name(self._index), json.dumps([[*name, *each] for name, each in now.items()])
+            )
+        self._looked_s = time.monotonic()
+
+    def _look_again(self) -> None:
+        """The same while it runs: the stream says nothing of a publication that is altered."""
+        if time.monotonic() - self._looked_s < LOOK_S:
+            return
+        self._looked_s = time.monotonic()
+        try:
+            with self._place.session() as session:
+                self._look_at_publication(session)
+        except PipelineFailedError as error:
+            if error.kind is not ErrorKind.RETRYABLE:  # else the stream says so itself
+                raise
+
+    def _warn_of_late(self, relation: Relation) -> None:
+        """Says once of a table that was not there, or not published, when the copy began."""
+        name = (relation.schema, relation.name)
+        if name in self._known or not self._config.takes(*name):
+            return
+        if not self._known:
+            text = self._folder.read(self._copied_name)
+            self._known = {(schema, table) for schema, table in json.loads(text or "[]")}
+        if self._config.snapshot == "initial" and name not in self._known:
+            _LOG.warning(
+                "table %s came to the stream after the copy had begun: rows from before it was published are not in "
+                "the lake; those of a table that is new are all there",
+                relation,
+            )
+        self._known.add(name)
+
+    @property
+    def _copied_name(self) -> str:
+        return f"postgres-{self._index}-copied"
+
+    def _confirm_quiet(self, receiver: Receiver) -> None:
+        """Lets the server go on where it has had nothing for this stream: first it is written down that this is why the
+        slot is ahead of the lake."""
+        quiet = receiver.quiet()
+        if quiet is None:
+            return
+        if quiet.is_asked or quiet.lsn - max(known_quiet(self._folder, self._index), receiver.confirmed) >= QUIET_BYTES:
+            self._folder.replace(quiet_name(self._index), lsn_text(quiet.lsn))
+            receiver.confirm_quiet(quiet)
+
+    def _await_bound(self, receiver: Receiver, begun: PostgresOffset) -> None:
+        """Waits until everything is here that was committed when the run began."""
+        if self._bound is None:
+            with self._place.session(replication=True) as connection:
+                self._bound = identify(connection).lsn
+        bound = self._bound
+
+        def has_come() -> bool:
+            """As much as a batch has, or all: what waits may be more than is held at once."""
+            return receiver.wait(
+                ASKED_S,
+                lambda received: (
+                    (received.has_whole and received.size_bytes >= BATCH_BYTES)
+                    or max(received.end, receiver.seen) >= bound
+                    or receiver.is_at_end
+                ),
+            )
+
+        while begun.lsn < bound and not has_come():
+            receiver.ask()
+
+    def _messages(self, begun: PostgresOffset, ends: PostgresOffset) -> Messages:
+        """What lies between two positions: received again where a batch was planned by a process that died."""
+        receiver = self._receiving(begun)
+        if not receiver.wait(RECEIVE_S, lambda received: received.end >= ends.lsn):
+            raise PipelineFailedError(
+                f"slot {self._config.slot}: the batch that was planned up to {lsn_text(ends.lsn)} did not come in "
+                f"{RECEIVE_S:.0f} s",
+                kind=ErrorKind.RETRYABLE,
+            )
+        with receiver.held() as received:
+            messages = received.up_to(ends.lsn)
+        if messages is None or int(weights_of(messages).sum()) != ends.changes - begun.changes:
+            raise PipelineFailedError(
+                f"slot {self._config.slot}: the changes between {lsn_text(begun.lsn)} and {lsn_text(ends.lsn)} are not "
+                "those that the batch was planned with: the server or its slot is another one, or the publication was "
+                "altered in between",
+                kind=ErrorKind.INVALID_REQUEST,
+            )
+        return messages
+
+    # --- pieces -------------------------------------------------------------------------------------------------------
+
+    def _pieces(
+        self,
+        messages: Messages,
+        begun: PostgresOffset,
+        rule: CopyRule | None,
+        work: KeptValue[BatchWork],
+        index: int,
+        count: int,
+    ) -> Iterator[ChangesOfStream]:
+        forms: list[TableForm] = []
+        versions: dict[int, list[tuple[int, int]]] = {}
+
+        def add(since: int, relation: Relation) -> None:
+            self._warn_of_late(relation)
+            versions.setdefault(relation.oid, []).append((since, len(forms)))
+            forms.append(self._catalog.form(relation))
+
+        for relation in self._relations.values():
+            add(0, relation)
+        for place, relation in _relations_in(messages):
+            add(place, relation)
+        transactions = transactions_of(messages)
+        weights = np.cumsum(weights_of(messages))
+        size = max(PIECE_MESSAGES, -(-len(messages.starts) // max(1, count)))
+        begins = np.cumsum(messages.kinds == ord("B"))
+        for first in range(0, len(messages.starts), size):
+            last = min(first + size, len(messages.starts))
+            opened = int(begins[first - 1]) if first else 0
+            is_inside = opened > 0 and messages.kinds[first] != ord("B")
+            own = transactions[opened - 1 if is_inside else opened : int(begins[last - 1])]
+            stream = StreamedChanges(messages.cut(first, last), forms, own, self._config.slot, self._placeholder)
+            number = begun.changes + (int(weights[first - 1]) if first else 0)
+            yield ChangesOfStream(stream, _held_in(versions, first, last), number, is_inside, rule, work, index)
+
+
+def _relations_in(messages: Messages) -> Iterator[tuple[int, Relation]]:
+    """The relations among messages, and their places."""
+    ends = np.append(messages.starts[1:], len(messages.data) + 25) - 25
+    for place in np.flatnonzero(messages.kinds == RELATION).tolist():
+        yield place, relation_of(messages.data[int(messages.starts[place]) : int(ends[place])])
+
+
+def _held_in(
+    versions: dict[int, list[tuple[int, int]]], first: int, last: int
+) -> dict[int, tuple[Positions, Positions]]:
+    """The forms that hold somewhere between two messages, by the places from the first of these on."""
+    found = {}
+    for oid, given in versions.items():
+        before = [form for since, form in given if since <= first]
+        held = [(0, before[-1])] if before else []
+        held += [(since - first, form) for since, form in given if first < since < last]
+        if held:
+            places, forms = zip(*held, strict=True)
+            found[oid] = (np.array(places, np.int64), np.array(forms, np.int64))
+    return found

@@ -1,0 +1,175 @@
+"""A table of the source as its copy reads it, and the SQL of its chunks: ranges of the whole key, in the key's order.
+
+A range is compared as a row (`(a, b) > ('1'::bigint, 'x'::text)`), which the index of the key answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from freshet._frozen import Frozen
+from freshet.pipeline.postgres.copied_chunks import Bound
+from freshet.pipeline.postgres.publications import published_part
+
+CHUNK_BYTES: Final = 32 * 2**20
+CHUNK_ROWS_MIN, CHUNK_ROWS_MAX = 1_000, 500_000
+_PAGE_BYTES: Final = 8192
+_PARTITIONED: Final = "p"
+
+_DESCRIBE: Final = """
+SELECT c.relkind::text, c.reltuples::float8, c.relpages,
+       a.attname::text, a.atttypid::bigint, a.atttypmod, pg_catalog.format_type(a.atttypid, a.atttypmod),
+       CASE WHEN co.collname IS NULL THEN NULL
+            ELSE pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(co.collname) END,
+       COALESCE(co.collprovider = 'c' AND co.collcollate IN ('C', 'POSIX')
+                OR co.collprovider = 'd' AND d.datcollate IN ('C', 'POSIX')
+                   AND COALESCE(pg_catalog.to_jsonb(d) ->> 'datlocprovider', 'c') = 'c', true),
+       pg_catalog.array_position((i.indkey::int2[])[0:i.indnkeyatts - 1], a.attnum)
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisprimary
+LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation
+LEFT JOIN pg_catalog.pg_namespace n ON n.oid = co.collnamespace
+WHERE c.oid = pg_catalog.to_regclass(%s) ORDER BY a.attnum
+"""
+
+
+class CopiedColumn(Frozen):
+    """A column: its type by oid and modifier, and as SQL writes it; the collation that its texts are sorted by, and
+    whether they are in the order of their bytes."""
+
+    name: str
+    type_oid: int
+    modifier: int
+    type_sql: str
+    collation: str | None = None
+    is_byte_order: bool = True
+
+
+class CopiedTable(Frozen):
+    """What a copy has to know of a table. `key` are the places of the columns of its primary key, in its order; `rows`
+    and `octets` are estimates, 0 where there is none. Of a table that others inherit from, the rows are its own.
+    `row_filter` is the condition that a publication has for its rows, in SQL."""
+
+    schema: str
+    name: str
+    columns: tuple[CopiedColumn, ...]
+    key: tuple[int, ...]
+    is_partitioned: bool = False
+    rows: int = 0
+    octets: int = 0
+    row_filter: str | None = None
+
+    @classmethod
+    def described(
+        cls, session: psycopg.Connection[Any], schema: str, name: str, publication: str | None = None
+    ) -> CopiedTable | None:
+        """As the catalogue has it now, without its generated columns; None where there is no such table. Of columns and
+        rows, what the publication has: the stream brings no change of others."""
+        named = sql.Identifier(schema, name).as_string(session)
+        found = session.execute(_DESCRIBE.encode(), (named,)).fetchall()
+        if not found:
+            return None
+        part = published_part(session, publication, schema, name)
+        found = [row for row in found if part.columns is None or row[3] in part.columns]
+        columns = tuple(CopiedColumn(*row[3:9]) for row in found)
+        places = sorted((row[9], place) for place, row in enumerate(found) if row[9] is not None)
+        kind, rows, pages = found[0][:3]
+        key = tuple(place for _, place in places)
+        is_partitioned, octets = kind == _PARTITIONED, pages * _PAGE_BYTES
+        return cls(schema, name, columns, key, is_partitioned, max(int(rows), 0), octets, part.row_filter)
+
+    @property
+    def chunk_rows(self) -> int:
+        """How many rows a chunk should have: by the width of a row, where the server has an estimate."""
+        wanted = CHUNK_BYTES * self.rows // self.octets if self.rows and self.octets else CHUNK_ROWS_MAX // 5
+        return min(max(wanted, CHUNK_ROWS_MIN), CHUNK_ROWS_MAX)
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    def copy(self, after: Bound | None, until: Bound | None) -> sql.Composed:
+        """The rows of a range as CSV, the columns in their order."""
+        names = sql.SQL(", ").join(sql.Identifier(each.name) for each in self.columns)
+        return sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT csv)").format(
+            names, self._from, self._range(after, until)
+        )
+
+    def copy_keys(self, keys: Sequence[Bound]) -> sql.Composed:
+        """The rows of some keys, which are many fewer than those of a chunk."""
+        names = sql.SQL(", ").join(sql.Identifier(each.name) for each in self.columns)
+        values = sql.SQL(", ").join(map(self._literal, keys))
+        return sql.SQL("COPY (SELECT {} FROM {} WHERE {} IN ({})) TO STDOUT (FORMAT csv)").format(
+            names, self._from, sql.SQL(" AND ").join([self._published, self._key]), values
+        )
+
+    def key_behind(self, after: Bound | None, rows: int) -> sql.Composed:
+        """The last key of a chunk of so many rows; no row where the table has fewer."""
+        return sql.SQL("SELECT {0} FROM {1} WHERE {2} ORDER BY {0} OFFSET {3} LIMIT 1").format(
+            self._key_names, self._from, self._range(after, None), sql.Literal(rows - 1)
+        )
+
+    @property
+    def places(self) -> sql.Composed:
+        """How many of some bounds are below each of some keys, in the order of the keys, by the server's own order. The
+        parameters are an array of texts for each column of the key, of the bounds first, then of the keys."""
+        names = [sql.Identifier(f"k{number}") for number in range(len(self.key))]
+        arrays = sql.SQL(", ").join(sql.SQL("%s::text[]") for _ in names)
+        columns = sql.SQL(", ").join(
+            sql.SQL("{0}::{1} AS {0}").format(name, sql.SQL(self._type(column).replace("%", "%%")))
+            for name, column in zip(names, self._key_columns, strict=True)
+        )
+        listed = sql.SQL(", ").join(names)
+        # Of equal ones the key comes first, so a bound that equals it is not counted.
+        return sql.SQL(
+            "WITH u AS (SELECT number, true AS is_bound, {2} FROM unnest({1}) WITH ORDINALITY AS b ({0}, number)"
+            " UNION ALL SELECT number, false, {2} FROM unnest({1}) WITH ORDINALITY AS k ({0}, number)), "
+            "placed AS (SELECT number, is_bound,"
+            " count(*) FILTER (WHERE is_bound) OVER (ORDER BY {0}, is_bound) AS below FROM u) "
+            "SELECT below FROM placed WHERE NOT is_bound ORDER BY number"
+        ).format(listed, arrays, columns)
+
+    @property
+    def _from(self) -> sql.Composable:
+        named = sql.Identifier(self.schema, self.name)
+        return named if self.is_partitioned else sql.SQL("ONLY {}").format(named)
+
+    @property
+    def _published(self) -> sql.Composable:
+        return sql.SQL("true") if self.row_filter is None else sql.SQL("({})").format(sql.SQL(self.row_filter))
+
+    @property
+    def _key_columns(self) -> list[CopiedColumn]:
+        return [self.columns[place] for place in self.key]
+
+    @property
+    def _key_names(self) -> sql.Composable:
+        return sql.SQL(", ").join(sql.Identifier(each.name) for each in self._key_columns)
+
+    @property
+    def _key(self) -> sql.Composable:
+        return sql.SQL("({})").format(self._key_names)
+
+    def _literal(self, key: Bound) -> sql.Composable:
+        """A key as a row: a cast and, where texts have one, the collation of each column."""
+        parts = [
+            sql.SQL("{}::{}").format(sql.Literal(text), sql.SQL(self._type(column)))
+            for column, text in zip(self._key_columns, key, strict=True)
+        ]
+        return sql.SQL("({})").format(sql.SQL(", ").join(parts))
+
+    @staticmethod
+    def _type(column: CopiedColumn) -> str:
+        return f"{column.type_sql} COLLATE {column.collation}" if column.collation else column.type_sql
+
+    def _range(self, after: Bound | None, until: Bound | None) -> sql.Composable:
+        parts: list[sql.Composable] = [] if self.row_filter is None else [self._published]
+        if after is not None:
+            parts.append(sql.SQL("{} > {}").format(self._key, self._literal(after)))
+        if until is not None:
+            parts.append(sql.SQL("{} <= {}").format(self._key, self._literal(until)))
+        return sql.SQL(" AND ").join(parts) if parts else sql.SQL("true")

@@ -1,0 +1,163 @@
+"""Publications: which tables they have, and what keeps a stream from being complete.
+
+A publication that was dropped and made again stops a slot for good up to 17, and 18 skips its changes without a word:
+so it is looked at before each stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from freshet._frozen import Frozen
+from freshet.pipeline.config.model import PostgresConfig
+from freshet.pipeline.postgres.server import psycopg
+
+_SINCE_15: Final = 150_000
+_PART: Final = (
+    b"SELECT attnames::text[], rowfilter FROM pg_publication_tables "
+    b"WHERE pubname = %s AND schemaname = %s AND tablename = %s"
+)
+
+
+class PublishedPart(Frozen):
+    """What a publication has of a table: its columns (None: all) and the condition of its rows, in SQL."""
+
+    columns: frozenset[str] | None = None
+    row_filter: str | None = None
+
+
+def published_part(session: psycopg.Connection[Any], publication: str | None, schema: str, table: str) -> PublishedPart:
+    """All of the table where the publication has it not."""
+    if publication is None or session.info.server_version < _SINCE_15:
+        return PublishedPart()
+    row = session.execute(_PART, (publication, schema, table)).fetchone()
+    return PublishedPart() if row is None else PublishedPart(frozenset(row[0]), row[1])
+
+
+def publication_problems(session: psycopg.Connection[Any], config: PostgresConfig) -> Iterator[str]:
+    """What is wrong with the publication of a source, with the SQL that mends it."""
+    name = config.publication
+    row = session.execute(
+        b"SELECT pubinsert, pubupdate, pubdelete, pubtruncate, puballtables FROM pg_publication WHERE pubname = %s",
+        (name,),
+    ).fetchone()
+    if row is None:
+        yield (
+            f"publication {name} is not there: {create_sql(session, config)}\n(as the owner of the tables, with CREATE "
+            "on the database; a slot that was read with one of this name that was dropped does not go on)"
+        )
+        return
+    left_out = [word for word, has in zip(("insert", "update", "delete", "truncate"), row, strict=False) if not has]
+    if left_out:
+        yield (
+            f"publication {name} leaves out {', '.join(left_out)}: ALTER PUBLICATION {quoted(name)} SET (publish = "
+            "'insert, update, delete, truncate')"
+        )
+    published = published_tables(session, name)
+    if not any(config.takes(*each) for each in published):
+        yield (
+            f"publication {name} has no table of {', '.join(config.tables)}: ALTER PUBLICATION {quoted(name)} ADD "
+            f"TABLE {', '.join(_matching(session, config)) or '<schema.table>'}"
+        )
+
+
+def published_tables(session: psycopg.Connection[Any], name: str) -> list[tuple[str, str]]:
+    """The tables of a publication, as (schema, table)."""
+    query = b"SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s ORDER BY 1, 2"
+    return [(str(schema), str(table)) for schema, table in session.execute(query, (name,)).fetchall()]
+
+
+class PublishedTable(NamedTuple):
+    """A table of a publication: the condition of its rows, in SQL, which one of its name it is, and which one of its
+    name the publication is."""
+
+    row_filter: str | None
+    oid: int
+    publication_oid: int
+
+
+PublishedTables = Mapping[tuple[str, str], PublishedTable]
+"""By schema and table."""
+
+
+def taken_tables(session: psycopg.Connection[Any], config: PostgresConfig) -> PublishedTables:
+    """The tables of a publication that a source takes."""
+    row_filter = "p.rowfilter" if session.info.server_version >= _SINCE_15 else "NULL"
+    query = (
+        f"SELECT p.schemaname::text, p.tablename::text, {row_filter}, c.oid::bigint, u.oid::bigint "
+        "FROM pg_publication_tables p "
+        "JOIN pg_publication u USING (pubname) JOIN pg_namespace n ON n.nspname = p.schemaname "
+        "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename WHERE pubname = %s"
+    )
+    rows = session.execute(query.encode(), (config.publication,)).fetchall()
+    return {(schema, table): PublishedTable(*each) for schema, table, *each in rows if config.takes(schema, table)}
+
+
+def narrowed_problems(
+    session: psycopg.Connection[Any], config: PostgresConfig, before: PublishedTables, now: PublishedTables
+) -> Iterator[str]:
+    """Tables that a publication had `before`, and has no more, or not the same rows of: their changes do not come."""
+    for (schema, table), held in before.items():
+        found = now.get((schema, table))
+        if not config.takes(schema, table) or (found is not None and found.row_filter == held.row_filter):
+            continue
+        name = f"{quoted(schema)}.{quoted(table)}"
+        if found is not None:
+            what = f"has other rows of {name} than before: WHERE {found.row_filter or 'true'}"
+        elif _is_there(session, schema, table):
+            what = f"does not have {name} any more"
+        else:
+            continue  # dropped, or renamed
+        yield (
+            f"publication {config.publication} {what}. Changes that it left out do not come again, and the table of "
+            "the lake lacks them. Leave the table out of postgres.tables, and what the lake has of it stays as it is. "
+            "Or give the publication what it had, and start over: freshet drop-slot FILE, another name and checkpoint "
+            "for the pipeline, which copies its tables again. Where nothing has changed since, what it had is enough"
+        )
+
+
+def remade_texts(publication: str, before: PublishedTables, now: PublishedTables) -> Iterator[str]:
+    """A publication and tables that are others than those of their names before: what a reader of the lake should
+    know."""
+    made = {each.publication_oid for each in before.values()}
+    if made and made.isdisjoint(each.publication_oid for each in now.values()):
+        yield (
+            f"publication {publication} is another one than before (dropped and made again): changes that came while "
+            "there was none are not in the lake, and up to PostgreSQL 17 they stop the stream"
+        )
+    for (schema, table), found in now.items():
+        held = before.get((schema, table))
+        if held is not None and held.oid != found.oid:
+            yield (
+                f"table {quoted(schema)}.{quoted(table)} is another one than before (dropped and made again, or "
+                "renamed): in the lake the rows of the one before stay beside its own, and rows that it had under "
+                "another name are missing. To have what the database has, start over: freshet drop-slot FILE, another "
+                "name and checkpoint for the pipeline, which copies its tables again"
+            )
+
+
+def _is_there(session: psycopg.Connection[Any], schema: str, table: str) -> bool:
+    query = b"SELECT to_regclass(format('%%I.%%I', %s::text, %s::text)) IS NOT NULL"
+    return session.execute(query, (schema, table)).fetchone() == (True,)
+
+
+def create_sql(session: psycopg.Connection[Any], config: PostgresConfig) -> str:
+    """The statement that makes the publication."""
+    tables = _matching(session, config)
+    return f"CREATE PUBLICATION {quoted(config.publication)} FOR TABLE {', '.join(tables) or '<schema.table>'}"
+
+
+def _matching(session: psycopg.Connection[Any], config: PostgresConfig) -> Sequence[str]:
+    query = (
+        b"SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        b"WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition "
+        b"AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2"
+    )
+    rows = session.execute(query).fetchall()
+    return [f"{quoted(schema)}.{quoted(table)}" for schema, table in rows if config.takes(schema, table)]
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    return name if name.isidentifier() and name.islower() and name.isascii() else '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,122 @@
+"""A PostgreSQL server as a client reaches it: connections, the settings that its texts depend on, and its errors.
+
+psycopg's own layer over libpq is used where changes stream: what is confirmed is then up to the caller alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg import conninfo
+
+from freshet.pipeline.config.model import PostgresConfig
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError
+from freshet.pipeline.postgres.value_texts import SETTINGS_OPTION
+
+CONNECT_S: Final = 10
+_REFERENCE: Final = "env:"
+_REFUSALS: Final = (
+    "password authentication failed", "no pg_hba.conf entry", "no password supplied", "pg_hba.conf rejects",
+    "certificate", "permission denied", "must be superuser or replication role", "is not permitted to log in",
+)  # fmt: skip
+_MISSING: Final = ("role ", "database ")
+
+NO_SLOT, IN_USE, NOT_IN_STATE = "42704", "55006", "55000"
+
+
+@dataclass(frozen=True)
+class ServerPlace:
+    """How a database is reached; `password` may name a variable, which is read for each connection."""
+
+    dsn: str
+    password: str | None = None
+
+    @classmethod
+    def of(cls, config: PostgresConfig) -> ServerPlace:
+        """That of a source."""
+        password = None if config.password is None else config.password.get_secret_value()
+        return cls(config.dsn.get_secret_value(), password)
+
+    def __repr__(self) -> str:
+        return f"ServerPlace({self.shown})"
+
+    @property
+    def shown(self) -> str:
+        """Host and database, for messages."""
+        try:
+            parts = conninfo.conninfo_to_dict(self.dsn)
+        except psycopg.Error:
+            return "PostgreSQL"
+        host = parts.get("host") or parts.get("hostaddr") or "localhost"
+        return f"{host}:{parts.get('port', 5432)}/{parts.get('dbname', parts.get('user', ''))}"
+
+    def conninfo(self) -> str:
+        """What libpq is given."""
+        try:
+            given = conninfo.conninfo_to_dict(self.dsn)
+        except psycopg.Error as error:
+            raise ConfigurationError(f"postgres.dsn is no connection string of libpq: {_first_line(error)}") from error
+        own: dict[str, Any] = {
+            "client_encoding": "UTF8",
+            "application_name": given.get("application_name", "freshet"),
+            "connect_timeout": given.get("connect_timeout", CONNECT_S),
+            "options": f"{given.get('options', '')} {SETTINGS_OPTION}".strip(),
+        }
+        if self.password is not None:
+            own["password"] = self._revealed(self.password)
+        return conninfo.make_conninfo(self.dsn, **own)
+
+    @staticmethod
+    def _revealed(password: str) -> str:
+        if not password.startswith(_REFERENCE):
+            return password
+        name = password.removeprefix(_REFERENCE)
+        if name not in os.environ:
+            raise ConfigurationError(f"postgres.password names the environment variable {name}, which is not set")
+        return os.environ[name]
+
+    @contextmanager
+    def session(self, *, replication: bool = False) -> Iterator[psycopg.Connection[Any]]:
+        """A connection that commits each statement; raises `PipelineFailedError`."""
+        connection = self.connect(replication=replication)
+        try:
+            yield connection
+        except psycopg.Error as error:
+            raise failure(self, error) from error
+        finally:
+            connection.close()
+
+    def connect(self, *, replication: bool = False) -> psycopg.Connection[Any]:
+        """The same, for whoever closes it."""
+        more: dict[str, Any] = {"replication": "database"} if replication else {}
+        try:
+            return psycopg.connect(conninfo.make_conninfo(self.conninfo(), **more), autocommit=True)
+        except psycopg.Error as error:
+            raise failure(self, error) from error
+
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What a query gives, in a connection of its own."""
+        with self.session() as session:
+            return session.execute(query.encode(), parameters).fetchall()
+
+
+def failure(place: ServerPlace, error: psycopg.Error, doing: str = "") -> PipelineFailedError:
+    """What an error of the server asks for."""
+    text = _first_line(error)
+    shown = f"PostgreSQL at {place.shown}: {doing}{': ' if doing else ''}{text}"
+    if any(each in text for each in _REFUSALS) or ("does not exist" in text and any(each in text for each in _MISSING)):
+        return PipelineFailedError(shown, kind=ErrorKind.INVALID_REQUEST)
+    sqlstate = error.sqlstate
+    if sqlstate is None or sqlstate[:2] in ("08", "57", "53", "58") or sqlstate == IN_USE:
+        return PipelineFailedError(shown, kind=ErrorKind.RETRYABLE)
+    return PipelineFailedError(shown, kind=ErrorKind.INVALID_REQUEST)
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(line.strip() for line in str(error).splitlines()[:3] if line.strip()) or type(error).__name__

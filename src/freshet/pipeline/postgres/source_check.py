@@ -1,0 +1,129 @@
+"""What a server lacks so that a source can read it, each with the SQL that gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import psycopg
+
+from freshet.pipeline.config.model import PostgresConfig
+from freshet.pipeline.postgres.publications import publication_problems, published_tables, quoted
+from freshet.pipeline.postgres.server import ServerPlace
+from freshet.pipeline.postgres.slots import PLUGIN, slot_named
+
+VERSION_MIN: Final = 120_000
+LakeKey = Callable[[str, str], tuple[str, ...] | None]
+"""The key, by the source's names, that the table of the lake has for the rows of a table; None where it takes the
+source's."""
+
+_TABLE: Final = """
+SELECT c.relreplident::text, has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid),
+       ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
+             AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+             WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)
+FROM pg_class c WHERE c.oid = to_regclass(%s)
+"""
+
+
+def server_problems(config: PostgresConfig, lake_key: LakeKey) -> Iterator[str]:
+    """All of it; raises `PipelineFailedError` where the server cannot be asked."""
+    with ServerPlace.of(config).session() as session:
+        yield from _of_server(session, config)
+        problems = list(publication_problems(session, config))
+        yield from problems
+        for schema, table in [] if problems else published_tables(session, config.publication):
+            if config.takes(schema, table):
+                yield from _of_table(session, config, schema, table, lake_key(schema, table))
+
+
+def server_warnings(config: PostgresConfig) -> Iterator[str]:
+    """What should be known before a pipeline depends on a server."""
+    with ServerPlace.of(config).session() as session:
+        slot = slot_named(session, config.slot)
+        if slot is not None and slot.safe_bytes is not None and slot.held_bytes is not None:
+            yield (
+                f"slot {config.slot} holds back {slot.held_bytes >> 20} MiB of WAL, and is lost once there are "
+                f"{slot.safe_bytes >> 20} MiB more (max_slot_wal_keep_size)"
+            )
+        if slot is None:
+            for (text,) in session.execute(
+                b"SELECT 'the transaction of process ' || pid || ', since ' || xact_start FROM pg_stat_activity "
+                b"WHERE backend_xid IS NOT NULL AND xact_start < now() - interval '5 s' "
+                b"UNION ALL SELECT 'the prepared transaction ' || gid || ', since ' || prepared FROM pg_prepared_xacts"
+            ).fetchall():
+                yield f"the slot cannot be created before {text}, has ended"
+
+
+def _of_server(session: psycopg.Connection[Any], config: PostgresConfig) -> Iterator[str]:
+    if session.info.server_version < VERSION_MIN:
+        yield f"PostgreSQL {session.info.server_version // 10_000} is too old: versions from 12 on are read"
+    level, slots, used = _row(
+        session,
+        "SELECT current_setting('wal_level'), current_setting('max_replication_slots')::int, "
+        "(SELECT count(*) FROM pg_replication_slots)",
+    )
+    if level != "logical":
+        yield f"wal_level is {level}: ALTER SYSTEM SET wal_level = 'logical', then start the server again"
+    role, may = _row(
+        session, "SELECT rolname::text, rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user"
+    )
+    if not may:
+        yield f"role {role} may not replicate: ALTER ROLE {quoted(role)} REPLICATION (or a role of a managed server)"
+    slot = slot_named(session, config.slot)
+    if slot is None and used >= slots:
+        yield (
+            f"all {slots} replication slots are in use: drop one that nobody needs (pg_drop_replication_slot), or "
+            "ALTER SYSTEM SET max_replication_slots, then start the server again"
+        )
+    if slot is not None and (slot.plugin != PLUGIN or slot.database != session.info.dbname):
+        yield (
+            f"slot {config.slot} is that of plugin {slot.plugin} and database {slot.database}: give the source another "
+            "slot"
+        )
+    elif slot is not None and slot.is_lost:
+        yield (
+            f"slot {config.slot} is lost, its WAL was removed (max_slot_wal_keep_size): freshet drop-slot FILE, then "
+            "another name and checkpoint for the pipeline, which copies the tables again"
+        )
+
+
+def _of_table(
+    session: psycopg.Connection[Any], config: PostgresConfig, schema: str, table: str, lake_key: tuple[str, ...] | None
+) -> Iterator[str]:
+    name = f"{quoted(schema)}.{quoted(table)}"
+    identity, may_read, is_secured, key = _row(session, _TABLE, name)
+    if identity == "n":
+        yield f"{name} has REPLICA IDENTITY NOTHING: ALTER TABLE {name} REPLICA IDENTITY DEFAULT"
+    if identity == "i":
+        yield (
+            f"{name} has REPLICA IDENTITY USING INDEX, and its deletions come without the primary key: ALTER TABLE "
+            f"{name} REPLICA IDENTITY DEFAULT, or FULL"
+        )
+    if identity == "d" and not key:
+        yield (
+            f"{name} has no primary key, so its updates and deletions fail at the source as long as it is published: "
+            f"ALTER TABLE {name} ADD PRIMARY KEY (…), ALTER TABLE {name} REPLICA IDENTITY FULL, or take it out of the "
+            "publication"
+        )
+    if identity == "f" and not key and config.snapshot != "never":
+        yield f"{name} has no primary key, and is copied by its key: add one, or write snapshot: never"
+    if not may_read and config.snapshot != "never":
+        yield f"{name} may not be read: GRANT SELECT ON {name} TO {quoted(str(session.info.user))}"
+    if is_secured and config.snapshot != "never":
+        role = quoted(str(session.info.user))
+        yield (
+            f"{name} has row-level security, which hides rows from the copy: ALTER ROLE {role} BYPASSRLS (as a "
+            "superuser), or write snapshot: never"
+        )
+    if identity == "d" and key and lake_key is not None and set(lake_key) != set(key):
+        yield (
+            f"{name} has the key {', '.join(key)}, and the table of the lake {', '.join(lake_key)}, which its "
+            f"deletions do not bring: ALTER TABLE {name} REPLICA IDENTITY FULL, or the same key"
+        )
+
+
+def _row(session: psycopg.Connection[Any], query: str, *parameters: Any) -> tuple[Any, ...]:
+    row = session.execute(query.encode(), parameters or None).fetchone()
+    assert row is not None
+    return tuple(row)

@@ -1,0 +1,108 @@
+"""A pipeline as an engine runs it, and the engine of a run: what `runner` and `running_pipeline` ask of either engine.
+
+plan()    its checkpoint is opened, and what it reads is understood; nothing is written
+open()    what writes its batches is made, by tables that are there now
+start()   its query runs, and reports each batch to the hub
+end()     what ran in the background has ended
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.exceptions import PipelineError
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
+from freshet.pipeline.running.progress import ProgressHub
+
+if TYPE_CHECKING:  # the parts of a run, which a check does not load
+    from freshet.pipeline.running.open_tables import OpenTables
+
+
+class StopRequested(PipelineError):
+    """A batch was refused because the run is ending; the next run begins it again."""
+
+
+class Gate:
+    """The batches of one pipeline, each of which begins here unless the pipeline, or the whole run, is ending."""
+
+    def __init__(self, pipeline: str, run_ends: threading.Event) -> None:
+        self._pipeline = pipeline
+        self._run_ends = run_ends
+        self._ends = threading.Event()
+        self.number: int | None = None
+        """The batch begun last."""
+        self.is_in_batch = False
+        self.done = 0
+        """Batches since the last start."""
+
+    def close(self) -> None:
+        """Lets no other batch begin."""
+        self._ends.set()
+
+    def begin_anew(self) -> None:
+        """The query starts."""
+        self.done, self.is_in_batch = 0, False
+
+    @contextmanager
+    def batch(self, number: int) -> Iterator[None]:
+        """Around one batch. Raises `StopRequested` where it must not begin."""
+        if self._run_ends.is_set() or self._ends.is_set():
+            raise StopRequested(f"pipeline {self._pipeline!r} is stopping; batch {number} was not begun")
+        self.number, self.is_in_batch = number, True
+        yield
+        self.is_in_batch = False
+        self.done += 1
+
+
+class EnginePipeline(Protocol):
+    """One pipeline on an engine; all but its batches is called from one thread."""
+
+    @property
+    def is_active(self) -> bool:
+        """True while its query runs."""
+
+    def plan(self, config: PipelineConfig) -> CheckpointFolder:
+        """Opens its checkpoint, and understands what it reads; writes nothing."""
+
+    def open(self, config: PipelineConfig, tables: OpenTables) -> None:
+        """Makes what writes the batches."""
+
+    def start(self, gate: Gate) -> None:
+        """Starts the query."""
+
+    def stop_between_batches(self) -> None:
+        """Asks the query to end; where a stop would interrupt a batch that runs, only once there is none."""
+
+    def failure(self) -> BaseException | None:
+        """Why the query, which is not active, has ended by itself; None where it was asked to, or has read everything.
+        What it has not reported yet of its batches, it reports."""
+
+    def end(self) -> None:
+        """Ends what runs in the background; the query has ended. Raises `LostCommitError` where another program has
+        replaced the last batch, unless a batch has failed."""
+
+
+class PipelineEngine(Protocol):
+    """The engine of a run of some pipelines."""
+
+    @property
+    def poll_s(self) -> float:
+        """How often to look whether a query has ended; batches do not wait for it."""
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The engine's own errors, besides those of Freshet, by which a start may fail."""
+
+    def pipeline(self, config: PipelineConfig, hub: ProgressHub) -> EnginePipeline:
+        """A pipeline that is not planned yet."""
+
+    def reporting_to(self, hub: ProgressHub) -> AbstractContextManager[object]:
+        """Around all queries: what the engine itself knows of them goes to the hub."""
+
+    def death(self, error: Exception, *, may_survive: bool) -> PipelineError | None:
+        """The error to raise where the engine has died, and all queries with it; None where it lives. `may_survive`:
+        it is likely that a restart gets past the batches that ran."""

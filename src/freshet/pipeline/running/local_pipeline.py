@@ -1,0 +1,190 @@
+"""Pipelines without Spark: queries that run in threads of this process, their tasks in its workers.
+
+The thread of a query is asked to end after its batch, and wakes where it waits for records.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+from freshet.pipeline.config.catalogs import store_options
+from freshet.pipeline.config.model import SourceConfig, revealed
+from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.decode.planning import plan_decoding
+from freshet.pipeline.exceptions import PipelineError
+from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
+from freshet.pipeline.local.engine import LocalEngine
+from freshet.pipeline.local.job import LocalJob
+from freshet.pipeline.local.local_query import LocalQuery
+from freshet.pipeline.local.source import Source
+from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
+from freshet.pipeline.local.trigger import Trigger
+from freshet.pipeline.local.worker_processes import Caught
+from freshet.pipeline.local.workers import WorkerPool
+from freshet.pipeline.query.driver.engine import MicroBatch
+from freshet.pipeline.query.driver.jobs import decoded_table
+from freshet.pipeline.query.driver.query_run import QueryRun
+from freshet.pipeline.query.driver.work import Work
+from freshet.pipeline.running.engine_pipeline import Gate
+from freshet.pipeline.running.open_tables import OpenTables
+from freshet.pipeline.running.progress import ProgressHub
+
+
+class LocalPipelines:
+    """The `PipelineEngine` of this process and its workers."""
+
+    poll_s = 0.05
+    errors = (OSError,)
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._engine = LocalEngine(pool)
+
+    def pipeline(self, config: PipelineConfig, hub: ProgressHub) -> LocalPipeline:
+        """`PipelineEngine.pipeline`."""
+        return LocalPipeline(self._engine, config, hub)
+
+    def reporting_to(self, hub: ProgressHub) -> AbstractContextManager[object]:
+        """`PipelineEngine.reporting_to`: queries report to it themselves."""
+        return nullcontext()
+
+    def death(self, error: Exception, *, may_survive: bool) -> PipelineError | None:
+        """`PipelineEngine.death`: it is this process."""
+        return None
+
+
+class LocalPipeline:
+    """An `EnginePipeline`."""
+
+    def __init__(self, engine: LocalEngine, config: PipelineConfig, hub: ProgressHub) -> None:
+        self._engine = engine
+        self._config = config
+        self._hub = hub
+        self._checkpoint: WritableCheckpoint | None = None
+        self._sources: list[Source] = []
+        self._writer: QueryRun | None = None
+        self._query: LocalQuery | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """`EnginePipeline.is_active`."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def plan(self, config: PipelineConfig) -> WritableCheckpoint:
+        """`EnginePipeline.plan`."""
+        self._config = config
+        if not config.follows_tables and not isinstance(config, SyncPipelineConfig):
+            for index in range(len(config.sources)):
+                plan_decoding(config, index)
+        self._checkpoint = pipeline_checkpoint(config)
+        return self._checkpoint
+
+    def open(self, config: PipelineConfig, tables: OpenTables) -> None:
+        """`EnginePipeline.open`."""
+        checkpoint = self._checkpoint
+        assert checkpoint is not None
+        sources = self._sources
+        for index, each in enumerate(config.sources):
+            sources.append(_source(config, each, checkpoint, index))  # one by one: those before one that fails end too
+
+        def job_of(work: Work) -> LocalJob:
+            return LocalJob(work, sources, config.table.name, planned_before=tables.planned_before)
+
+        if isinstance(config, SyncPipelineConfig):
+            from freshet.pipeline.sync.sync_run import sync_run
+
+            assert tables.dead_letters is not None
+            self._writer, _ = sync_run(config, tables.table, tables.dead_letters, self._engine, job_of)
+            return
+        commit = tables.commit(config)
+        letters = None if tables.dead_letters is None else tables.dead_letters.handle
+        if config.follows_tables:
+            from freshet.pipeline.local.table_source import followed_table
+
+            works, target = followed_table(config, commit, self._engine, sources)
+        else:
+            works, target = decoded_table(config, commit, self._engine, letters)
+        self._writer = tables.run(config, target, job_of(works))
+
+    def start(self, gate: Gate) -> None:
+        """`EnginePipeline.start`."""
+        config, writer, checkpoint = self._config, self._writer, self._checkpoint
+        assert writer is not None
+        assert checkpoint is not None
+
+        def write(batch: MicroBatch) -> None:
+            with gate.batch(batch.number):
+                self._hub.add_report(writer.write(batch))
+
+        query = LocalQuery(
+            config.name,
+            checkpoint,
+            self._sources,
+            write,
+            self._engine,
+            Trigger(config.trigger_ms, config.trigger.available_now),
+            self._hub.add_engine_progress,
+            revealed(config.spark),
+            on_idle=self._hub.add_idle,
+        )
+        self._hub.add_query(query.query_id, config.name)
+        self._failure, self._query = None, query
+        self._thread = threading.Thread(target=self._run, args=(query,), name=f"freshet {config.name}", daemon=True)
+        self._thread.start()
+
+    def stop_between_batches(self) -> None:
+        """`EnginePipeline.stop_between_batches`."""
+        if self._query is not None:
+            self._query.stop()
+
+    def failure(self) -> BaseException | None:
+        """`EnginePipeline.failure`."""
+        return self._failure
+
+    def end(self) -> None:
+        """`EnginePipeline.end`."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self.stop_between_batches()
+            thread.join()
+        elif self._query is None:  # a query closes its sources itself
+            for each in self._sources:
+                each.close()
+        self._query, self._sources = None, []
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+            if self._failure is None:
+                writer.check_last()
+
+    def _run(self, query: LocalQuery) -> None:
+        with Caught() as caught:
+            query.run()
+        self._failure = caught.error
+
+
+def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCheckpoint, index: int) -> Source:
+    if source.kafka is not None:
+        from freshet.pipeline.local.kafka_source import kafka_source
+
+        return kafka_source(source, checkpoint, index)
+    if source.postgres is not None:
+        from freshet.pipeline.local.postgres_source import postgres_source
+
+        if isinstance(config, SyncPipelineConfig):
+            from freshet.pipeline.sync.held_batches import last_batch_of
+
+            return postgres_source(source, checkpoint, index, partial(last_batch_of, config))
+        return postgres_source(source, checkpoint, index)
+    if source.files is not None:
+        from freshet.pipeline.local.file_source import file_source
+
+        options = store_options(config, source.files.path)
+        return file_source(source, checkpoint, index, options=options, conf=revealed(config.spark))
+    from freshet.pipeline.local.table_source import table_source
+
+    return table_source(config, index)

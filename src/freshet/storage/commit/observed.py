@@ -1,0 +1,95 @@
+"""What a commit saw, as the facts that its snapshot carries: a pure decision over the change and what it met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from freshet._frozen import Frozen
+from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.model.commit_facts import BatchFacts, CommitFacts, KindCounts, PlacedCompaction
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.manifest import EntryKind
+from freshet.storage.model.snapshot import CommitKind
+
+
+class Met(Frozen):
+    """What it took until a claim: its tries, this one too, and the claims that were lost, with the users who won them;
+    buckets whose compaction was dropped."""
+
+    duration_ms: int
+    tries: int
+    lost_count: int = 0
+    winners: tuple[str, ...] = ()
+    dropped_count: int = 0
+
+
+class GivenFacts(Frozen):
+    """What whoever commits knows beyond the change: rewrites of files and their bytes, and the batch of a pipeline."""
+
+    rewrites: int = 0
+    rewritten_bytes: int = 0
+    batch: BatchFacts | None = None
+
+
+def commit_facts(
+    change: SnapshotChange,
+    met: Met,
+    given: GivenFacts,
+    partition_path: Callable[[bytes], str],
+    live: tuple[int, int] | None,
+    *,
+    makes_changelog: bool,
+) -> CommitFacts:
+    """The facts; `live` are the files and bytes of the table before. `makes_changelog`: readers get its changes from
+    changelog files, not from data files."""
+    came = [entry.file for entry in change.entries if entry.kind is EntryKind.ADD]
+    went = [entry.file for entry in change.entries if entry.kind is EntryKind.DELETE]
+    moved = {file.file_name for file in came} & {file.file_name for file in went}
+    added = [file for file in came if file.file_name not in moved]
+    deleted = [file for file in went if file.file_name not in moved]
+    changelog = [entry.file for entry in change.changelog_entries]
+    return CommitFacts(
+        kinds=_kinds(change.kind, added, changelog, makes_changelog=makes_changelog),
+        rows_written=sum(file.row_count for file in added),
+        files_added=len(added),
+        files_deleted=len(deleted),
+        changelog_files=len(changelog),
+        bytes_added=_bytes(added),
+        bytes_deleted=_bytes(deleted),
+        changelog_bytes=_bytes(changelog),
+        duration_ms=max(0, met.duration_ms),
+        tries=met.tries,
+        conflicts=met.lost_count + met.dropped_count,
+        conflicts_with=met.winners,
+        rewrites=given.rewrites,
+        rewritten_bytes=given.rewritten_bytes,
+        batch=given.batch,
+        compactions=tuple(
+            PlacedCompaction(partition_path(partition), bucket if facts.bucket_count == 1 else None, facts)
+            for (partition, bucket), each in change.compactions.items()
+            for facts in each
+        ),
+        live=None if live is None else (live[0] + len(added) - len(deleted), live[1] + _bytes(added) - _bytes(deleted)),
+    )
+
+
+def _kinds(
+    kind: CommitKind, added: Sequence[DataFileMeta], changelog: Sequence[DataFileMeta], *, makes_changelog: bool
+) -> KindCounts | None:
+    """Rows by kind that readers of changes get; None where these are not in files of this commit alone."""
+    if changelog or (makes_changelog and kind is not CommitKind.OVERWRITE) or kind is CommitKind.COMPACT:
+        return _summed(changelog)
+    return _summed(added) if kind is CommitKind.APPEND else None
+
+
+def _summed(files: Iterable[DataFileMeta]) -> KindCounts | None:
+    sums = [0, 0, 0, 0]
+    for file in files:
+        if file.kind_counts is None:
+            return None
+        sums = [known + more for known, more in zip(sums, file.kind_counts, strict=True)]
+    return sums[0], sums[1], sums[2], sums[3]
+
+
+def _bytes(files: Iterable[DataFileMeta]) -> int:
+    return sum(file.file_size_bytes for file in files)

@@ -1,0 +1,1 @@
+"""What an operator asks of a table: one frozen value of a moment, which everything that shows tables renders."""

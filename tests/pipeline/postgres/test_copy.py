@@ -1,0 +1,185 @@
+"""Rows that were there before a pipeline, and the changes that come while they are copied."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshet import Catalog
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.local import postgres_copy
+from freshet.pipeline.local.postgres_copy import TableCopy
+from freshet.pipeline.local.postgres_offset import PostgresOffset
+from freshet.pipeline.postgres import copied_table
+from tests.kit.postgres_source import PostgresSource
+from tests.pipeline.postgres.streamed import SYNC, Streamed
+
+COLUMNS = "{id: BIGINT, v: BIGINT, big: STRING}"
+WAITS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'"
+SUMS = 'bucket: "1", merge-engine: aggregation, fields.v.aggregate-function: sum'
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copied_table, "CHUNK_ROWS_MIN", 7)
+    monkeypatch.setattr(copied_table, "CHUNK_ROWS_MAX", 35)
+    monkeypatch.setattr(postgres_copy, "CHUNKS_MAX", 2)
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.usefixtures("small_chunks")
+def test_rows_that_are_there_are_copied_and_changes_follow(tmp_path: Path, postgres: PostgresSource) -> None:
+    postgres.run(
+        "CREATE TABLE t (id bigint PRIMARY KEY, v bigint, big text)",
+        "CREATE TABLE u (a text, b int, PRIMARY KEY (b, a))",
+        "CREATE TABLE nothing (id int PRIMARY KEY)",
+        "INSERT INTO t SELECT i, i, repeat('x', 10) FROM generate_series(1, 100) i",
+        "INSERT INTO u SELECT 'k' || i, i % 3 FROM generate_series(1, 50) i",
+        "CREATE PUBLICATION p FOR ALL TABLES",
+    )
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    streamed.run(SYNC)
+    postgres.run(
+        "UPDATE t SET v = v + 1 WHERE id % 2 = 0", "DELETE FROM u WHERE b = 1", "INSERT INTO nothing VALUES (1)"
+    )
+    streamed.run(SYNC)
+    for table in ("t", "u", "nothing"):
+        found = sorted(tuple(row.values()) for row in streamed.rows(f"db.{table}"))
+        assert found == sorted(postgres.rows(f"SELECT * FROM {table}")), table
+
+
+PUBLISHED = {
+    "some rows": ("t WHERE (id % 2 = 0)", "SELECT id, v, w FROM t WHERE id % 2 = 0", "id, v, w"),
+    "some columns": ("t (v, id)", "SELECT id, v FROM t", "id, v"),
+    "a key that includes a column": ("t", "SELECT id, v, w FROM t", "id, v, w"),
+}
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_of_a_table_is_copied_what_is_published(tmp_path: Path, postgres: PostgresSource, name: str) -> None:
+    published, wanted, columns = PUBLISHED[name]
+    postgres.run(
+        "CREATE TABLE t (id bigint, v bigint, w text, PRIMARY KEY (id) INCLUDE (v))",
+        *([] if "columns" in name else ["ALTER TABLE t REPLICA IDENTITY FULL"]),
+        "INSERT INTO t SELECT i, i, 'secret' FROM generate_series(1, 100) i",
+        f"CREATE PUBLICATION p FOR TABLE {published}",
+    )
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    streamed.run(SYNC)
+    postgres.run(
+        "DELETE FROM t WHERE id < 9", "UPDATE t SET v = v + 1 WHERE id > 80", "UPDATE t SET id = 201 WHERE id = 20"
+    )
+    streamed.run(SYNC)
+    table = Catalog(tmp_path / "w").table("db.t")
+    assert table.schema.primary_keys == ("id",)
+    assert sorted(tuple(row.values()) for row in streamed.rows()) == sorted(postgres.rows(wanted))
+    assert ", ".join(streamed.rows()[0]) == columns
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("options", [pytest.param('bucket: "1"', marks=pytest.mark.slow), SUMS])
+def test_each_change_counts_once_beside_the_copy(tmp_path: Path, postgres: PostgresSource, options: str) -> None:
+    """Of sums too: the row before each update is sent (FULL)."""
+    postgres.run(
+        "CREATE TABLE t (id bigint PRIMARY KEY, v bigint, big text)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 100) i",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    streamed = Streamed(tmp_path, postgres, snapshot="initial", columns=COLUMNS, options=options)
+    ends = threading.Event()
+
+    def write() -> None:
+        with postgres.connect() as connection:
+            number = 100
+            while not ends.is_set():
+                number += 1
+                connection.execute(b"UPDATE t SET v = v + 1 WHERE id = (random() * 120)::int")
+                if number % 10 == 0:
+                    connection.execute(b"INSERT INTO t VALUES (%s, 0)", (number,))
+                time.sleep(0.002)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        streamed.run()
+    finally:
+        ends.set()
+        writer.join()
+    streamed.run()
+    assert sorted(tuple(row.values()) for row in streamed.rows()) == postgres.rows("SELECT * FROM t ORDER BY id")
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("options", [pytest.param('bucket: "1"', marks=pytest.mark.slow), SUMS])
+def test_a_commit_that_hangs_is_in_the_log_before_chunks_see_it(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, options: str
+) -> None:
+    """A synchronous standby that is away: the record of the commit is written, and no snapshot holds it."""
+    postgres.run(
+        "CREATE TABLE t (id bigint PRIMARY KEY, v bigint, big text)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 100) i",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    plan, hanging = TableCopy.plan, list[threading.Thread]()
+
+    def hang() -> None:
+        postgres.run("SET synchronous_commit = on; UPDATE t SET v = v + 1000 WHERE id = 50")
+
+    def planned(copy: TableCopy, begun: Any) -> Any:
+        if not hanging:
+            hanging.append(threading.Thread(target=hang, daemon=True))
+            hanging[0].start()
+            while not postgres.rows(WAITS):
+                time.sleep(0.01)
+        found = plan(copy, begun)
+        if found.copy is not None and found.copy.is_whole:
+            assert postgres.rows("SELECT v FROM t WHERE id = 50") == [(50,)]
+            postgres.run(f"SELECT pg_cancel_backend(pid) FROM ({WAITS}) w")
+            hanging[0].join(20)
+        return found
+
+    monkeypatch.setattr(TableCopy, "plan", planned)
+    streamed = Streamed(tmp_path, postgres, snapshot="initial", columns=COLUMNS, options=options)
+    streamed.run()
+    assert (50, 1050, None) in postgres.rows("SELECT * FROM t")
+    assert sorted(tuple(row.values()) for row in streamed.rows()) == postgres.rows("SELECT * FROM t ORDER BY id")
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.usefixtures("small_chunks")
+def test_changes_before_the_last_chunks_are_read_again_count_once(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last batch of the copy was planned, and its process died: the snapshot that it is read in is a later one."""
+    postgres.run(
+        "CREATE TABLE t (id bigint PRIMARY KEY, v bigint, big text)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 100) i",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    pieces = TableCopy.pieces
+
+    def dies(copy: TableCopy, begun: Any, end: str, *rest: Any) -> Any:
+        state = PostgresOffset.of(end).copy
+        if state is not None and state.is_whole:
+            raise PipelineFailedError("the process dies")
+        return pieces(copy, begun, end, *rest)
+
+    streamed = Streamed(tmp_path, postgres, snapshot="initial", columns=COLUMNS, options=SUMS)
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCopy, "pieces", dies)
+        with pytest.raises(PipelineFailedError, match="dies"):
+            streamed.run()
+    postgres.run("UPDATE t SET v = v + 1000 WHERE id % 3 = 0", "INSERT INTO t VALUES (200, 1)")
+    streamed.run()
+    assert sorted(tuple(row.values()) for row in streamed.rows()) == postgres.rows("SELECT * FROM t ORDER BY id")
