@@ -28,8 +28,7 @@ from freshet.pipeline.query.driver.engine import MicroBatch
 from freshet.pipeline.query.driver.jobs import decoded_table
 from freshet.pipeline.query.driver.query_run import QueryRun
 from freshet.pipeline.query.driver.work import Work
-from freshet.pipeline.running.engine_pipeline import Gate
-from freshet.pipeline.running.open_tables import OpenTables
+from freshet.pipeline.running.engine_pipeline import Gate, OpenTables
 from freshet.pipeline.running.progress import ProgressHub
 
 

@@ -17,8 +17,8 @@
 | `maxRowsPerTrigger` | of both; of several limits the smallest counts |
 
 The offset in Spark's checkpoint is a `StreamPosition`, or with a log a `LogPosition`: the whole state. That of the
-first batch also says where it began (`first_offset`): it is the same batch however often it is planned. A snapshot that
-is larger than a limit is read in several batches. Rows of one key come in their order: Spark partitions follow the
+first batch also says where it began (`change_batches`): it is the same batch however often it is planned. A snapshot
+that is larger than a limit is read in several batches. Rows of one key come in their order: Spark partitions follow the
 snapshots, and all changes of a bucket in a batch are in one partition.
 
 Spark calls a reader in one Python process for planning, which keeps its connections, and pickles it for the processes
@@ -37,8 +37,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from freshet.pipeline.config.stream_options import PlannedStream
-from freshet.pipeline.query.driver.change_batches import ChangeBatches
-from freshet.pipeline.query.driver.first_offset import FIRST
+from freshet.pipeline.query.driver.change_batches import FIRST, ChangeBatches
 from freshet.pipeline.query.task.change_rows import read_group
 from freshet.pipeline.sources.change_reader import carried, struct_of
 from freshet.storage.table_engine import StreamLimit

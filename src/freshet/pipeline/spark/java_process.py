@@ -8,13 +8,28 @@
 
 A program below spark-submit is a child of the Java process: it sees that there is no answer, and not why. There the
 exit code is that of spark-submit, whatever this program says.
+
+The JVM that we start, without the module that Spark asks for and Freshet does not use.
+
+Spark's launcher adds `jdk.incubator.vector`, for machine learning, and the JVM warns of it in the first line that
+people see; no option takes a module away again. So the launcher finds a `java` that leaves the option out and runs the
+real one. Where that script cannot be written, the warning stays.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 import socket
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
 from typing import Any, Final
+from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
@@ -23,12 +38,30 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.known_causes import HEAP, READ_LESS
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.spark.jars import JarError, cache_folder, java_command
 
 HEAP_STATUS: Final = frozenset({52, 3})
 _UNKNOWN: Final = -1000
 
 GRACE_S: Final = 10.0
 """How long a process whose connections broke has to be gone."""
+
+_HOME: Final = "JAVA_HOME"
+_SCRIPT: Final = """#!/bin/sh
+# The launcher of Spark, which begins with this java, is to end with it too.
+case " $* " in *" org.apache.spark.launcher.Main "*) ;; *) {restore} ;; esac
+for word do
+  shift
+  [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec {java} "$@"
+"""
+
+_JAVA_MIN: Final = 17
+_ANSWER_S: Final = 30.0
+
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+"""Java 8 calls itself 1.8."""
 
 
 class JavaDiedError(PipelineFailedError):
@@ -90,3 +123,57 @@ def _text(status: int) -> str:
         "the kernel or the container killed it because memory ran out, give the machine or the container more, or "
         f"{READ_LESS}; where it said OutOfMemoryError itself, raise {HEAP}"
     )
+
+
+@contextmanager
+def quiet_java() -> Iterator[None]:
+    """Around the start of a session: the JVM that starts within, if one does, prints no warning about modules."""
+    before = os.environ.get(_HOME)
+    home = _home() if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ else None
+    if home is None:
+        yield
+        return
+    os.environ[_HOME] = str(home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_HOME]
+        else:
+            os.environ[_HOME] = before
+
+
+def _home() -> Path | None:
+    """A folder for JAVA_HOME, made where it is not there."""
+    if sys.platform == "win32":
+        return None
+    given = os.environ.get(_HOME)
+    try:
+        restore = f"unset {_HOME}" if given is None else f"{_HOME}={quote(given)}"
+        text = _SCRIPT.format(java=quote(java_command()), restore=restore)
+        home = cache_folder().with_name("java-launch") / hashlib.sha256(text.encode()).hexdigest()[:16]
+        script = home / "bin" / "java"
+        if not script.is_file():
+            script.parent.mkdir(parents=True, exist_ok=True)
+            new = script.with_name(f".{uuid4()}")  # others start at this moment, too
+            new.write_text(text)
+            new.chmod(0o755)
+            new.replace(script)
+    except (JarError, OSError):
+        return None  # without a Java Spark says so itself
+    return home
+
+
+def java_problem() -> str | None:
+    """Why Spark cannot start with the Java of this machine; None where nothing is wrong, or its answer is not known."""
+    try:
+        java = java_command()
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+    except JarError as error:
+        return str(error)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"`java -version` does not answer: {error}"
+    found = _VERSION.search(done.stderr + done.stdout)
+    if found is None or int(found[1]) >= _JAVA_MIN:
+        return None
+    return f"{java} is Java {found[1]}, and Spark needs Java {_JAVA_MIN} or newer; install it, or set JAVA_HOME"

@@ -19,8 +19,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.options.values import split_names
 from freshet.storage.sql.column_types import field_of_definition
 from freshet.storage.sql.insert import fitted_rows
-from freshet.storage.sql.literals import properties, text_literal
-from freshet.storage.sql.names import SqlName, column_name, table_name
+from freshet.storage.sql.names import SqlName, column_name, properties, table_name, text_literal
 from freshet.storage.sql.query import checked_query, rows_of
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.refused_statements import NO_VIEWS, REPLACE_ROWS

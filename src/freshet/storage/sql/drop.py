@@ -7,8 +7,7 @@ from functools import partial
 from sqlglot import exp
 
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
-from freshet.storage.sql.literals import partition_values
-from freshet.storage.sql.names import SqlName, only_name, table_name
+from freshet.storage.sql.names import SqlName, only_name, partition_values, table_name
 from freshet.storage.sql.partitions import plan_drop_partitions
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.result import SqlResult, edited, said
