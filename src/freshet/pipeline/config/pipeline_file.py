@@ -45,7 +45,8 @@ from freshet.pipeline.config.model import (
 )
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
-from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
+from freshet.pipeline.config.rules import contradictions, decides_meaning, warnings
+from freshet.pipeline.config.source_options import nearest
 from freshet.pipeline.config.sync import SyncConfig, SyncPipelineConfig, TableRule
 from freshet.pipeline.config.sync_rules import RENAMED, as_written, misplaced_keys, sync_contradictions
 from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem

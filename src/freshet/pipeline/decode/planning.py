@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
-from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest
+from freshet.pipeline.config.source_options import METADATA_COLUMNS, nearest
 from freshet.pipeline.decode.dialect import dialect_of
 from freshet.pipeline.decode.expectations import with_rules
 from freshet.pipeline.decode.plan import (

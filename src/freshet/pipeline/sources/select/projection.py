@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
 
 from freshet._frozen import Frozen
-from freshet.pipeline.config.rules import nearest
+from freshet.pipeline.config.source_options import nearest
 from freshet.pipeline.decode.outcome_batches import OTHER_PREFIX, other_columns, scope_columns
 from freshet.pipeline.decode.outcomes import (
     BUCKET,
