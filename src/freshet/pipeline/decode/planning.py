@@ -310,7 +310,7 @@ def _parsed(text: str) -> Parsed | None:
 
 
 def meaning_settings(settings: Mapping[str, str]) -> list[str]:
-    """Those of some settings of Spark under which expressions may mean what they do not mean without."""
+    """The settings, out of some of Spark under which expressions may mean what they do not mean without."""
     return [key for key in settings if key.startswith("spark.sql.") and not key.startswith(_HARMLESS_SETTINGS)]
 
 
