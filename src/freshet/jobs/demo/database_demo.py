@@ -37,11 +37,10 @@ from freshet.jobs.demo.database_live import PIPELINES, TOPICS, DatabaseLive
 from freshet.jobs.demo.kafka_broker import any_broker
 from freshet.jobs.demo.kafka_connect import DEBEZIUM_GROUP, KafkaConnect
 from freshet.jobs.demo.live import DemoError
-from freshet.jobs.demo.paimon_reader import read_by_paimon
 from freshet.jobs.demo.postgres_server import PostgresServer, find_programs
 from freshet.jobs.demo.source_database import DATABASE, TARGETS, SourceDatabase
 from freshet.jobs.demo.stage import PIPELINES as FOLDER
-from freshet.jobs.demo.stage import headline, play
+from freshet.jobs.demo.stage import headline, play, read_by_paimon
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark.jars import ensure_jars
 from freshet.storage.catalog import Catalog

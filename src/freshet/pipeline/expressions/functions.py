@@ -15,8 +15,7 @@ from freshet.pipeline.expressions.arithmetic import (
 )
 from freshet.pipeline.expressions.casts import cast
 from freshet.pipeline.expressions.grammar import NotOursError
-from freshet.pipeline.expressions.signatures import TEXT, Function, literal, plain, want
-from freshet.pipeline.expressions.text_functions import TEXT_FUNCTIONS
+from freshet.pipeline.expressions.text_functions import TEXT, TEXT_FUNCTIONS, Function, literal, plain, want
 from freshet.pipeline.expressions.values import (
     BIGINT,
     BINARY,

@@ -175,7 +175,7 @@ def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCh
         from freshet.pipeline.local.postgres_source import postgres_source
 
         if isinstance(config, SyncPipelineConfig):
-            from freshet.pipeline.sync.held_batches import last_batch_of
+            from freshet.pipeline.sync.sync_run import last_batch_of
 
             return postgres_source(source, checkpoint, index, partial(last_batch_of, config))
         return postgres_source(source, checkpoint, index)

@@ -9,11 +9,20 @@
 A program below spark-submit is a child of the Java process: it sees that there is no answer, and not why. There the
 exit code is that of spark-submit, whatever this program says.
 
-The JVM that we start, without the module that Spark asks for and Freshet does not use.
+The JVM that we start goes without the module that Spark asks for and Freshet does not use.
 
 Spark's launcher adds `jdk.incubator.vector`, for machine learning, and the JVM warns of it in the first line that
 people see; no option takes a module away again. So the launcher finds a `java` that leaves the option out and runs the
 real one. Where that script cannot be written, the warning stays.
+
+With a class-data archive of Spark a JVM that we start maps one file instead of reading its classes from 300 jars.
+
+`freshet prepare` makes it once per machine or image (`prepare_machine`). The file's name says for which Java and which
+jars it was made, and it gets that name when it is complete. A JVM whose class path is another one ignores it and says
+nothing. Below spark-submit the JVM runs already: there it is not used.
+
+`freshet run` of 100 records on two cores: 33 s of the JVM's processor time without the archive, 23 s with it; 1 M
+records, from process start to exit: 57 s without, 48 s with it (medians of two and three, other work went on).
 """
 
 from __future__ import annotations
@@ -33,6 +42,7 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.errors.error_kind import ErrorKind
@@ -62,6 +72,8 @@ _ANSWER_S: Final = 30.0
 
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 """Java 8 calls itself 1.8."""
+
+_QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 class JavaDiedError(PipelineFailedError):
@@ -177,3 +189,29 @@ def java_problem() -> str | None:
     if found is None or int(found[1]) >= _JAVA_MIN:
         return None
     return f"{java} is Java {found[1]}, and Spark needs Java {_JAVA_MIN} or newer; install it, or set JAVA_HOME"
+
+
+def archive_option() -> str:
+    """The options by which a JVM uses the archive; empty where there is none for this Java and these jars."""
+    try:
+        archive = archive_file()
+    except JarError:
+        return ""  # there is no Java: Spark reports that when it starts
+    return f"{_QUIET} -XX:SharedArchiveFile={archive}" if archive.is_file() else ""
+
+
+def archive_file() -> Path:
+    """Where the archive for this Java and Spark's jars is or belongs. Raises `JarError` without a Java."""
+    java = Path(java_command()).resolve()
+    jars = Path(_find_spark_home()) / "jars"
+    words = [str(java), _text_of_file(java.parents[1] / "release"), str(jars)]
+    with os.scandir(jars) as entries:
+        for entry in sorted(entries, key=lambda each: each.name):
+            facts = entry.stat()
+            words.append(f"{entry.name} {facts.st_size} {facts.st_mtime_ns}")
+    digest = hashlib.sha256("\n".join(words).encode()).hexdigest()
+    return cache_folder().with_name("java-classes") / f"{digest[:32]}.jsa"
+
+
+def _text_of_file(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

@@ -10,7 +10,7 @@ Spark's defaults, 127 ms with these.
 | `adaptive.enabled` = false | a micro-batch stays one job; 15-25 ms per batch | a user's own joins are not re-planned |
 | `unix.domain.socket.enabled` = true | Arrow to the Python workers without TCP | |
 | `session.timeZone` = UTC | texts without a zone mean the same on every machine | |
-| `-XX:SharedArchiveFile` | a third less work at the start of the JVM, see `class_archive` | `freshet prepare` |
+| `-XX:SharedArchiveFile` | a third less work at the start of the JVM, see `java_process` | `freshet prepare` |
 | `python.daemon.module` | no traceback at the end of a good run, see `worker_daemon` | |
 | `ui.explainMode`, `maxPlanStringLength` | Spark writes down each plan: 20 % of planning in one run | short plans |
 | `shuffle.partitions` = cores | Spark's 200 empty tasks cost more than a small batch | set it to the cluster's cores |
@@ -45,8 +45,14 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.spark import worker_daemon
-from freshet.pipeline.spark.class_archive import archive_option
-from freshet.pipeline.spark.java_process import JavaDiedError, java_death, java_problem, quiet_java, stop_session
+from freshet.pipeline.spark.java_process import (
+    JavaDiedError,
+    archive_option,
+    java_death,
+    java_problem,
+    quiet_java,
+    stop_session,
+)
 from freshet.pipeline.spark.worker_python import IMPORT_ROOT, use_own_python
 
 LOGGING_OPTION: Final = f"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name('log4j2.properties').as_uri()}"

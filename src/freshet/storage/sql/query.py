@@ -63,7 +63,7 @@ _WRITTEN: Final = "freshet-written"
 _REMEDY: Final = "a text cannot be compared with a number: write the value as text, in quotes, or CAST one of them"
 
 
-class _Opened(Frozen, dict=True):
+class _OpenedTable(Frozen, dict=True):
     """A table that a query reads."""
 
     catalog: Catalog
@@ -83,7 +83,7 @@ class _Opened(Frozen, dict=True):
         return None if isinstance(self.readable, SystemTable) else self.readable.latest_snapshot()
 
 
-class _Found(Frozen):
+class _NamedTable(Frozen):
     """A table at the place where a query names it."""
 
     node: exp.Table
@@ -118,11 +118,11 @@ def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
     tree = _without_hints(tree.copy())
     _note_comparisons(tree)
     found = _tables(tree, session)
-    opened: dict[SqlName, _Opened] = {}
-    travels: dict[str, tuple[_Opened, Travel]] = {}
+    opened: dict[SqlName, _OpenedTable] = {}
+    travels: dict[str, tuple[_OpenedTable, Travel]] = {}
     schemas: dict[str, pa.Schema] = {}
     for number, each in enumerate(found):
-        table = opened.setdefault(each.name, _Opened(*session.readable(each.name)))
+        table = opened.setdefault(each.name, _OpenedTable(*session.readable(each.name)))
         label = f"{_LABEL}{number}"
         travel = {} if each.version is None else _travel(table, each.version, session.engine.zone)
         travels[label] = table, travel
@@ -154,7 +154,7 @@ def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
     return session.engine.run(Query(tree, tuple(reads), env))
 
 
-def _tables(tree: exp.Query, session: SqlSession) -> list[_Found]:
+def _tables(tree: exp.Query, session: SqlSession) -> list[_NamedTable]:
     """The tables of catalogs that a query names; others must be names of WITH, or the engine's own."""
     common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
     if ours := [name for name in common if name.startswith(_LABEL)]:
@@ -174,11 +174,11 @@ def _tables(tree: exp.Query, session: SqlSession) -> list[_Found]:
             only_name(node, *_KEPT[1:])
             continue
         only_name(node, *_KEPT)
-        found.append(_Found(node, name, node.args.get("version")))
+        found.append(_NamedTable(node, name, node.args.get("version")))
     return found
 
 
-def _travel(table: _Opened, version: exp.Version, zone: tzinfo) -> Travel:
+def _travel(table: _OpenedTable, version: exp.Version, zone: tzinfo) -> Travel:
     """The snapshot that a query asks for, as scans are told."""
     at = version.expression
     if isinstance(at, exp.Cast):
@@ -211,7 +211,7 @@ def _check_names(name: SqlName, schema: pa.Schema) -> None:
             raise wrong(str(name), f"its columns {other!r} and {column!r} are one name in SQL; read it with Table.scan")
 
 
-def _relabel(found: _Found, label: str) -> None:
+def _relabel(found: _NamedTable, label: str) -> None:
     """Gives a table in the tree its label; what the query calls it becomes its alias."""
     node = found.node
     if not node.args.get("alias"):
@@ -221,7 +221,7 @@ def _relabel(found: _Found, label: str) -> None:
         node.set(part, None)
 
 
-def _without_databases(tree: exp.Query, found: list[_Found]) -> None:
+def _without_databases(tree: exp.Query, found: list[_NamedTable]) -> None:
     """`shop.orders.id` as `orders.id`: databases are left out with the names of the tables."""
     names = {(each.name.database or "", each.name.name) for each in found if each.node.alias == each.name.name}
     lowered = {(database.lower(), table.lower()) for database, table in names}

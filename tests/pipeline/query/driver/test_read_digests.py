@@ -20,7 +20,7 @@ from freshet.pipeline.query.driver.change_batches import FIRST, end_offset
 from freshet.pipeline.query.driver.read_digests import SourceRange, digest_of, files_between
 from freshet.pipeline.spark.table_sink import TableSink, table_sink
 from freshet.storage.catalog import Catalog
-from freshet.storage.changes.stream_position import StreamPosition
+from freshet.storage.changes.stream_request import StreamPosition
 from freshet.storage.exceptions import DifferentInputError
 
 

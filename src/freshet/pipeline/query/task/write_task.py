@@ -46,6 +46,7 @@ from freshet.pipeline.decode.outcomes import (
     TAG_QUARANTINED,
     TIMESTAMP,
     TOPIC,
+    TruncatedAt,
 )
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ReportedError
 from freshet.pipeline.query.task.batch_work import BatchWork, TableWork, work_of
@@ -61,7 +62,6 @@ from freshet.pipeline.query.wire.packed_rows import PACKED, TABLE, unpacked
 from freshet.pipeline.query.wire.read_count import POSITION, ReadCount, record_count, without_tallies
 from freshet.pipeline.query.wire.stopwatch import Stopwatch
 from freshet.pipeline.query.wire.task_result import TaskResult, encode_error, encode_results, rule_key
-from freshet.pipeline.query.wire.truncated_rows import TRUNCATED_AWAY, is_kept
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitMessage
@@ -70,6 +70,9 @@ _MEMORY_BYTES_MIN: Final = 4 * 1024 * 1024
 
 _WRITE_OPTIONS: Final = (("write-buffer-size", "32 mb"), ("write-only", "true"))
 """Options of the table that a task writes dead letters with."""
+
+_TRUNCATED_AWAY: Final = "before a truncate"
+"""Why rows are skipped that a truncate of the same batch took away."""
 
 
 class WriteTask(Frozen):
@@ -250,7 +253,7 @@ class Arrived:
         truncated = self.pin.truncated
         if truncated is not None:
             kept = is_kept(batch, truncated)
-            self.counts.skipped[TRUNCATED_AWAY] += record_count(batch.filter(pc.invert(kept)))
+            self.counts.skipped[_TRUNCATED_AWAY] += record_count(batch.filter(pc.invert(kept)))
             batch = batch.filter(kept)
         self.gathered.add(batch)
 
@@ -370,3 +373,11 @@ def _dead_letter_rows(rows: pa.Table, *, pipeline: str, micro_batch_id: int) -> 
         "micro_batch_id": batch,
     }
     return pa.table(columns)
+
+
+def is_kept(outcomes: pa.RecordBatch, truncated: TruncatedAt) -> Any:
+    """Which outcomes come after the truncate."""
+    is_before = pc.and_(
+        pc.equal(outcomes.column(TOPIC), truncated.topic), pc.less(outcomes.column(OFFSET), truncated.offset)
+    )
+    return pc.invert(pc.fill_null(is_before, False))

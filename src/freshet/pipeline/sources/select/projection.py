@@ -52,10 +52,9 @@ from freshet.pipeline.decode.outcomes import (
 from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, PlannedRule, References
 from freshet.pipeline.decode.raw_records import PREFIX
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.sources.select.cases import Case, Cases, Computed
+from freshet.pipeline.sources.select.cases import OTHER, SELF, Case, Cases, Computed, Row, kept
 from freshet.pipeline.sources.select.expression import SelectExpression, cast_class, parse_select, tried
 from freshet.pipeline.sources.select.failures import possible_failures
-from freshet.pipeline.sources.select.row import OTHER, SELF, Row, kept
 from freshet.pipeline.sources.select.stored_value import stored_value, zero_text
 from freshet.pipeline.spark.arrow_bridge import spark_type
 
