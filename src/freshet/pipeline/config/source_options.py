@@ -70,9 +70,8 @@ def _number(least: int, most: int) -> Check:
     def check(text: str) -> str | None:
         if re.fullmatch(r"[+-]?\d{1,19}", text.strip()) and least <= int(text) <= most:
             return None
-        return f"wants a whole number of {least} or more, written in digits" + (
-            f" (at most {most})" if most < _LONG_MAX else ""
-        )
+        bound = f" (at most {most})" if most < _LONG_MAX else ""
+        return f"wants a whole number of {least} or more, written in digits{bound}"
 
     return check
 
