@@ -111,7 +111,7 @@ OWNERS = {
     "pyspark": [f"pipeline/{room}/" for room in ("spark", "sources", "running", "commands")] + ["jobs/"],
     "pyspark.sql.datasource": ["pipeline/sources/"],
     "confluent_kafka": ["logstore/kafka/", "jobs/demo/"],
-    "pyarrow.parquet": ["storage/files/parquet/", "jobs/demo/stage.py"],
+    "pyarrow.parquet": ["storage/files/parquet/", "jobs/demo/paimon_reader.py"],
     "pyarrow.orc": ["storage/files/orc/"],
     "pyarrow.dataset": ["pipeline/commands/edits.py"],
     "pyarrow.fs": ["storage/io/local_file_io.py"],

@@ -25,7 +25,7 @@ from freshet.jobs.demo.child_process import start_child, stop_child, tail
 from freshet.jobs.demo.database_demo import differences
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.jobs.demo.kafka_connect import KafkaConnect
-from freshet.jobs.demo.stage import read_by_paimon
+from freshet.jobs.demo.paimon_reader import read_by_paimon
 from tests.integration.mariadb_shop import END, JARS, ROUNDS, ROWS, TABLES, WORK, connector, rows_of
 from tests.kit.mariadb_server import MariadbServer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshet.pipeline.config.changelog_rules import toast_warnings
+from freshet.pipeline.config.toast_columns import toast_warnings
 from tests.pipeline.records import pipeline_of
 
 COLUMNS = {

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from freshet.jobs.demo.child_process import Child, Line
+from freshet.jobs.demo.children import Child, Line
 from freshet.jobs.demo.kafka_connect import KafkaConnect
 from freshet.jobs.demo.live import DemoError
 from freshet.jobs.demo.source_database import SourceDatabase

@@ -1,7 +1,6 @@
 """The shop's database in PostgreSQL: its tables and what happens to them (`database/*.sql`), and how Debezium reads it.
 
-What a table holds is asked in a form that JSON keeps exactly; `database_demo` makes of it the texts that it makes of a
-lake's rows.
+What a table holds is asked in a form that JSON keeps exactly; `row_texts` makes of it what it makes of a lake's rows.
 """
 
 from __future__ import annotations

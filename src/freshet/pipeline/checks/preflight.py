@@ -82,7 +82,8 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
 
     A table that cannot be looked at is a problem, reported elsewhere.
     """
-    from freshet.pipeline.config.changelog_rules import changelog_warnings, toast_warnings
+    from freshet.pipeline.config.changelog_rules import changelog_warnings
+    from freshet.pipeline.config.toast_columns import toast_warnings
 
     try:
         known = with_table(config)

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, Warehouse, catalog_options, open_table
+from freshet.pipeline.commands.engine_jobs import engine_of
 from freshet.pipeline.commands.output import plural, print_columns, print_json, say
-from freshet.pipeline.commands.spark_part import engine_of, spark_part
+from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import target_location
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig

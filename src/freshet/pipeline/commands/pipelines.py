@@ -13,10 +13,11 @@ from freshet.pipeline.checks.local_engine import local_remarks
 from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
 from freshet.pipeline.commands.arguments import Adopt, AsJson, PipelineFiles, RunsOn, SkipRecord, record_places
 from freshet.pipeline.commands.command_run import on_one_engine
+from freshet.pipeline.commands.engine_jobs import started
 from freshet.pipeline.commands.failure_report import NO_FAILURE, Refusals, failure_facts, report_failure
 from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.publishing import address_of, published
-from freshet.pipeline.commands.spark_part import spark_part, started
+from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import adopting
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines, read_pipelines
@@ -159,7 +160,7 @@ def check(
         configs, differing = on_one_engine(load_pipelines(files), on)
         if differing:
             raise ConfigurationError(differing)
-        from freshet.pipeline.spark.java_process import java_problem
+        from freshet.pipeline.spark.java_version import java_problem
 
         no_spark = no_spark or all(config.is_local for config in configs)
         warnings = [_warn(each, warnings_before_start(each)) for each in configs]

@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet._frozen import Frozen, field
+from freshet.pipeline.commands.engine_jobs import OpenJobs
 from freshet.pipeline.commands.replayed import ReplayUnit, letter_names, remove_replayed
-from freshet.pipeline.commands.spark_part import OpenJobs
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.formats import Format
 from freshet.pipeline.config.model import MaxDeadLetters, PipelineConfig, SourceConfig

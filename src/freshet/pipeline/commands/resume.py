@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, SkipRecord, record_places
+from freshet.pipeline.commands.engine_jobs import engine_of
 from freshet.pipeline.commands.output import plural, print_json, say
-from freshet.pipeline.commands.spark_part import engine_of, spark_part
+from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig

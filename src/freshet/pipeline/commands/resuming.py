@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from freshet.pipeline.commands.engine_jobs import OpenJobs
 from freshet.pipeline.commands.output import complain
-from freshet.pipeline.commands.spark_part import OpenJobs
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.sync.resume import Resumed, held_back, resume_table
 

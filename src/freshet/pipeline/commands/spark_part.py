@@ -1,18 +1,11 @@
-"""Modules of commands that import Spark or a Kafka client, loaded when a command needs them: tables need neither.
-
-The engine that a command opens for jobs of its own is that of the pipeline file.
-"""
+"""Modules of commands that import Spark or a Kafka client, loaded when a command needs them: tables need neither."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any, Final
 
-from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.pipeline.query.driver.jobs import Jobs
 
 _OF_AVRO: Final = frozenset(
     {"polars", "polars_avro", "fsspec", "attr", "attrs", "authlib", "cachetools", "certifi", "httpx", "httpx2"}
@@ -20,9 +13,6 @@ _OF_AVRO: Final = frozenset(
 """What the extra `avro` brings, by the names that are imported."""
 _OF_PIPELINES: Final = "running"
 """The module that runs pipelines on Spark, which may run without it."""
-
-OpenJobs = Callable[[PipelineConfig, str], AbstractContextManager[Jobs]]
-"""Opens the engine of a file; the text says what for."""
 
 
 def spark_part(name: str, package: str = "freshet.pipeline.commands") -> Any:
@@ -57,29 +47,3 @@ def _extra_text(extra: str) -> str:
         f"install Freshet's extra {extra!r}: pip install '.[{extra}]' in a clone of it, or "
         f"pip install 'WHEEL[{extra}]' with the path of its wheel"
     )
-
-
-def started(configs: Sequence[PipelineConfig], workers: int | None = None) -> AbstractContextManager[Any]:
-    """The workers of the local engine; of Spark nothing, a session starts once the files are known to be right.
-
-    Belongs before a look at a table or a broker: that may start threads, and workers are forked from this process.
-    """
-    is_local = all(config.is_local for config in configs)
-    found: AbstractContextManager[Any] = (
-        spark_part("local_running").started(workers, configs) if is_local else nullcontext()
-    )
-    return found
-
-
-@contextmanager
-def engine_of(config: PipelineConfig) -> Iterator[OpenJobs]:
-    """What opens the jobs of a pipeline; belongs where `started` does. What it gives raises `InvalidRequestError` where
-    Spark is not installed."""
-    with started([config]) as workers:
-
-        def open_jobs(config: PipelineConfig, purpose: str) -> AbstractContextManager[Jobs]:
-            engine = spark_part("local_running" if config.is_local else "running")
-            found: AbstractContextManager[Jobs] = engine.jobs(workers, config, purpose)
-            return found
-
-        yield open_jobs

@@ -10,7 +10,7 @@
 | uuid[] | an array of the UUID (version 3) of its octets alone |
 | integer[], bigint[]; date[], where dates are Debezium's numbers | an array of its octets, each a number |
 | hstore | a map of the placeholder to itself, or the JSON of that |
-| all others (`config.changelog_rules` names some) | NULL, which cannot be told from NULL |
+| all others (`config.toast_columns` names some) | NULL, which cannot be told from NULL |
 
 Octets come as base64, or, in other connectors and modes, as hex or as url-safe base64.
 

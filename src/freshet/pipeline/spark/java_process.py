@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -66,12 +65,6 @@ for word do
 done
 exec {java} "$@"
 """
-
-_JAVA_MIN: Final = 17
-_ANSWER_S: Final = 30.0
-
-_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-"""Java 8 calls itself 1.8."""
 
 _QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
@@ -174,21 +167,6 @@ def _home() -> Path | None:
     except (JarError, OSError):
         return None  # without a Java Spark says so itself
     return home
-
-
-def java_problem() -> str | None:
-    """Why Spark cannot start with the Java of this machine; None where nothing is wrong, or its answer is not known."""
-    try:
-        java = java_command()
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
-    except JarError as error:
-        return str(error)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"`java -version` does not answer: {error}"
-    found = _VERSION.search(done.stderr + done.stdout)
-    if found is None or int(found[1]) >= _JAVA_MIN:
-        return None
-    return f"{java} is Java {found[1]}, and Spark needs Java {_JAVA_MIN} or newer; install it, or set JAVA_HOME"
 
 
 def archive_option() -> str:
