@@ -8,9 +8,9 @@ from typing import Final
 from freshet._frozen import Frozen, field
 from freshet.pipeline.checks.kafka_reach import ask_once, brokers_of, sample_records, topics_of
 from freshet.pipeline.config.catalogs import target_catalog
-from freshet.pipeline.config.toast_columns import null_when_unchanged, toast_warning
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.config.table_arguments import alter_statement, sql_command, type_in_sql
+from freshet.pipeline.config.toast_columns import null_when_unchanged, toast_warning
 from freshet.pipeline.decode.change import Dead, RawRecord, Reading, Skipped
 from freshet.pipeline.decode.described_table import DescribedTable, describe_record, takes
 from freshet.pipeline.decode.flat import is_tombstone
