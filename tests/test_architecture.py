@@ -113,7 +113,7 @@ OWNERS = {
     "confluent_kafka": ["logstore/kafka/", "jobs/demo/"],
     "pyarrow.parquet": ["storage/files/parquet/", "jobs/demo/paimon_reader.py"],
     "pyarrow.orc": ["storage/files/orc/"],
-    "pyarrow.dataset": ["pipeline/commands/row_files.py"],
+    "pyarrow.dataset": ["pipeline/commands/edits.py"],
     "pyarrow.fs": ["storage/io/local_file_io.py"],
     "fastavro": ["storage/codec/avro_file.py", "storage/files/avro/", "pipeline/decode/avro/schemas.py"],
     "polars_avro": ["_arrow_avro.py"],
