@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-_SENTENCE = re.compile(r"^[A-Z*`\[].*?[.:](?=\s|$)", re.MULTILINE | re.DOTALL)
+_SENTENCE = re.compile(r"^[A-Z*`\[].*?\.(?=\s|$)", re.MULTILINE | re.DOTALL)
+_NO_TEXT = re.compile(r"^ *```.*?^ *```$|^<!--.*?-->$|^!\[.*$", re.MULTILINE | re.DOTALL)
 _MARKS = re.compile(r"[*`]|\]\([^)]*\)|\[|\{[^}]*\}")
 _menu: list[Any] = []
 
@@ -54,7 +55,7 @@ def llms_text(name: str, sections: Iterable[tuple[str, list[tuple[str, str, str]
 
 def first_sentence(text: str) -> str:
     """The first sentence of a page below its title, without marks; empty where there is none."""
-    match = _SENTENCE.search(text.partition("\n")[2])
+    match = _SENTENCE.search(_NO_TEXT.sub("", text.partition("\n")[2]))
     return " ".join(_MARKS.sub("", match[0]).split()) if match else ""
 
 

@@ -28,7 +28,7 @@ from tests.docs.page import ROOT
 
 RECORDING: Final = ROOT / "docs" / "pictures" / "demo.cast"
 COMMAND: Final = ("freshet", "demo", "--on", "local")
-COLUMNS: Final = 98
+COLUMNS: Final = 78
 FONT_PX: Final = 13
 LINE_PX: Final = 18
 COLUMN_PX: Final = 7.9
@@ -39,6 +39,8 @@ LEFT_OUT: Final = re.compile(
     r"|^  [~/]|^  shop\.\w+: primary|^  \d+\.\d\.\d\.\d:\d+,|^(6|8)\. |^  demo-customers: "
 )
 """Lines of which the picture has no room: rows, files, folders."""
+
+NEWS: Final = " records sent, "
 
 MARKS: Final = (
     (re.compile(r"kill -9: the writer is gone"), "bad"),
@@ -77,9 +79,10 @@ def terminal(recording: str) -> str:
 def _shown(events: list[Any]) -> Iterator[tuple[str, str, str]]:
     """(second, line, mark) of the lines that the picture has; a second stands where it is another one than before."""
     before = None
-    for seconds, text in _printed(events):
-        if LEFT_OUT.search(text):
-            continue
+    lines = [(seconds, text) for seconds, text in _printed(events) if not LEFT_OUT.search(text)]
+    for (seconds, text), (_, after) in zip(lines, [*lines[1:], (0.0, "")], strict=True):
+        if NEWS in text and NEWS in after:
+            continue  # of several in a row the last one
         mark = next((mark for pattern, mark in MARKS if pattern.search(text)), "")
         clock = f"{seconds:.0f} s"
         yield "" if clock == before else clock, text, mark
