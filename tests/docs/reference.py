@@ -118,12 +118,19 @@ def _function(name: str, function: Callable[..., Any], heading: str) -> str:
     names = ", ".join(_with_marks(parameters))
     result = _type_text(signature.return_annotation)
     parts = [f"\n{heading} {name}\n\n`{name.split('.')[-1]}({names}) -> {result}`\n\n{text}\n"]
-    if parameters:
-        parts.append("\n| parameter | type | default | what |\n|---|---|---|---|\n")
-    for each in parameters:
-        default = "" if each.default is each.empty else _cell(f"`{each.default!r}`")
-        what = _cell(about.get(each.name, ""))
-        parts.append(f"| `{each.name}` | `{_type_text(each.annotation)}` | {default} | {what} |\n")
+    rows = [
+        {
+            "parameter": f"`{each.name}`",
+            "type": f"`{_type_text(each.annotation)}`",
+            "default": "" if each.default is each.empty else _cell(f"`{each.default!r}`"),
+            "what": _cell(about.get(each.name, "")),
+        }
+        for each in parameters
+    ]
+    columns = [column for column in rows[0] if any(row[column] for row in rows)] if rows else []
+    if columns:
+        parts.append(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n")
+        parts += [f"| {' | '.join(row[column] for column in columns)} |\n" for row in rows]
     return "".join(parts)
 
 
