@@ -153,9 +153,12 @@ bench: venv venv-pypaimon venv-flink jars versitygw
 # The reference pages of the site, from the code; a test compares them.
 reference: venv
 	$(BIN)/python -m tests.docs.reference
+	$(BIN)/python -m tests.docs.pictures
 
-# Warnings are errors: a page that no menu names, a link or an anchor that leads nowhere.
+# Warnings are errors: a page that no menu names, a link or an anchor that leads nowhere, a word that is a known slip. Snippets are
+# run by the tests (tests/docs).
 docs: $(DOCS)/.stamp
+	@$(DOCS)/bin/codespell $$(git ls-files '*.md')
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	@$(PYTHON) tests/docs/outside_assets.py build/site
 

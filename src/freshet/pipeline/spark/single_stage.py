@@ -9,7 +9,7 @@ The nodes below are those of the plan that Spark has made for the batch, so the 
 reported in the same way; nothing is analysed, optimised or planned once more. What is left out is the shuffle. This is
 the one place that makes nodes of a physical plan; the version of PySpark is pinned.
 
-Which batches are so small was measured on two cores: docs/decisions/2026-11-small-batches-in-one-task.md.
+Which batches are so small was measured on two cores: docs/decisions/micro-batches.md.
 
 Source: docs/explanation/spark.md.
 """

@@ -11,7 +11,7 @@
 Of the main line the earliest and the latest snapshot are asked, and the overwrites between: whatever lived at the tag
 lives at the earliest, or an overwrite has brought it back. Apache Paimon asks the tag on either side.
 
-Source: FORMAT.md §12.1; decision: docs/decisions/2026-11-expiry-deletes-snapshots-first.md.
+Source: FORMAT.md §12.1; decision: docs/decisions/catalogs-and-expiry.md.
 """
 
 from __future__ import annotations
