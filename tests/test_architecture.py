@@ -196,7 +196,7 @@ GIVEN = {
     "schema.change": {"AddColumn", "ChangeType", "SchemaChange"},
     "status.batches": {"Batches"},
     "status.findings": {"Finding"},
-    "status.report": {"TableReport"},
+    "status.report": {"ReportedTable"},
     "status.table_status": {"LastHour", "LevelStatus", "TableDetail", "TableStatus"},
     "system_tables.system_scan": {"SystemScan"},
     "write.commit_compaction": {"CompactionLimit"},

@@ -50,7 +50,7 @@ from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, s
 if TYPE_CHECKING:
     from freshet.storage.schema.new_table import ColumnTypes
     from freshet.storage.status.findings import Finding
-    from freshet.storage.status.report import TableReport
+    from freshet.storage.status.report import ReportedTable
     from freshet.storage.status.table_status import TableStatus
     from freshet.storage.system_tables.system_table import SystemTable
     from freshet.storage.table import Table
@@ -347,30 +347,30 @@ class Catalog(HtmlShown):
         )
         return sorted((finding for each in found for finding in each), key=attrgetter("severity.rank"))
 
-    def report(self, *, detailed: int = 200, warehouse: str | None = None) -> list[TableReport]:
+    def report(self, *, detailed: int = 200, warehouse: str | None = None) -> list[ReportedTable]:
         """What `freshet report` shows of the tables, those that are behind first: of the first `detailed` as
         `Table.report` has it, of the others at a glance. Together they share in `COMMITS_MAX` commits, of each at least
         the newest `COMMITS_LEAST`."""
         from freshet.storage.status.findings import cannot_be_read
-        from freshet.storage.status.report import COMMITS_LEAST, COMMITS_MAX, TableReport
+        from freshet.storage.status.report import COMMITS_LEAST, COMMITS_MAX, ReportedTable
         from freshet.storage.status.table_status import TableStatus
 
         place = warehouse or self.warehouse
         glances = self.status()
         looked_at = 0
 
-        def look(table: Table) -> TableReport:
+        def look(table: Table) -> ReportedTable:
             nonlocal looked_at
             found = table.report(warehouse=place, commits_max=max(COMMITS_LEAST, COMMITS_MAX - looked_at))
             looked_at += 0 if found.history is None else len(found.history.commits)
             return found
 
-        def unreadable(name: str, error: StorageError) -> TableReport:
+        def unreadable(name: str, error: StorageError) -> ReportedTable:
             status = TableStatus.unreadable(name, self._env.now_ms(), error)
-            return TableReport(status, (cannot_be_read(name, error, place),))
+            return ReportedTable(status, (cannot_be_read(name, error, place),))
 
         found = self._of_each([each.name for each in glances[:detailed]], look, unreadable)
-        return sorted([*found, *map(TableReport, glances[detailed:])], key=attrgetter("status.urgency"))
+        return sorted([*found, *map(ReportedTable, glances[detailed:])], key=attrgetter("status.urgency"))
 
     def _names(self) -> list[str]:
         return [f"{database}.{name}" for database in self.list_databases() for name in self.list_tables(database)]

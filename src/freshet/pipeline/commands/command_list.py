@@ -77,8 +77,8 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
         "report": Listed(
             "report",
-            "Print a report of pipelines and tables as one HTML file that needs nothing else: freshet report /data/lake > "
-            "report.html.",
+            "Print a report of pipelines and tables as one HTML file, to look at or to attach to a ticket. Changes "
+            "nothing.",
         ),
     },
     "Tables": {

@@ -49,11 +49,11 @@ def report(
     port: Annotated[int, typer.Option(min=0, max=65535, help="With --serve: the port of 127.0.0.1.")] = PORT,
     catalog_option: CatalogOption = None,
 ) -> None:
-    """Print a report of pipelines and tables as one HTML file that needs nothing else: freshet report /data/lake >
-    report.html.
+    """Print a report of pipelines and tables as one HTML file, to look at or to attach to a ticket. Changes nothing.
 
-    The worst come first, with what doctor finds and the commands that mend it. Of the 200 tables that are furthest
-    behind there are curves, levels and history, of others what costs little. Reads files alone and changes nothing.
+    freshet report /data/lake > report.html. The worst come first, with what doctor finds and the commands that mend it.
+    Of the 200 tables that are furthest behind there are curves, levels and history, of others what costs little. Reads
+    files alone, so it works where nothing runs. Samples of dead letters hold data of users: see --no-samples.
     """
     make = _maker(warehouse, table, pipeline or [], catalog_option, samples=not no_samples)
     if serve:

@@ -64,13 +64,16 @@ def dead_letter_facts(table: Table, *, samples: bool) -> dict[str, Any]:
     rows = dead_letter_rows(table, raw=samples, limit=LETTERS_MAX)
     causes = by_reason(rows)
     for cause in causes[:CAUSES_MAX]:
-        same = pc.and_(
-            pc.and_(pc.equal(rows["pipeline"], cause["pipeline"]), pc.equal(rows["reason"], cause["reason"])),
-            pc.is_null(rows["column_name"]) if cause["column"] is None else pc.equal(rows["column_name"], cause["column"]),
+        column = rows["column_name"]
+        is_column = pc.is_null(column) if cause["column"] is None else pc.equal(column, cause["column"])
+        is_pipeline, is_reason = (
+            pc.equal(rows["pipeline"], cause["pipeline"]),
+            pc.equal(rows["reason"], cause["reason"]),
         )
-        found = rows.filter(same)
+        found = rows.filter(pc.and_(pc.and_(is_pipeline, is_reason), is_column))
         cause["last"] = _time_text(found["record_time"][-1].as_py())
-        cause["samples"] = [_sample(row) for row in found.slice(max(0, len(found) - SAMPLES)).to_pylist()] if samples else []
+        last = found.slice(max(0, len(found) - SAMPLES)) if samples else found.slice(0, 0)
+        cause["samples"] = [_sample(row) for row in last.to_pylist()]
     return {
         "table": table.name,
         "count": len(rows),

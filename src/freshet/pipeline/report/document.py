@@ -4,7 +4,7 @@
 |---|---|
 | `status` | what `freshet status --json` prints of the same moment |
 | `findings` | what `freshet doctor --json` prints, the worst first |
-| `details` | by table curves, levels, commits, compactions, schemas (`TableReport.facts`) |
+| `details` | by table curves, levels, commits, compactions, schemas (`ReportedTable.facts`) |
 | `dead_letters` | by table of dead letters the causes, with samples |
 """
 
@@ -19,19 +19,19 @@ import pyarrow as pa
 from freshet._version import __version__
 from freshet.pipeline.report.dead_letters import dead_letter_facts, holds_dead_letters
 from freshet.storage.catalog import Catalog, split_branch
-from freshet.storage.exceptions import NotFoundError, StorageError
+from freshet.storage.exceptions import StorageError
 from freshet.storage.model.display import rfc3339
-from freshet.storage.options.secrets import without_secrets
+from freshet.storage.options import without_secrets
 
 if TYPE_CHECKING:
-    from freshet.storage.status.report import TableReport
+    from freshet.storage.status.report import ReportedTable
 
 DEAD_TABLES_MAX: Final = 20
 """Tables of dead letters that are read, those of most rows."""
 
 
 def report_document(
-    reports: Sequence[TableReport],
+    reports: Sequence[ReportedTable],
     status: Mapping[str, Any],
     dead_letters: Sequence[Mapping[str, Any]],
     *,
@@ -54,7 +54,7 @@ def report_document(
     }
 
 
-def dead_letters_of(catalog: Catalog, reports: Sequence[TableReport], *, samples: bool) -> list[dict[str, Any]]:
+def dead_letters_of(catalog: Catalog, reports: Sequence[ReportedTable], *, samples: bool) -> list[dict[str, Any]]:
     """Those of the tables that hold some, and of one that is named after a table that is alone, the most first."""
     names = [each.status.name for each in reports if each.schema is not None and holds_dead_letters(each.schema)]
     if len(reports) == 1 and not names:
@@ -63,13 +63,13 @@ def dead_letters_of(catalog: Catalog, reports: Sequence[TableReport], *, samples
     found = []
     for name in sorted(names, key=lambda each: -rows.get(each, 0))[:DEAD_TABLES_MAX]:
         try:
-            table = catalog.table(name)
-            if holds_dead_letters(table.schema):
+            table = catalog.table(name) if catalog.has_table(name) else None
+            if table is not None and holds_dead_letters(table.schema):
                 found.append(dead_letter_facts(table, samples=samples))
-        except NotFoundError:
-            continue
         except (StorageError, OSError, pa.ArrowException) as error:
-            found.append({"table": name, "count": 0, "is_all": False, "cause_count": 0, "causes": [], "error": str(error)})
+            found.append(
+                {"table": name, "count": 0, "is_all": False, "cause_count": 0, "causes": [], "error": str(error)}
+            )
     return sorted(found, key=lambda each: -each["count"])
 
 

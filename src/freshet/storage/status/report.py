@@ -64,7 +64,7 @@ class BucketLevels(Frozen):
         return sum(each.size_bytes for each in self.levels)
 
 
-class TableHistory(Frozen):
+class ReportedHistory(Frozen):
     """How a table came to be as it is."""
 
     spans: tuple[Span, ...]
@@ -83,13 +83,13 @@ class TableHistory(Frozen):
         return [(each, placed) for each in self.commits if each.facts for placed in each.facts.compactions]
 
 
-class TableReport(Frozen):
+class ReportedTable(Frozen):
     """A table at a moment. Without `history` it is what `TableStatus` says at a glance."""
 
     status: TableStatus
     findings: tuple[Finding, ...] = ()
     schema: TableSchema | None = None
-    history: TableHistory | None = None
+    history: ReportedHistory | None = None
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -120,18 +120,18 @@ class TableReport(Frozen):
         }
 
 
-def reported(store: TableStore, warehouse: str, *, commits_max: int = COMMITS_MAX) -> TableReport:
+def reported(store: TableStore, warehouse: str, *, commits_max: int = COMMITS_MAX) -> ReportedTable:
     """The table now; `warehouse` is the place that commands name. Raises `NotFoundError` where it was dropped."""
     facts = examined(store)
     commits = _commits(store, facts.status.observed_ms, commits_max)
     made_ms = {("snapshot", each.snapshot.id): each.snapshot.time_ms for each in commits}
     made_ms |= {("tag", name): snapshot.time_ms for name, snapshot in store.snapshots.tags.all().items()}
     ids = store.schemas.list_ids()[-LISTED_MAX - 1 :]
-    return TableReport(
+    return ReportedTable(
         status=facts.status,
         findings=tuple(findings(facts, warehouse)),
         schema=store.schema,
-        history=TableHistory(
+        history=ReportedHistory(
             spans=spans_of(commits, facts.status.observed_ms),
             commits=tuple(commits),
             buckets=store.at_latest(partial(_buckets, store)),
@@ -215,7 +215,7 @@ def _compaction_facts(commit: Commit, placed: PlacedCompaction) -> dict[str, Any
     }
 
 
-def _by_reason(history: TableHistory) -> list[dict[str, Any]]:
+def _by_reason(history: ReportedHistory) -> list[dict[str, Any]]:
     """What compactions of each reason took together, the most time first."""
     found: dict[str, dict[str, Any]] = {}
     for _, placed in history.compactions:

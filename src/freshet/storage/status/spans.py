@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from freshet._frozen import Frozen
+from freshet.storage.model.commit_facts import BatchFacts
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.status.batches import HOUR_MS
 from freshet.storage.status.observe import rows_written
@@ -98,20 +99,20 @@ def _span(commits: Sequence[Commit], times: np.ndarray, now_ms: int, length_ms: 
         commits=total(lambda each: each.snapshot.commit_kind is not CommitKind.COMPACT),
         compactions=total(lambda each: each.snapshot.commit_kind is CommitKind.COMPACT),
         rows=total(rows_written),
-        records=total(lambda each: 0 if each.facts is None or each.facts.batch is None else each.facts.batch.records or 0),
-        dead_letters=total(
-            lambda each: 0
-            if each.facts is None or each.facts.batch is None
-            else sum(each.facts.batch.dead_letters.values())
-        ),
+        records=total(lambda each: 0 if (batch := _batch(each)) is None else batch.records or 0),
+        dead_letters=total(lambda each: 0 if (batch := _batch(each)) is None else sum(batch.dead_letters.values())),
         conflicts=total(lambda each: 0 if each.facts is None else each.facts.conflicts),
         commit_ms=longest(lambda each: None if each.facts is None else each.facts.duration_ms),
         event_to_commit_ms=longest(_event_to_commit),
     )
 
 
+def _batch(commit: Commit) -> BatchFacts | None:
+    return None if commit.facts is None else commit.facts.batch
+
+
 def _event_to_commit(commit: Commit) -> int | None:
-    batch = None if commit.facts is None else commit.facts.batch
+    batch = _batch(commit)
     if batch is None or batch.event_times_ms is None or batch.records == 0:
         return None
     return max(0, commit.snapshot.time_ms - batch.event_times_ms[0])
@@ -128,7 +129,7 @@ def _freshness(
     times = times[times <= now_ms]
     if not len(times):
         return (None,) * parts, ()
-    # Where a part ends the age is the time since the last commit before it; where a commit ends it, that since the last.
+    # At the end of a part it is the time since the last commit; just before a commit that since the one before it.
     ends = from_ms + part_ms * np.arange(1, parts + 1)
     before = np.searchsorted(times, ends, "right") - 1
     worst = np.where(before >= 0, ends - times[np.maximum(before, 0)], _NONE)
