@@ -101,7 +101,8 @@ def catalogs() -> Catalog:
     found: list[str] = [
         f"{each.severity}: {each.cause}, {each.remedy}" for each in (*catalog.doctor(), *table.doctor())
     ]
-    found += [each.status.name for each in (*catalog.report(detailed=10), table.report(commits_max=100)) if each.findings]
+    reports = [*catalog.report(detailed=10), table.report(commits_max=100)]
+    found += [each.status.name for each in reports if each.findings]
     print(*found)
     return catalog
 

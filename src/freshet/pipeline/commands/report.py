@@ -61,8 +61,7 @@ def report(
     elif sys.stdout.isatty():
         raise InvalidRequestError("the report is a file for a browser: redirect it (> report.html), or --serve it")
     else:
-        sys.stdout.flush()
-        print(make(), end="")
+        sys.stdout.buffer.write(make().encode())
 
 
 def _maker(

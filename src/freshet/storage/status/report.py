@@ -248,7 +248,7 @@ def _changes(before: TableSchema | None, after: TableSchema) -> Iterator[str]:
         if str(old.type) != str(column.type):
             yield f"column {column.name}: {old.type} is now {column.type}"
     yield from (f"column {old.name} dropped" for field_id, old in before.by_id.items() if field_id not in after.by_id)
-    if before.column_names != after.column_names and before.by_id.keys() == after.by_id.keys():
+    if list(before.by_id) != list(after.by_id) and before.by_id.keys() == after.by_id.keys():
         yield "the order of columns"
     for key in sorted({*before.options, *after.options}):
         if key not in after.options:
