@@ -294,7 +294,8 @@ function chart(title, x, series, { words, isTime = true, format = count, duratio
     if (plot === null) plots.add((plot = new uPlot({ ...options, width }, [x, ...series.map((each) => each.values)], place)));
     else if (plot.width !== width) plot.setSize({ width, height: options.height });
   };
-  new ResizeObserver(() => requestAnimationFrame(fit)).observe(place);
+  setTimeout(fit); // once it is in the page
+  new ResizeObserver(() => setTimeout(fit)).observe(place);
   return h("div", { class: "chart" }, h("h3", {}, title), place, h("p", {}, words));
 }
 function values(given, parts, none) {
@@ -410,7 +411,7 @@ function schemas(more) {
 function finding(each) {
   return h("article", { class: "finding", "data-finding": each.name },
     h("header", {}, badge(KIND[each.severity], each.severity), h("b", {}, each.name), h("span", {}, tableLink(each.table)), h("span", { class: "muted" }, data(each.evidence, count), " ", each.unit)),
-    h("p", {}, h("small", {}, "why "), each.cause, "."), h("p", {}, h("small", {}, "remedy "), each.remedy, "."), each.command && h("pre", { tabindex: 0, title: "one click selects it" }, each.command));
+    h("p", {}, h("small", {}, "why "), each.cause, "."), h("p", {}, h("small", {}, "remedy "), each.remedy, "."), each.command && h("pre", { title: "one click selects it" }, each.command));
 }
 function findingSection() {
   const notes = findings.filter((each) => each.severity === "note");
