@@ -174,3 +174,24 @@ def test_served_until_it_is_asked_to_stop(lake: Path) -> None:
             assert "s.later" in second.read().decode() and "s.later" not in text
         served.send_signal(signal.SIGTERM)
         assert served.wait(30) == 0
+
+
+@pytest.mark.slow
+def test_two_hundred_tables_and_ten_thousand_snapshots(freshet: Freshet, tmp_path: Path) -> None:
+    options = {"bucket": "4", "changelog-producer": "lookup", "freshet.freshness-target": "5 min"}
+    columns = {"id": "BIGINT", "v": "STRING", "n": "INT"}
+    table = Catalog(tmp_path).create_table("s.t0", schema=columns, primary_keys=["id"], options=options)
+    with table.writer("loader") as writer:
+        for number in range(25):
+            writer.write([{"id": number * 7 + key, "v": f"v{number}", "n": key} for key in range(20)])
+            writer.commit()
+    assert len(table.snapshots()) == 50
+    for number in range(1, 200):
+        shutil.copytree(tmp_path / "s.db" / "t0", tmp_path / "s.db" / f"t{number}")
+    began_s = time.process_time()
+    called = freshet.good("report", tmp_path)
+    took_s = time.process_time() - began_s
+    assert len(document_of(called)["details"]) == 200
+    assert sum(each["commit_count"] for each in document_of(called)["details"].values()) == 10_000
+    assert len(called.out) <= 10_000_000
+    assert took_s <= 5, "seconds of the processor"
