@@ -347,28 +347,34 @@ class Catalog(HtmlShown):
         )
         return sorted((finding for each in found for finding in each), key=attrgetter("severity.rank"))
 
-    def report(self, *, detailed: int = 200, warehouse: str | None = None) -> list[ReportedTable]:
-        """What `freshet report` shows of the tables, those that are behind first: of the first `detailed` as
-        `Table.report` has it, of the others at a glance. Together they share in `COMMITS_MAX` commits, of each at least
-        the newest `COMMITS_LEAST`."""
+    def report(
+        self, table: str | None = None, *, detailed: int = 200, warehouse: str | None = None
+    ) -> list[ReportedTable]:
+        """What `freshet report` shows of a table, or of all, those that are behind first: of the first `detailed`
+        status and findings of one moment, levels, schemas, and what commits say over time, of the others what
+        `status` says. Together they share in 10,000 commits, the newest, of each at least 200; of a store 500 at most.
+        """
         from freshet.storage.status.findings import cannot_be_read
-        from freshet.storage.status.report import COMMITS_LEAST, COMMITS_MAX, ReportedTable
+        from freshet.storage.status.report import COMMITS_LEAST, COMMITS_MAX, ReportedTable, reported
         from freshet.storage.status.table_status import TableStatus
 
         place = warehouse or self.warehouse
-        glances = self.status()
         looked_at = 0
 
-        def look(table: Table) -> ReportedTable:
+        def look(found: Table) -> ReportedTable:
             nonlocal looked_at
-            found = table.report(warehouse=place, commits_max=max(COMMITS_LEAST, COMMITS_MAX - looked_at))
-            looked_at += 0 if found.history is None else len(found.history.commits)
-            return found
+            with found.store.naming_dropped_table():
+                made = reported(found.store, place, max(COMMITS_LEAST, COMMITS_MAX - looked_at))
+            looked_at += 0 if made.history is None else len(made.history.commits)
+            return made
 
         def unreadable(name: str, error: StorageError) -> ReportedTable:
             status = TableStatus.unreadable(name, self._env.now_ms(), error)
             return ReportedTable(status, (cannot_be_read(name, error, place),))
 
+        if table is not None:
+            return [look(self.table(table))]
+        glances = self.status()
         found = self._of_each([each.name for each in glances[:detailed]], look, unreadable)
         return sorted([*found, *map(ReportedTable, glances[detailed:])], key=attrgetter("status.urgency"))
 

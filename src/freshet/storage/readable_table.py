@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from freshet.storage.lookup.lookup_metrics import LookupMetrics
     from freshet.storage.scan.table_scan import TableScan
     from freshet.storage.status.findings import Finding
-    from freshet.storage.status.report import ReportedTable
     from freshet.storage.status.table_status import TableStatus
     from freshet.storage.system_tables.system_table import SystemTable
 
@@ -111,15 +110,6 @@ class ReadableTable(HtmlShown):
 
         with self.store.naming_dropped_table():
             return findings(examined(self.store), warehouse)
-
-    def report(self, *, warehouse: str = "WAREHOUSE", commits_max: int | None = None) -> ReportedTable:
-        """What `freshet report` shows of the table, from its files alone: its status and findings of one moment, the
-        newest commits (10,000, or `commits_max`; at a store 500) and what they say over time, levels, schemas.
-        """
-        from freshet.storage.status.report import COMMITS_MAX, reported
-
-        with self.store.naming_dropped_table():
-            return reported(self.store, warehouse, commits_max=commits_max or COMMITS_MAX)
 
     def scan(
         self,

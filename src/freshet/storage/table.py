@@ -63,7 +63,7 @@ class Table(EditableTable):
         orders.rollback(to=1)
 
     What it is: `name`, `location`, `schema`, `arrow_schema`, `options`, `describe`, `facts`, `system`.
-    How it is: `status`, `doctor`, `report`.
+    How it is: `status`, `doctor`.
     Rows and changes: `scan`, `lookup`, `stream`, `changelog`, `changes_between`.
     Other rows: `append`, `upsert`, `update`, `delete`, `merge`, `overwrite`, `truncate`, `drop_partition`, `writer`.
     Its history: `snapshots`, `latest_snapshot`, `tags`, `branches`, `rollback`.

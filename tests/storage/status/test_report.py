@@ -11,7 +11,7 @@ from freshet import Catalog, Table
 from freshet.storage.io.env import Env
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.status import report
-from freshet.storage.status.report import BUCKETS_MAX, LISTED_MAX
+from freshet.storage.status.report import BUCKETS_MAX, LISTED_MAX, reported
 from tests.kit.request_log import RequestLog
 
 
@@ -37,14 +37,14 @@ def test_commits_and_compactions_are_those_of_the_system_tables(env: Env) -> Non
     table = made(env, **{"changelog-producer": "lookup"})
     written(table, 20)
     table.expire_snapshots(retain_max=3)
-    history = table.report().history
+    history = reported(table.store, "/w").history
     assert history is not None
     rows = table.system("commits").scan().to_arrow().to_pylist()
     assert [(each.snapshot.id, each.is_expired) for each in history.commits] == [
         (row["snapshot_id"], row["expired"]) for row in rows
     ]
     assert sum(history.spans[-1].rows) == sum(row["rows_written"] for row in rows if row["commit_kind"] != "COMPACT")
-    facts = table.report().facts()
+    facts = reported(table.store, "/w").facts()
     assert [each["snapshot_id"] for each in facts["commits"]] == [row["snapshot_id"] for row in rows][
         : -LISTED_MAX - 1 : -1
     ]
@@ -64,7 +64,7 @@ def test_status_and_findings_are_those_of_their_methods(env: Env, monkeypatch: p
     written(table, 8)
     now_ms = env.now_ms()
     monkeypatch.setattr(env, "now_ms", lambda: now_ms)
-    found = table.report(warehouse="/lake")
+    found = reported(table.store, "/lake")
     assert found.status == table.status()
     assert list(found.findings) == table.doctor(warehouse="/lake")
     (each,) = Catalog("/w", env=env).report(warehouse="/lake")
@@ -74,7 +74,7 @@ def test_status_and_findings_are_those_of_their_methods(env: Env, monkeypatch: p
 def test_levels_are_those_of_the_files(env: Env) -> None:
     table = made(env)
     written(table, 9)
-    history = table.report().history
+    history = reported(table.store, "/w").history
     assert history is not None and len(history.buckets) == 2
     files: dict[tuple[int, int | None], list[int]] = {}
     for entry in table.files():
@@ -86,7 +86,7 @@ def test_levels_are_those_of_the_files(env: Env) -> None:
     } == {place: (len(sizes), sum(sizes)) for place, sizes in files.items()}
     many = made(env, "shop.many", bucket=str(BUCKETS_MAX * 2))
     many.append([{"id": key, "v": "a"} for key in range(1000)])
-    history = many.report().history
+    history = reported(many.store, "/w").history
     assert history is not None and len(history.buckets) == BUCKETS_MAX
 
 
@@ -97,14 +97,14 @@ def test_holds_are_placed_at_the_time_of_their_snapshots(env: Env) -> None:
     table.tags.create("first", snapshot_id=1)
     table.branches.create("side", from_tag="first")
     table.reset_consumer("reader", 2)
-    found = table.report()
+    found = reported(table.store, "/w")
     assert found.history is not None and found.status.detail is not None
     holds = zip(found.status.detail.holds, found.history.holds_ms, strict=True)
     assert [(each.name, at) for each, at in holds] == [("first", times[1]), ("side", times[1]), ("reader", times[2])]
 
 
 def test_the_history_of_the_schema(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [each["changes"] for each in made(env).report().facts()["schemas"]] == [["2 columns"]]
+    assert [each["changes"] for each in reported(made(env).store, "/w").facts()["schemas"]] == [["2 columns"]]
     changes = {
         "ADD COLUMN n INT": "column n INT added",
         "RENAME COLUMN n TO m": "column n renamed to m",
@@ -116,12 +116,12 @@ def test_the_history_of_the_schema(env: Env, monkeypatch: pytest.MonkeyPatch) ->
     }
     for change in changes:
         freshet.sql(f"ALTER TABLE shop.orders {change}", Catalog("/w", env=env))
-    found = Catalog("/w", env=env).table("shop.orders").report().facts()["schemas"]
+    found = Catalog("/w", env=env).report("shop.orders")[0].facts()["schemas"]
     assert [each["changes"] for each in reversed(found)] == [["2 columns"], *([text] for text in changes.values())]
     monkeypatch.setattr(report, "LISTED_MAX", 3)
     for number in range(4):
         freshet.sql(f"ALTER TABLE shop.orders ADD COLUMN c{number} INT", Catalog("/w", env=env))
-    found = Catalog("/w", env=env).table("shop.orders").report().facts()["schemas"]
+    found = Catalog("/w", env=env).report("shop.orders")[0].facts()["schemas"]
     assert [each["changes"] for each in found] == [[f"column c{n} INT added"] for n in (3, 2, 1)]
 
 
@@ -130,10 +130,10 @@ def test_secrets_that_another_program_has_put_into_options_are_hidden(env: Env) 
     table = made(env, **{key: "env:KAFKA_PASSWORD"})
     path = table.store.paths.schema(0)
     env.file_io.overwrite(path, env.file_io.read_bytes(path).replace(b"env:KAFKA_PASSWORD", b"hunter2"))
-    shown = Catalog("/w", env=env).table("shop.orders").report().facts()
+    shown = Catalog("/w", env=env).report("shop.orders")[0].facts()
     assert shown["options"][key] == "***"
     freshet.sql(f"ALTER TABLE shop.orders SET TBLPROPERTIES ('{key}' = 'env:KAFKA_KEY')", Catalog("/w", env=env))
-    facts = Catalog("/w", env=env).table("shop.orders").report().facts()
+    facts = Catalog("/w", env=env).report("shop.orders")[0].facts()
     assert "hunter2" not in str(facts)
     assert facts["options"][key] == "env:KAFKA_KEY"
 
@@ -144,7 +144,7 @@ def test_the_newest_commits_and_no_more_requests_than_those(tmp_path: Path, monk
     written(made(Env(log, str(tmp_path)), **{"write-only": "true"}), 20)
     fresh = Catalog("/w", env=Env(log, str(tmp_path))).table("shop.orders")
     with log.noted() as asked:
-        history = fresh.report().history
+        history = reported(fresh.store, "/w").history
     assert history is not None and [each.snapshot.id for each in history.commits] == list(range(14, 21))
     assert not [str(each) for each in asked if "/freshet/history" in each.path], "the snapshots reach back far enough"
     fresh = Catalog("/w", env=Env(log, str(tmp_path))).table("shop.orders")

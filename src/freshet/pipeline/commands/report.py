@@ -80,10 +80,7 @@ def _maker(
         configs = load_pipelines(pipelines)
 
     def make() -> str:
-        if table is None:
-            reports = catalog.report(warehouse=warehouse)
-        else:
-            reports = [catalog.table(table).report(warehouse=warehouse)]
+        reports = catalog.report(table, warehouse=warehouse)
         statuses = []
         if configs:
             from freshet.pipeline.running.pipeline_status import pipeline_statuses

@@ -5,7 +5,7 @@ The numbers are those of `observe` and of `$commits`; here they are put in order
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
@@ -25,7 +25,7 @@ from freshet.storage.status.examination import examined
 from freshet.storage.status.findings import Finding, findings
 from freshet.storage.status.observe import SNAPSHOTS_MAX, rows_written
 from freshet.storage.status.spans import DAY_MS, Span, spans_of
-from freshet.storage.status.table_status import TableStatus
+from freshet.storage.status.table_status import Hold, TableStatus
 from freshet.storage.system_tables.commits import Commit
 
 COMMITS_MAX: Final = 10_000
@@ -120,12 +120,12 @@ class ReportedTable(Frozen):
         }
 
 
-def reported(store: TableStore, warehouse: str, *, commits_max: int = COMMITS_MAX) -> ReportedTable:
+def reported(store: TableStore, warehouse: str, commits_max: int = COMMITS_MAX) -> ReportedTable:
     """The table now; `warehouse` is the place that commands name. Raises `NotFoundError` where it was dropped."""
     facts = examined(store)
     commits = _commits(store, facts.status.observed_ms, commits_max)
-    made_ms = {("snapshot", each.snapshot.id): each.snapshot.time_ms for each in commits}
-    made_ms |= {("tag", name): snapshot.time_ms for name, snapshot in store.snapshots.tags.all().items()}
+    made_ms = {each.snapshot.id: each.snapshot.time_ms for each in commits}
+    tags = store.snapshots.tags.all()
     ids = store.schemas.list_ids()[-LISTED_MAX - 1 :]
     return ReportedTable(
         status=facts.status,
@@ -136,14 +136,18 @@ def reported(store: TableStore, warehouse: str, *, commits_max: int = COMMITS_MA
             commits=tuple(commits),
             buckets=store.at_latest(partial(_buckets, store)),
             schemas=tuple(map(store.schemas.schema, ids)),
-            holds_ms=tuple(
-                each.since_ms
-                if each.kind == "branch"
-                else made_ms.get(("tag", each.name) if each.kind == "tag" else ("snapshot", each.snapshot_id))
-                for each in facts.detail.holds
-            ),
+            holds_ms=tuple(_held_ms(each, made_ms, tags) for each in facts.detail.holds),
         ),
     )
+
+
+def _held_ms(hold: Hold, made_ms: Mapping[int, int], tags: Mapping[str, Snapshot]) -> int | None:
+    """When the snapshot of a hold was made; of a branch its status says it, ids there are its own."""
+    if hold.kind == "branch":
+        return hold.since_ms
+    if hold.kind == "tag" and hold.name in tags:
+        return tags[hold.name].time_ms
+    return None if hold.snapshot_id is None else made_ms.get(hold.snapshot_id)
 
 
 def _commits(store: TableStore, now_ms: int, commits_max: int) -> list[Commit]:
