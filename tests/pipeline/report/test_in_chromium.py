@@ -37,6 +37,8 @@ addEventListener("load", () => setTimeout(() => {
   for (const row of document.querySelectorAll(".rows details, details.more")) row.open = true;
   setTimeout(() => {
     say("wideOpen", root.scrollWidth - root.clientWidth);
+    const places = [...document.querySelectorAll(".plot")];
+    say("cut", Math.max(...places.map((each) => each.scrollWidth - each.clientWidth)));
     say("chartsOpen", document.querySelectorAll(".plot canvas").length);
     const press = (key) => document.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
     press("/");
@@ -156,6 +158,7 @@ def check_probed(found: Node, width: str, background: str) -> None:
     assert (said["wide"], said["wide-open"]) == ("0", "0"), "wider than the window"
     assert (said["charts"], said["focus"], said["unreachable"]) == ("0", "search", "0")
     assert int(said["charts-open"]) >= 3 * 8
+    assert said["cut"] == "0", "charts are wider than their places"
 
 
 def test_hostile_names_are_text(catalog: Catalog, tmp_path: Path) -> None:

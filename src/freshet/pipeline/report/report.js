@@ -28,6 +28,7 @@ function shown(text) {
 const DASH = "–";
 /** A value as people read it, with the value itself beside it. */
 const data = (value, format) => (value === null || value === undefined ? DASH : h("data", { value, title: format === count ? null : value }, format(value)));
+const few = (number) => number.toLocaleString("en-US", { maximumSignificantDigits: 3 });
 const count = (number) => number.toLocaleString("en-US", { maximumFractionDigits: 1 });
 function span(ms) {
   if (ms === null || ms === undefined) return DASH;
@@ -118,14 +119,14 @@ function header() {
   const behind = tables.filter((each) => each.is_behind).length, sick = pipelines.filter((each) => each.is_behind).length;
   const errors = findings.filter((each) => each.severity === "error").length;
   const dead = pipelines.reduce((all, each) => all + sum(each.batches.dead_letters), 0);
-  const tile = (kind, name, number, says, id) => h("div", { class: "card tile " + kind, id }, h("small", {}, name), h("b", {}, count(number)), h("span", { class: "says" }, says));
+  const tile = (kind, name, number, says, id) => h("a", { class: "card tile " + kind, href: "#" + id }, h("small", {}, name), h("b", {}, count(number)), h("span", { class: "says" }, says));
   return [
     h("header", {}, h("div", { class: "eyebrow" }, "Freshet report"), h("h1", {}, doc.place), h("p", { class: "muted" }, "As of ", time(doc.made), ", read from files alone.")),
     h("div", { class: "tiles" },
-      tile(behind ? "bad" : tables.length ? "ok" : "", "Tables", tables.length, !tables.length ? "none yet" : behind ? `${count(behind)} behind or not to be read` : "none is behind", "tile-tables"),
-      tile(sick ? "bad" : pipelines.length ? "ok" : "", "Pipelines", pipelines.length, sick ? `${count(sick)} behind or down` : pipelines.length ? "none is behind" : "none is known", "tile-pipelines"),
-      tile(errors ? "bad" : toAct.length ? "warn" : "ok", "Findings to act on", toAct.length, toAct.length ? `${plural(errors, "error")}, ${plural(toAct.length - errors, "warning")}` : "doctor finds nothing", "tile-findings"),
-      tile(dead ? "warn" : "ok", "Dead letters, last hour", dead, dead ? "records that did not become rows" : "none", "tile-dead")),
+      tile(behind ? "bad" : tables.length ? "ok" : "", "Tables", tables.length, !tables.length ? "none yet" : behind ? `${count(behind)} behind or not to be read` : "none is behind", "tables"),
+      tile(sick ? "bad" : pipelines.length ? "ok" : "", "Pipelines", pipelines.length, sick ? `${count(sick)} behind or down` : pipelines.length ? "none is behind" : "none is known", "pipelines"),
+      tile(errors ? "bad" : toAct.length ? "warn" : "ok", "Findings to act on", toAct.length, toAct.length ? `${plural(errors, "error")}, ${plural(toAct.length - errors, "warning")}` : "doctor finds nothing", "findings"),
+      tile(dead ? "warn" : "ok", "Dead letters, last hour", dead, dead ? "records that did not become rows" : "none", "dead")),
   ];
 }
 const SHOWN = 12;
@@ -271,14 +272,14 @@ function clock(_, found, _axis, _space, step) {
   });
 }
 /** A chart and what it says in words; `series` are {label, values, color, bars, dash}. */
-function chart(title, x, series, { words, isTime = true, format = count, durations = false, target = null, xFormat = span } = {}) {
+function chart(title, x, series, { words, isTime = true, format = count, durations = false, target = null, pad = 0 } = {}) {
   const place = h("div", { class: "plot", role: "img", "aria-label": title + ". " + words });
   const axis = (extra) => ({ stroke: () => css("--muted"), grid: { stroke: () => css("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif", ...extra });
   const options = {
     width: 300, height: 200, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC"), cursor: { y: false, drag: { x: true, y: false } },
-    scales: { x: { time: isTime }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
-    axes: [axis(isTime ? { values: clock, size: 44 } : { incrs: DURATIONS, values: (_, found) => found.map(xFormat) }), axis({ size: 58, values: (_, found) => found.map(format), ...(durations ? { incrs: DURATIONS } : {}) })],
-    series: [{ label: isTime ? "UTC" : "older than", value: (_, v) => (v === null ? "" : isTime ? new Date(v * 1e3).toISOString().slice(0, 19).replace("T", " ") : xFormat(v)) }, ...series.map((each) => ({
+    scales: { x: { time: isTime, range: (_, low, high) => [low - pad, high + pad] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
+    axes: [axis(isTime ? { values: clock, size: 44 } : { incrs: DURATIONS, values: (_, found) => found.map(span) }), axis({ size: 58, values: (_, found) => found.map(format), ...(durations ? { incrs: DURATIONS } : {}) })],
+    series: [{ label: isTime ? "UTC" : "older than", value: (_, v) => (v === null ? "" : isTime ? new Date(v * 1e3).toISOString().slice(0, 19).replace("T", " ") : span(v)) }, ...series.map((each) => ({
       label: each.label, stroke: () => css(each.color), width: each.bars ? 0 : 1.75, dash: each.dash, points: { show: false }, value: (_, v) => (v === null || v === undefined ? "" : format(v)),
       ...(each.bars ? { fill: () => css(each.color), paths: uPlot.paths.bars({ size: [each.bars, 60], gap: 1 }) } : {}) }))],
     hooks: { draw: [(u) => {
@@ -295,7 +296,7 @@ function chart(title, x, series, { words, isTime = true, format = count, duratio
     else if (plot.width !== width) plot.setSize({ width, height: options.height });
   };
   setTimeout(fit); // once it is in the page
-  new ResizeObserver(() => setTimeout(fit)).observe(place);
+  new ResizeObserver(() => plot && fit()).observe(place);
   return h("div", { class: "chart" }, h("h3", {}, title), place, h("p", {}, words));
 }
 function values(given, parts, none) {
@@ -312,7 +313,7 @@ function curves(table, more) {
   const name = "span-" + index.get(table.name);
   const choice = h("fieldset", {}, h("legend", {}, "Show the last"), more.spans.map((one, at) => h("label", {}, h("input", { type: "radio", name, checked: at === 0, onchange: () => show(one) }), " ", span(one.part_ms * one.parts))));
   show(more.spans[0]);
-  return h("div", {}, h("div", { class: "tools" }, choice, h("small", {}, `from the newest ${plural(more.commit_count, "commit")}; drag to zoom, double-click to go back`)), place);
+  return h("div", {}, h("div", { class: "tools" }, choice, h("small", {}, `from ${plural(more.commit_count, "commit")}; drag to zoom, double-click to go back`)), place);
 }
 function charts(table, one) {
   const parts = one.parts, x = Array.from({ length: parts }, (_, at) => (one.from_ms + (at + 0.5) * one.part_ms) / 1e3);
@@ -322,7 +323,7 @@ function charts(table, one) {
   const made = [];
   const fresh = [{ label: "oldest", values: ages, color: "--one" }];
   if (table.target_ms !== null) fresh.push({ label: "target", values: ages.map(() => table.target_ms), color: "--bad", dash: [6, 4] });
-  made.push(chart("How old are the newest rows?", x, fresh, { format: span, durations: true, words: `Now ${span(table.freshness_ms)}, at most ${span(greatest(ages))}` + (table.target_ms === null ? "; no target is set." : `; the target is ${span(table.target_ms)}.`) }));
+  made.push(chart("How old are the newest rows?", x, fresh, { format: span, durations: true, words: `Now ${span(table.freshness_ms)}, at most ${span(greatest(ages))}` + (table.target_ms === null ? "; no target is set." : `; the target is ${span(table.target_ms)}.`), pad: seconds / 2 }));
   if (shares.length) {
     const steps = shares.filter((each, place) => place === 0 || each[1] > shares[place - 1][1]);
     made.push(chart("For how much of the time were they older?", steps.map((each) => each[1]), [{ label: "share of time", values: steps.map((each) => 100 * (1 - each[0])), color: "--one" }],
@@ -332,11 +333,11 @@ function charts(table, one) {
   const rates = [{ label: "rows/s", values: rows, color: "--one", bars: one.records ? 0.5 : 1 }];
   if (one.records) rates.unshift({ label: "records/s", values: records, color: "--two", bars: 1 });
   const total = (given) => count(sum(given)), letters = one.dead_letters ? `, ${total(one.dead_letters)} dead letters` : "", fights = one.conflicts ? `, ${total(one.conflicts)} conflicts` : "";
-  made.push(chart("How much is written?", x, rates, { words: `${total(one.rows)} rows in ${total(one.commits)} commits` + (one.records ? `, of ${total(one.records)} records` : "") + letters + fights + "." }));
+  made.push(chart("How much is written?", x, rates, { format: few, pad: seconds / 2, words: `${plural(sum(one.rows), "row")} in ${plural(sum(one.commits), "commit")}` + (one.records ? `, of ${total(one.records)} records` : "") + letters + fights + "." }));
   const lags = [], took = values(one.commit_ms, parts, null), late = values(one.event_to_commit_ms, parts, null);
   if (one.event_to_commit_ms) lags.push({ label: "event → commit", values: late, color: "--two", bars: 1 });
   if (one.commit_ms) lags.push({ label: "commit", values: took, color: "--one", bars: 0.5 });
-  if (lags.length) made.push(chart("How late is a commit, and how long does it take?", x, lags, { format: span, durations: true, words: `The longest commit took ${span(greatest(took))}` + (one.event_to_commit_ms ? `; the record that waited longest was ${span(greatest(late))} old.` : ".") }));
+  if (lags.length) made.push(chart("How late is a commit, and how long does it take?", x, lags, { format: span, durations: true, pad: seconds / 2, words: `The longest commit took ${span(greatest(took))}` + (one.event_to_commit_ms ? `; the record that waited longest was ${span(greatest(late))} old.` : ".") }));
   return made;
 }
 
