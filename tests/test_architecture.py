@@ -93,6 +93,7 @@ PIPELINE_LAYERS: tuple[frozenset[str], ...] = tuple(
         "sources local",
         "sync",
         "running",
+        "report",
         "commands",
     )
 )
@@ -195,6 +196,7 @@ GIVEN = {
     "schema.change": {"AddColumn", "ChangeType", "SchemaChange"},
     "status.batches": {"Batches"},
     "status.findings": {"Finding"},
+    "status.report": {"ReportedTable"},
     "status.table_status": {"LastHour", "LevelStatus", "TableDetail", "TableStatus"},
     "system_tables.system_scan": {"SystemScan"},
     "write.commit_compaction": {"CompactionLimit"},

@@ -75,6 +75,11 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "doctor",
             "Say what is wrong with tables: how bad, by how much, why, and the command that mends it. Changes nothing.",
         ),
+        "report": Listed(
+            "report",
+            "Print a report of pipelines and tables as one HTML file, to look at or to attach to a ticket. Changes "
+            "nothing.",
+        ),
     },
     "Tables": {
         "catalogs": Listed("tables", "List the catalogs that have names, and where they are."),
