@@ -13,7 +13,7 @@ from freshet.pipeline.commands.output import plural, print_json, say
 from freshet.storage.model.display import printable
 
 if TYPE_CHECKING:
-    from freshet.storage.status.findings import Finding
+    from freshet.storage.status.finding import Finding
 
 EXIT_FOUND: Final = 3
 """Something is wrong, and more than a note."""
