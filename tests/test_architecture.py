@@ -195,8 +195,8 @@ GIVEN = {
     "scan.table_scan": {"TableScan"},
     "schema.change": {"AddColumn", "ChangeType", "SchemaChange"},
     "status.batches": {"Batches"},
-    "status.findings": {"Finding"},
     "status.report": {"ReportedTable"},
+    "status.finding": {"Finding", "Rule", "Severity", "Sign", "cannot_be_read", "findings_of"},  # of pipelines too
     "status.table_status": {"LastHour", "LevelStatus", "TableDetail", "TableStatus"},
     "system_tables.system_scan": {"SystemScan"},
     "write.commit_compaction": {"CompactionLimit"},

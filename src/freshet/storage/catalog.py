@@ -49,7 +49,7 @@ from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, s
 
 if TYPE_CHECKING:
     from freshet.storage.schema.new_table import ColumnTypes
-    from freshet.storage.status.findings import Finding
+    from freshet.storage.status.finding import Finding
     from freshet.storage.status.report import ReportedTable
     from freshet.storage.status.table_status import TableStatus
     from freshet.storage.system_tables.system_table import SystemTable
@@ -337,7 +337,7 @@ class Catalog(HtmlShown):
 
     def doctor(self, *, warehouse: str | None = None) -> list[Finding]:
         """What is wrong with the tables, the worst first; `warehouse` is the place that commands name."""
-        from freshet.storage.status.findings import cannot_be_read
+        from freshet.storage.status.finding import cannot_be_read
 
         place = warehouse or self.warehouse
         found = self._of_each(
@@ -354,7 +354,7 @@ class Catalog(HtmlShown):
         status and findings of one moment, levels, schemas, and what commits say over time, of the others what
         `status` says. Together they share in 10,000 commits, the newest, of each at least 200; of a store 500 at most.
         """
-        from freshet.storage.status.findings import cannot_be_read
+        from freshet.storage.status.finding import cannot_be_read
         from freshet.storage.status.report import COMMITS_LEAST, COMMITS_MAX, ReportedTable, reported
         from freshet.storage.status.table_status import TableStatus
 

@@ -73,7 +73,8 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
         "doctor": Listed(
             "doctor",
-            "Say what is wrong with tables: how bad, by how much, why, and the command that mends it. Changes nothing.",
+            "Say what is wrong with pipelines and tables: how bad, by how much, why, and the command that mends it. "
+            "Changes nothing.",
         ),
         "report": Listed(
             "report",

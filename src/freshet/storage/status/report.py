@@ -22,7 +22,8 @@ from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.secrets import shown_option, shown_options
 from freshet.storage.status.examination import examined
-from freshet.storage.status.findings import Finding, findings
+from freshet.storage.status.finding import Finding
+from freshet.storage.status.findings import findings
 from freshet.storage.status.observe import SNAPSHOTS_MAX, rows_written
 from freshet.storage.status.spans import DAY_MS, Span, spans_of
 from freshet.storage.status.table_status import Hold, TableStatus
