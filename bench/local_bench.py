@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.cdc_bench import CdcRun
 from bench.flink import flink
@@ -98,7 +98,7 @@ def _w9(results: Results, run: CdcRun, count: int, rounds: int) -> None:
 
     def once(engine: str) -> Answer:
         file = run.pipeline_file("plain", f"freshet, {engine}")
-        seconds, megabytes = _run_to_the_end(file, engine)
+        seconds, megabytes = run_to_the_end(file, engine)
         most[engine].append(megabytes)
         return {"seconds": seconds}
 
@@ -114,12 +114,17 @@ def _w9(results: Results, run: CdcRun, count: int, rounds: int) -> None:
 def _batches(results: Results, run: CdcRun, engine: str, count: int) -> None:
     size = min(BATCH_RECORDS, max(100, count // 5))
     file = run.pipeline_file("plain", f"freshet, {engine}", batch_records=size)
-    _run_to_the_end(file, engine)
-    lines = [json.loads(line) for line in file.with_suffix(".log").read_text().splitlines() if line.startswith("{")]
-    rates = [1000 * line["records"] / line["batch_ms"] for line in lines if line.get("records")][1:]
+    run_to_the_end(file, engine)
+    rates = [1000 * line["records"] / line["batch_ms"] for line in progress_of(file) if line.get("records")][1:]
     text = f"{statistics.median(rates):,.0f} records/s in the median of {len(rates)} batches, {max(rates):,.0f} at best"
     results.note(f"W9 CDC, {engine}, batches of {size} records", text)
     report(f"{engine}: {text}")
+
+
+def progress_of(file: Path) -> list[dict[str, Any]]:
+    """What a run of a pipeline file has reported, batch by batch."""
+    lines = file.with_suffix(".log").read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def _command(file: Path, engine: str) -> list[str]:
@@ -132,7 +137,7 @@ def _cached() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def _run_to_the_end(file: Path, engine: str) -> tuple[float, float]:
+def run_to_the_end(file: Path, engine: str) -> tuple[float, float]:
     """Seconds from start to exit, and the most megabytes of all processes."""
     started = time.perf_counter()
     with file.with_suffix(".log").open("wb") as log:
