@@ -97,7 +97,7 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
         case "local-latency":
             local_latency(results, folder, rounds, without)
         case "database":
-            database(results, folder, factor, rounds)
+            database(results, folder, factor, rounds, without)
         case "latency":
             latency(results, folder, without)
         case "log-latency":

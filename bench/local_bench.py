@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.cdc_bench import CdcRun
 from bench.flink import flink
@@ -114,11 +114,16 @@ def _batches(results: Results, run: CdcRun, engine: str, count: int) -> None:
     size = min(BATCH_RECORDS, max(100, count // 5))
     file = run.pipeline_file("plain", f"freshet, {engine}", batch_records=size)
     run_to_the_end(file, engine)
-    lines = [json.loads(line) for line in file.with_suffix(".log").read_text().splitlines() if line.startswith("{")]
-    rates = [1000 * line["records"] / line["batch_ms"] for line in lines if line.get("records")][1:]
+    rates = [1000 * line["records"] / line["batch_ms"] for line in progress_of(file) if line.get("records")][1:]
     text = f"{statistics.median(rates):,.0f} records/s in the median of {len(rates)} batches, {max(rates):,.0f} at best"
     results.note(f"W9 CDC, {engine}, batches of {size} records", text)
     report(f"{engine}: {text}")
+
+
+def progress_of(file: Path) -> list[dict[str, Any]]:
+    """What a run of a pipeline file has reported, batch by batch."""
+    lines = file.with_suffix(".log").read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def _command(file: Path, engine: str) -> list[str]:
