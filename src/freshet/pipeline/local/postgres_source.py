@@ -51,7 +51,7 @@ from freshet.pipeline.postgres.publications import (
     remade_texts,
     taken_tables,
 )
-from freshet.pipeline.postgres.received import End, end_held
+from freshet.pipeline.postgres.received import end_held
 from freshet.pipeline.postgres.receiver import Receiver
 from freshet.pipeline.postgres.replication import ReplicationStream
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
@@ -144,7 +144,7 @@ class PostgresSource:
         if copy is not None and not copy.is_whole:
             copy, snapshot = self._copy.plan(copy)
             found = None if messages is None else end_held(messages, snapshot)
-        elif self._config.snapshot == "only" and self._is_copied(receiver, begun, found):
+        elif self._config.snapshot == "only" and self._is_copied(receiver, begun):
             self._tables.end()
             self._drop_slot()
             return start
@@ -302,14 +302,14 @@ class PostgresSource:
             self._folder.replace(quiet_name(self._index), lsn_text(quiet.lsn))
             receiver.confirm_quiet(quiet)
 
-    def _is_copied(self, receiver: Receiver, begun: PostgresOffset, found: End | None) -> bool:
+    def _is_copied(self, receiver: Receiver, begun: PostgresOffset) -> bool:
         """Whether the lake is where the last chunk was read, of a copy that is whole."""
-        if begun.copy is None or begun.lsn >= (begun.copy.until or 0):
+        until = None if begun.copy is None else begun.copy.until
+        if until is None or begun.lsn >= until:
             return True
-        if found is not None:
-            return False
         receiver.ask()
-        return receiver.seen >= (begun.copy.until or 0) or receiver.is_at_end
+        with receiver.held() as received:
+            return received.is_empty and (receiver.seen >= until or receiver.is_at_end)
 
     def _drop_slot(self) -> None:
         """The slot of a copy alone, which nobody needs any more; once its process at the server has ended."""
