@@ -214,12 +214,13 @@ def test_counters_are_right_whatever_writers_do(
         key = "" if table == "k" else " PRIMARY KEY"
         postgres.run(
             f"CREATE TABLE {table} (id int{key}, v int, big text)",
-            f"INSERT INTO {table} SELECT i, 0, {LARGE} FROM generate_series(1, 400) i",
+            f"INSERT INTO {table} SELECT i, 0, {LARGE} FROM generate_series(1, 200) i",
         )
     postgres.run(
         *(f"ALTER TABLE {table} REPLICA IDENTITY FULL" for table in ("s", "k")),
         "CREATE PUBLICATION p FOR TABLE t, s, k",
     )
+    monkeypatch.setattr(copied_table, "CHUNK_ROWS_MAX", 100)
     ends, waited = Event(), list[int]()
 
     def write(number: int) -> int:
@@ -227,7 +228,7 @@ def test_counters_are_right_whatever_writers_do(
         with postgres.connect() as writer:
             while not ends.is_set():
                 hangs = "on" if chance.random() < 0.05 else "local"
-                first, second, third = sorted(chance.sample(range(1, 401), 3))  # in order: no deadlocks
+                first, second, third = sorted(chance.sample(range(1, 201), 3))  # in order: no deadlocks
                 update = " ".join(
                     f"UPDATE {table} SET v = v + 1 WHERE id = {{0}};" for table in ("k", "later", "s", "t")
                 )
@@ -248,7 +249,7 @@ def test_counters_are_right_whatever_writers_do(
         wait_for(lambda: postgres.let_go() or all(each.done() for each in writers))
 
     def turn(count: int) -> None:
-        if count == 30:
+        if count == 12:
             postgres.run("ALTER PUBLICATION p ADD TABLE later")
         time.sleep(0.02)
 

@@ -181,3 +181,42 @@ def test_a_copy_that_nothing_follows(tmp_path: Path, postgres: PostgresSource, m
     postgres.run("INSERT INTO t VALUES (7000, 1)")
     streamed.run(SYNC)
     assert (7000, 1) not in [tuple(row.values()) for row in streamed.rows("db.t")]
+
+
+@pytest.mark.parametrize("is_root", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_partitions_and_heirs(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, is_root: bool
+) -> None:
+    """Rows that move to another partition meanwhile; an heir is a table of its own."""
+    leaves = " PARTITION OF {0} FOR VALUES IN ({1})"
+    postgres.run(
+        "CREATE TABLE k (id int, v int, PRIMARY KEY (id, v)) PARTITION BY LIST (v)",
+        "CREATE TABLE log (id int, v int) PARTITION BY LIST (v)",
+        *(f"CREATE TABLE k_{v} {leaves.format('k', v)}" for v in (0, 1)),
+        *(f"CREATE TABLE log_{v} {leaves.format('log', v)}" for v in (0, 1)),
+        *(f"ALTER TABLE log{leaf} REPLICA IDENTITY FULL" for leaf in ("", "_0", "_1")),
+        "CREATE TABLE parent (id int PRIMARY KEY, v int)",
+        "CREATE TABLE heir (PRIMARY KEY (id)) INHERITS (parent)",
+        *(f"INSERT INTO {name} SELECT i, i % 2 FROM generate_series(1, 40) i" for name in ("k", "log", "parent")),
+        "INSERT INTO heir SELECT i, 7 FROM generate_series(100, 120) i",
+        f"CREATE PUBLICATION p FOR TABLE k, log, parent WITH (publish_via_partition_root = {is_root})",
+    )
+    plan, count = TableCopy.plan, 0
+
+    def planned(copy: TableCopy, begun: CopyState) -> Any:
+        nonlocal count
+        count += 1
+        if count < 5:
+            postgres.run(f"UPDATE k SET v = 1 - v WHERE id % 5 = {count}", f"INSERT INTO log VALUES ({100 + count}, 1)")
+            postgres.run("UPDATE heir SET v = v + 1 WHERE id < 105")
+        return plan(copy, begun)
+
+    monkeypatch.setattr(TableCopy, "plan", planned)
+    rules = '[{from: "[^.]*.public.k.*", to: db.k, merge: true}, '
+    rules += '{from: "[^.]*.public.log.*", to: db.log, without_key: append, options: {bucket: "-1"}, merge: true}, '
+    rules += '{from: "[^.]*.public.(.*)", to: "db.{table}"}]'
+    streamed = Streamed(tmp_path, postgres, snapshot="initial", rules=rules, options="")
+    streamed.run(SYNC)
+    streamed.run(SYNC)
+    assert same(streamed, "k", "log", "heir")
+    assert len(streamed.rows("db.parent")) == 40
