@@ -2,14 +2,16 @@
 
     {"slot": "freshet_shop", "systemid": "7386…", "timeline": 1, "lsn": "0/1566388", "changes": 1234}
 
-is its offset: the end of the last transaction, and how many numbers records had until there. Whatever died, the stream
-begins at the offset of the last batch that is done, and a batch that was planned is received again up to its end.
+is its offset: the end of the last transaction, and how many numbers records had until there; with `copy`, how far the
+copy of the tables is (`postgres_copy`). Whatever died, the stream begins at the offset of the last batch that is done,
+and a batch that was planned is received again up to its end.
 
 | file of the checkpoint | what it says |
 |---|---|
 | `postgres-<i>-slot` | the slot that is about to be created: one of its name that is there then is ours |
 | `sources/<i>/0` | where the slot began |
-| `postgres-<i>-copied` | the tables of the copy |
+| `postgres-<i>-copied` | the tables that were copied, or are, by schema, name and oid |
+| `postgres-<i>-ended` | with `snapshot: only`: all is copied, and the slot is not there any more |
 | `postgres-<i>-quiet` | how far the slot may be ahead of the last batch: there was nothing for it in between |
 
 What is confirmed to the server is in the lake: `done`.
@@ -33,30 +35,30 @@ from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.postgres_copy import HeldBatch, TableCopy, copied_tables
+from freshet.pipeline.local.postgres_copy import HeldBatch, TableCopy
 from freshet.pipeline.local.postgres_going_on import known_quiet, published_before, published_name, quiet_name
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.postgres_piece import ChangesOfStream
+from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.local.source import Piece
 from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.change_records import transactions_of, weights_of
-from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.copy_rule import CopyRule
-from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.lsn import lsn_text
 from freshet.pipeline.postgres.publications import (
     narrowed_problems,
     publication_problems,
-    published_tables,
     remade_texts,
     taken_tables,
 )
+from freshet.pipeline.postgres.received import end_held
 from freshet.pipeline.postgres.receiver import Receiver
 from freshet.pipeline.postgres.replication import ReplicationStream
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
 from freshet.pipeline.postgres.server import ServerPlace, psycopg
 from freshet.pipeline.postgres.slots import (
     create_slot,
+    drop_slot,
     identify,
     refuse_active,
     refuse_identity,
@@ -74,6 +76,7 @@ PIECE_MESSAGES: Final = 10_000
 """Fewer are not worth another worker."""
 QUIET_BYTES: Final = 1 << 20
 ASKED_S: Final = 0.05
+DROP_S: Final = 10.0
 LOOK_S: Final = 30.0
 """How often a publication is looked at while its changes come."""
 RECEIVE_S: Final = 600.0
@@ -111,11 +114,11 @@ class PostgresSource:
         self._relations: dict[int, Relation] = {}
         """As they were at the start of what is held."""
         self._first: str | None = None
-        self._known: set[TableName] = set()
-        """Tables that were copied, or are spoken of."""
+        self._tables = CopiedTables(self._place, config, folder, index)
         self._bound: int | None = None
         self._is_bound = False
         self._looked_s = 0.0
+        self._is_dropped = False
 
     def first(self) -> str:
         """`Source.first`: the slot is created, unless it is there."""
@@ -125,22 +128,32 @@ class PostgresSource:
 
     def latest(self, start: str | None) -> str | None:
         """`Source.latest`."""
-        begun = self._copy.corrected(start or self.first())
-        if begun.copy is not None and not begun.copy.is_whole:
-            return self._copy.plan(begun).text
-        if self._config.snapshot == "only":
+        if self._tables.is_ended:
+            self._drop_slot()
             return start
+        begun = self._copy.corrected(start or self.first())
         receiver = self._receiving(begun)
         self._look_again()
-        if self._is_bound:
+        if self._is_bound and (begun.copy is None or begun.copy.is_whole):
             self._await_bound(receiver, begun)
         self._confirm_quiet(receiver)
         with receiver.held() as received:
             found = received.end_within(BATCH_BYTES)
-        if found is None or (self._bound is not None and begun.lsn >= self._bound):
+            messages = None if found is None else received.up_to(found.lsn)
+        copy = self._tables.with_new(begun.copy, () if messages is None else _relations_in(messages))
+        if copy is not None and not copy.is_whole:
+            copy, snapshot = self._copy.plan(copy)
+            found = None if messages is None else end_held(messages, snapshot)
+        elif self._config.snapshot == "only" and self._is_copied(receiver, begun):
+            self._tables.end()
+            self._drop_slot()
             return start
-        copy = None if begun.copy is None or found.lsn >= (begun.copy.until or 0) else begun.copy
-        return replace(begun, lsn=found.lsn, changes=begun.changes + found.weight, copy=copy).text
+        elif found is None or (self._bound is not None and begun.lsn >= self._bound):
+            return start
+        elif copy is not None and copy.until is not None and found.lsn >= copy.until:
+            copy = None
+        ends = begun if found is None else replace(begun, lsn=found.lsn, changes=begun.changes + found.weight)
+        return replace(ends, copy=copy).text
 
     def bound(self) -> None:
         """`Source.bound`."""
@@ -155,15 +168,17 @@ class PostgresSource:
     ) -> Sequence[Piece]:
         """`Source.pieces`: parts of the messages between two positions, in their order."""
         begun, ends = self._copy.corrected(start or self.first()), PostgresOffset.of(end)
-        if begun.copy is not None and not begun.copy.is_whole:
-            return list(self._copy.pieces(begun, end, self._config.slot, work, index))
-        rule = self._copy.rule(begun)
-        return list(self._pieces(self._messages(begun, ends), begun, rule, work, index, count))
+        chunks = self._copy.pieces(begun, ends, end, self._config.slot, work, index)
+        if ends.lsn == begun.lsn:
+            return list(chunks)
+        rule = self._copy.rule(begun, ends)
+        return [*chunks, *self._pieces(self._messages(begun, ends), begun, rule, work, index, count)]
 
     def done(self, end: str) -> None:
         """`Source.done`: the lake has it, so the server need not keep it."""
         offset = PostgresOffset.of(end)
-        self._copy.done(offset)
+        self._copy.done()
+        self._tables.done(offset.copy)
         receiver = self._receiver
         if receiver is None:
             return  # the stream begins there
@@ -183,7 +198,7 @@ class PostgresSource:
         begun = PostgresOffset.of(start or self.first())
         if begun.copy is not None and not begun.copy.is_whole:
             return True
-        if self._config.snapshot == "only":
+        if self._tables.is_ended:
             time.sleep(timeout_s)
             return False
         receiver = self._receiving(begun)
@@ -222,19 +237,9 @@ class PostgresSource:
         else:
             assert slot.confirmed is not None
             lsn = slot.confirmed
-        copy = None if self._config.snapshot == "never" else CopyState(self._copied_tables())
-        if copy is not None:
-            self._folder.replace(self._copied_name, json.dumps(copy.tables))
-        text = PostgresOffset(name, identity.systemid, identity.timeline, lsn, 0, copy).text
+        text = PostgresOffset(name, identity.systemid, identity.timeline, lsn, 0, self._tables.begin()).text
         self._folder.create("sources", str(self._index), "0", text=text)
         return self._folder.read("sources", str(self._index), "0") or text
-
-    def _copied_tables(self) -> tuple[TableName, ...]:
-        with self._place.session() as session:
-            publication = self._config.publication
-            published = published_tables(session, publication)
-            taken = [each for each in published if self._config.takes(*each)]
-            return copied_tables([(each, CopiedTable.described(session, *each, publication)) for each in taken])
 
     def _receiving(self, begun: PostgresOffset) -> Receiver:
         """What receives, from the first position that anybody asks for."""
@@ -263,7 +268,7 @@ class PostgresSource:
         """Refuses one that lacks what it had when it was last looked at, which is written down."""
         problems = list(publication_problems(session, self._config))
         before = published_before(self._folder, self._index)
-        now = taken_tables(session, self._config)
+        now = self._tables.published = taken_tables(session, self._config)
         problems += [] if problems else narrowed_problems(session, self._config, before, now)
         if problems:
             raise PipelineFailedError("\n".join(problems), kind=ErrorKind.INVALID_REQUEST)
@@ -287,26 +292,6 @@ class PostgresSource:
             if error.kind is not ErrorKind.RETRYABLE:  # else the stream says so itself
                 raise
 
-    def _warn_of_late(self, relation: Relation) -> None:
-        """Says once of a table that was not there, or not published, when the copy began."""
-        name = (relation.schema, relation.name)
-        if name in self._known or not self._config.takes(*name):
-            return
-        if not self._known:
-            text = self._folder.read(self._copied_name)
-            self._known = {(schema, table) for schema, table in json.loads(text or "[]")}
-        if self._config.snapshot == "initial" and name not in self._known:
-            _LOG.warning(
-                "table %s came to the stream after the copy had begun: rows from before it was published are not in "
-                "the lake; those of a table that is new are all there",
-                relation,
-            )
-        self._known.add(name)
-
-    @property
-    def _copied_name(self) -> str:
-        return f"postgres-{self._index}-copied"
-
     def _confirm_quiet(self, receiver: Receiver) -> None:
         """Lets the server go on where it has had nothing for this stream: first it is written down that this is why the
         slot is ahead of the lake."""
@@ -316,6 +301,29 @@ class PostgresSource:
         if quiet.is_asked or quiet.lsn - max(known_quiet(self._folder, self._index), receiver.confirmed) >= QUIET_BYTES:
             self._folder.replace(quiet_name(self._index), lsn_text(quiet.lsn))
             receiver.confirm_quiet(quiet)
+
+    def _is_copied(self, receiver: Receiver, begun: PostgresOffset) -> bool:
+        """Whether the lake is where the last chunk was read, of a copy that is whole."""
+        until = None if begun.copy is None else begun.copy.until
+        if until is None or begun.lsn >= until:
+            return True
+        receiver.ask()
+        with receiver.held() as received:
+            return received.is_empty and (receiver.seen >= until or receiver.is_at_end)
+
+    def _drop_slot(self) -> None:
+        """The slot of a copy alone, which nobody needs any more; once its process at the server has ended."""
+        if self._receiver is not None:
+            self.close()
+        until = time.monotonic() + DROP_S
+        while not self._is_dropped:
+            try:
+                drop_slot(self._place, self._config.slot)
+                self._is_dropped = True
+            except PipelineFailedError as error:
+                if error.kind is not ErrorKind.RETRYABLE or time.monotonic() > until:
+                    raise
+                time.sleep(ASKED_S)
 
     def _await_bound(self, receiver: Receiver, begun: PostgresOffset) -> None:
         """Waits until everything is here that was committed when the run began."""
@@ -373,7 +381,6 @@ class PostgresSource:
         versions: dict[int, list[tuple[int, int]]] = {}
 
         def add(since: int, relation: Relation) -> None:
-            self._warn_of_late(relation)
             versions.setdefault(relation.oid, []).append((since, len(forms)))
             forms.append(self._catalog.form(relation))
 

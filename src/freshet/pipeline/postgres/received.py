@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 
 from freshet._frozen import Frozen
-from freshet.pipeline.postgres.change_records import weights_of
+from freshet.pipeline.postgres.change_records import transactions_of, weights_of
+from freshet.pipeline.postgres.transactions import TransactionSnapshot
 from freshet.pipeline.postgres.wire import COMMIT, Messages, Positions, numbers
 
 _COMMIT_END: Final = 10
@@ -149,3 +150,15 @@ class Received:
             self._segments.appendleft(segment.cut(cut, len(segment.messages.starts)))
         self.size_bytes = sum(len(each.messages.data) for each in self._segments)
         return dropped
+
+
+def end_held(messages: Messages, snapshot: TransactionSnapshot) -> End | None:
+    """Where whole transactions end that a snapshot holds, of which the first may be one that it does not: None."""
+    ids = np.array([each.xid for each in transactions_of(messages)], np.int64)
+    segment = Segment.of(messages)
+    missing = np.flatnonzero(~snapshot.holds(ids))
+    place = (int(missing[0]) if len(missing) else len(segment.ends)) - 1
+    if place < 0:
+        return None
+    size = int(messages.starts[segment.commits[place]])
+    return End(int(segment.ends[place]), int(segment.weights[place]), size)
