@@ -17,13 +17,12 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.jobs.demo.database_live import DatabaseLive, Feed
-from freshet.jobs.demo.live import DemoError
 from freshet.jobs.demo.postgres_feed import EXACT, PIPELINES, PostgresFeed
 from freshet.jobs.demo.postgres_server import PostgresServer, find_programs
 from freshet.jobs.demo.row_texts import texts_of_json, texts_of_table
 from freshet.jobs.demo.source_database import DATABASE, TARGETS, SourceDatabase
 from freshet.jobs.demo.stage import PIPELINES as FOLDER
-from freshet.jobs.demo.stage import headline, play
+from freshet.jobs.demo.stage import DemoError, headline, play
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.table import Table

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from freshet.jobs.demo.children import Child, Line
-from freshet.jobs.demo.live import DemoError
 from freshet.jobs.demo.source_database import SourceDatabase
+from freshet.jobs.demo.stage import DemoError
 
 ROUNDS: Final = 20
 ALTER: Final = 4

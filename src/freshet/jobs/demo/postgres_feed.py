@@ -31,7 +31,7 @@ class PostgresFeed:
 
     def __init__(self, database: SourceDatabase) -> None:
         server = database.server
-        self.environment = {"SHOP_DSN": server.dsn, "SHOP_PASSWORD": server.password}
+        self.environment = {"SHOP_DSN": server.dsn(), "SHOP_PASSWORD": server.password}
 
     def failure(self) -> str | None:
         """`Feed.failure`: the writer says it."""

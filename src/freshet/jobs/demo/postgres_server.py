@@ -26,11 +26,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Self
 
-import psycopg
-
 from freshet.jobs.demo.child_process import start_child, stop_child, tail
 from freshet.jobs.demo.free_ports import free_ports
-from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
+from freshet.pipeline.postgres.server import ServerPlace
 
 USER: Final = "freshet"
 START_TIMEOUT_S: Final = 120.0
@@ -83,17 +82,14 @@ class PostgresServer:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    @property
-    def dsn(self) -> str:
+    def dsn(self, database: str | None = None) -> str:
         """What libpq connects with, but for the password."""
-        return f"postgresql://{USER}@127.0.0.1:{self.port}/{self.database}"
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database or self.database}"
 
     def run(self, statements: str, *, database: str | None = None) -> list[tuple[Any, ...]]:
-        """What the last of these statements gives; the first that fails ends them. Raises `psycopg.Error`."""
-        with psycopg.connect(
-            self.dsn, dbname=database or self.database, password=self.password, autocommit=True, client_encoding="UTF8"
-        ) as connection:
-            cursor = connection.execute(statements.encode())
+        """What the last of these statements gives; the first that fails ends them. Raises `PipelineFailedError`."""
+        with ServerPlace(self.dsn(database), self.password).session() as session:
+            cursor = session.execute(statements.encode())
             while cursor.nextset():
                 pass
             return [] if cursor.description is None else cursor.fetchall()
@@ -150,7 +146,7 @@ class PostgresServer:
             try:
                 self.run(f"CREATE DATABASE {self.database}", database="postgres")
                 return
-            except psycopg.Error as error:
+            except PipelineFailedError as error:
                 if self._child.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"PostgreSQL does not start:\n{tail(log_file)}") from error
                 time.sleep(0.1)

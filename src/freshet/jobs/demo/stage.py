@@ -24,6 +24,10 @@ EXIT_INTERRUPTED: Final = 130
 """As shells have it for Ctrl-C: nothing was compared, so nothing is known to be equal."""
 
 
+class DemoError(Exception):
+    """The demo cannot go on."""
+
+
 def play(demo: Callable[[Path], int], output: Path | None, default: str, *, fetches: bool = True) -> int:
     """Plays a demo in the folder `output`, or `default` below `OUTPUT`; returns its exit code.
 
