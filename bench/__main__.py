@@ -1,7 +1,8 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
     python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,local,local-latency,database,latency,log-latency,storage,
-                          engines,memory,spark,commits,lookup,lookup-scale,background,changelogs,log,stores,buckets,edits]
+                          engines,memory,spark,commits,lookup,lookup-scale,background,changelogs,log,stores,buckets,edits,
+                          postgres]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -36,6 +37,7 @@ from bench.log_latency_bench import log_latency
 from bench.lookup_bench import lookups
 from bench.lookup_scale_bench import lookups_at_scale
 from bench.measure import report
+from bench.postgres_bench import postgres
 from bench.results import Results
 from bench.spark_bench import small_batches_with_lookup, through_spark
 from bench.storage_bench import storage
@@ -45,6 +47,7 @@ from freshet.storage.io.env import LOCAL_DIRS
 PARTS: Final = (
     "cdc", "local", "local-latency", "database", "latency", "log-latency", "storage", "engines", "memory", "spark",
     "commits", "lookup", "lookup-scale", "background", "changelogs", "log", "stores", "buckets", "edits",
+    "postgres",
 )  # fmt: skip
 
 
@@ -121,6 +124,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
             stores(results, folder, factor, rounds, without)
         case "edits":
             edits(results, folder, factor, rounds)
+        case "postgres":
+            postgres(results, folder, factor, rounds, without)
         case "buckets":
             buckets(results, folder, factor, rounds, without)
 

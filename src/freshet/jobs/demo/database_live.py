@@ -58,9 +58,7 @@ class Feed(Protocol):
 class DatabaseLive:
     """One run of the live part; `totals` are of the batches that were reported."""
 
-    def __init__(
-        self, output: Path, database: SourceDatabase, feed: Feed, files: Sequence[Path], engine: str
-    ) -> None:
+    def __init__(self, output: Path, database: SourceDatabase, feed: Feed, files: Sequence[Path], engine: str) -> None:
         self.warehouse = output / "warehouse"
         self.database, self._feed = database, feed
         self._lines: queue.Queue[Line] = queue.Queue()

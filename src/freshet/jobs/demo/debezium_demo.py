@@ -1,8 +1,8 @@
 """`freshet demo database --debezium`: PostgreSQL, Debezium and a lake that follows, with Apache Paimon as judge.
 
-    1. a broker, a PostgreSQL server with twelve tables and rows, Kafka Connect with Debezium
-    2. `freshet run` of files with `sync`; the database changes meanwhile, and so do its tables (`database_live`)
-    3. each table is read by Freshet and by Apache Paimon (JVM) and compared with the database, row by row
+1. a broker, a PostgreSQL server with twelve tables and rows, Kafka Connect with Debezium
+2. `freshet run` of files with `sync`; the database changes meanwhile, and so do its tables (`database_live`)
+3. each table is read by Freshet and by Apache Paimon (JVM) and compared with the database, row by row
 """
 
 from __future__ import annotations

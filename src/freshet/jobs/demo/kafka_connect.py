@@ -75,6 +75,12 @@ class KafkaConnect:
         finally:
             stop_child(connect._child)
 
+    @property
+    def pid(self) -> int:
+        """Of the worker."""
+        assert self._child is not None
+        return self._child.pid
+
     def runs(self) -> bool:
         """True when the connector and its task run."""
         states = self._states()

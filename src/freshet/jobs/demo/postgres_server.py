@@ -21,7 +21,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Self
@@ -54,8 +54,9 @@ SETTINGS: Final = {
 class PostgresServer:
     """One cluster with one database; `start` gives one that answers."""
 
-    def __init__(self, folder: Path, database: str) -> None:
+    def __init__(self, folder: Path, database: str, settings: Mapping[str, str]) -> None:
         self.database = database
+        self._settings = {**SETTINGS, **settings}
         self.password = secrets.token_hex(16)
         [self.port] = free_ports(1)
         self._folder = folder
@@ -65,14 +66,14 @@ class PostgresServer:
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, database: str) -> Iterator[Self]:
-        """Makes and starts a server, and finally stops it; its files go away too.
+    def start(cls, database: str, settings: Mapping[str, str] | None = None) -> Iterator[Self]:
+        """Makes and starts a server, and finally stops it; its files go away too. `settings` are more than ours.
 
         Raises `InvalidRequestError` where PostgreSQL is missing; it says how to get it.
         """
         folder = Path(tempfile.mkdtemp(prefix="freshet-postgres-", dir="/tmp" if os.geteuid() == 0 else None))
         try:
-            server = cls(folder, database)
+            server = cls(folder, database, settings or {})
             server._initialise()
             try:
                 server._launch()
@@ -104,6 +105,12 @@ class PostgresServer:
         """Such as 15.4."""
         return str(self.run("SHOW server_version")[0][0]).split()[0]
 
+    @property
+    def pid(self) -> int:
+        """Of its first process, whose children serve the sessions."""
+        assert self._child is not None
+        return self._child.pid
+
     def stop(self) -> None:
         """Ends all sessions at once; nothing if it is down already."""
         if self._child is not None:
@@ -129,7 +136,7 @@ class PostgresServer:
             raise RuntimeError(f"PostgreSQL's initdb failed:\n{done.stderr}")
 
     def _launch(self) -> None:
-        settings = {**SETTINGS, "port": str(self.port)}
+        settings = {**self._settings, "port": str(self.port)}
         texts = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         log_file = self._folder / "log"
         with log_file.open("ab") as log:
@@ -162,7 +169,9 @@ def find_programs(names: Sequence[str] = PROGRAMS) -> dict[str, Path]:
     found = {name: shutil.which(name, path=search) for name in names}
     missing = [name for name, path in found.items() if path is None]
     if missing:
-        raise InvalidRequestError(f"this demo needs the programs of PostgreSQL, and {', '.join(missing)} cannot be found; {REMEDY}")
+        raise InvalidRequestError(
+            f"this demo needs the programs of PostgreSQL, and {', '.join(missing)} cannot be found; {REMEDY}"
+        )
     return {name: Path(path) for name, path in found.items() if path is not None}
 
 

@@ -31,6 +31,7 @@ TARGETS: Final[Mapping[str, Sequence[str]]] = {
 }
 """Which tables of the database make which table of the lake, as the files in `pipelines/` say."""
 
+
 class SourceDatabase:
     """The database of a server."""
 
