@@ -57,9 +57,10 @@ class SourceDatabase:
     def rows(self, tables: Sequence[str]) -> Iterator[dict[str, Any]]:
         """The rows of tables as JSON shows them, each value exactly as it is sent."""
         for table in tables:
-            yield from self.server.rows(exact_query(table, self._columns(table), self._exact))
+            yield from self.server.rows(exact_query(table, self.columns(table), self._exact))
 
-    def _columns(self, table: str) -> dict[str, str]:
+    def columns(self, table: str) -> dict[str, str]:
+        """The types of a table's columns."""
         found = self.server.rows(
             "SELECT attname AS name, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
             f" WHERE attrelid = '{quoted(table)}'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
