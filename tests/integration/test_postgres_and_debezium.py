@@ -31,6 +31,8 @@ DIFFERENT = {
     "bit(1)": ("BOOLEAN", "STRING"),
     "bit(8)": ("BYTES", "STRING"),
     "interval": ("BIGINT", "STRING"),
+    "money": ("DECIMAL(38, 2)", "DECIMAL(19, 2)"),
+    "numeric": ("DECIMAL(38, 18)", "STRING"),
 }
 """Types of PostgreSQL whose columns have other types: of Debezium's records, of ours."""
 

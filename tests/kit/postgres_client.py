@@ -151,14 +151,14 @@ class RandomClient:
     def _change(self, table: str) -> None:
         key = self._a_key(table)
         draw = self._chance.random()
-        if key is None or draw < 0.3:
+        if key is None or draw < 0.1:
             self._insert(table)
-        elif table == "d" and draw < 0.4:
+        elif table == "d" and draw < 0.2:
             self._session.execute(b"DELETE FROM d WHERE id = %s", (key,))
             del self.rows["d"][key], self._lake["d"][key]
-        elif table == "d" and draw < 0.5:
+        elif table == "d" and draw < 0.3:
             self._move(key)
-        elif table == "d" and draw < 0.52:
+        elif table == "d" and draw < 0.32:
             self._insert("d")  # and another key, all before the first commit
             self._move(self._next - 1)
         else:
@@ -167,7 +167,7 @@ class RandomClient:
     def _insert(self, table: str) -> None:
         key = self._next
         self._next += 1
-        row = {name: self._value(name) for name in self._of(table)}
+        row = {name: self._value(table, name) for name in self._of(table)}
         names = ", ".join(("id", *row))
         marks = ", ".join(["%s"] * (len(row) + 1))
         self._session.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})".encode(), (key, *row.values()))
@@ -175,7 +175,7 @@ class RandomClient:
 
     def _update(self, table: str, key: int) -> None:
         chosen = [name for name in self._of(table) if self._chance.random() < (0.15 if name == "big" else 0.6)]
-        changes = {name: self._value(name) for name in chosen or [self._of(table)[0]]}
+        changes = {name: self._value(table, name) for name in chosen or [self._of(table)[0]]}
         texts = ", ".join(f"{name} = %s" for name in changes)
         self._session.execute(f"UPDATE {table} SET {texts} WHERE id = %s".encode(), (*changes.values(), key))
         self.rows[table][key] = self._lake[table][key] = {**self.rows[table][key], **changes}
@@ -196,9 +196,9 @@ class RandomClient:
         others = {"s": ("v", "w"), "w1": ("a", "big"), "w2": ("b", "c")}
         return tuple(self._columns) if table == "d" else others[table]
 
-    def _value(self, name: str) -> Any:
+    def _value(self, table: str, name: str) -> Any:
         if name in ("big", "c"):
-            if self._chance.random() < 0.1:
+            if table == "d" and self._chance.random() < 0.1:  # a partial update keeps what NULL would take away
                 return None
             size = BIG if name == "big" else 10
             return self._chance.randbytes(size // 2).hex()
