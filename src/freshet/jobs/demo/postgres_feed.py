@@ -11,14 +11,13 @@ PIPELINES: Final = ("postgres-database", "postgres-shards")
 """Their files have these names too."""
 SLOTS: Final = ("freshet_shop", "freshet_shards")
 """Those of the files."""
+_AS_TEXT: Final = (
+    "numeric", "interval", "bit(1)", "bit(8)", "json", "jsonb", "time without time zone",
+)  # fmt: skip
 EXACT: Final = {
     "money": "to_json({0}::numeric)",
-    "numeric[]": "to_json({0}::text[])",
-    **{
-        name: "to_json({0}::text)"
-        for name in ("numeric", "interval", "bit(1)", "bit(8)", "json", "jsonb", "time without time zone")
-    },
     "jsonb[]": "to_json({0}::text[])",
+    **dict.fromkeys(_AS_TEXT, "to_json({0}::text)"),
 }
 """Types that `to_json` does not show as they are in the lake; `{0}` is the column."""
 

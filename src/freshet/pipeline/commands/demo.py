@@ -20,8 +20,8 @@ def demo(
         typer.Argument(
             help="shop: a change stream becomes two tables, two readers follow its log, and the writer is killed; "
             "join: three change streams make one wide row each, by one query and by several; database: the tables of a "
-            "PostgreSQL database become tables of a lake while they change, with neither broker nor JVM; broker: a broker "
-            "with the shop's change stream, for pipelines of your own, which runs until Ctrl-C."
+            "PostgreSQL database become tables of a lake while they change, with neither broker nor JVM; broker: a "
+            "broker with the shop's change stream, for pipelines of your own, which runs until Ctrl-C."
         ),
     ] = "shop",
     output: Annotated[
