@@ -2,7 +2,8 @@
 #
 #   make demo      a real change stream from Kafka into tables, readers of their log, a kill -9; Apache Paimon reads along
 #   make demo-join three change streams into one wide table, by one query and by several
-#   make demo-database  twelve tables of a PostgreSQL database, read by Debezium, into a lake, while they change
+#   make demo-database  twelve tables of a PostgreSQL database into a lake, while they change: no broker, no Java;
+#                       ARGS=--debezium: by Debezium and Kafka
 #   make test      the quick suites and the judge (under ten minutes)      make test-all   everything
 #   make test ROOM=commit  those of a folder of tests; ROOM=pipeline/config where several have that name
 #   make soak      the counts that issues name, in full: random schedules, writers side by side (hours); the seed is printed
@@ -112,7 +113,7 @@ demo-join: venv jars
 	@$(BIN)/python -m freshet demo join $(ARGS)
 
 # PostgreSQL comes from the system; where it is missing, the demo says how to get it.
-demo-database: venv jars
+demo-database: venv
 	@$(BIN)/python -m freshet demo database $(ARGS)
 
 demo-clean:

@@ -1,7 +1,8 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
     python -m bench [--factor 1.0] [--rounds 3] [--parts core,cdc,local,local-latency,database,latency,log-latency,
-                          storage,engines,memory,spark,commits,lookup,lookup-scale,background,changelogs,log,stores,buckets,edits]
+                          storage,engines,memory,spark,commits,lookup,lookup-scale,background,changelogs,log,stores,
+                          buckets,edits,postgres]
 
 The part `core` is the short one, which sizes a machine; `cdc` is the benchmark of record: the job that users run. The
 first round of each peer is printed as cold; the median of the later ones as warm. Peers take turns. Results are
@@ -38,6 +39,7 @@ from bench.log_latency_bench import log_latency
 from bench.lookup_bench import lookups
 from bench.lookup_scale_bench import lookups_at_scale
 from bench.measure import report
+from bench.postgres_bench import postgres
 from bench.results import Results
 from bench.spark_bench import small_batches_with_lookup, through_spark
 from bench.storage_bench import storage
@@ -48,6 +50,7 @@ PARTS: Final = (
     "core",
     "cdc", "local", "local-latency", "database", "latency", "log-latency", "storage", "engines", "memory", "spark",
     "commits", "lookup", "lookup-scale", "background", "changelogs", "log", "stores", "buckets", "edits",
+    "postgres",
 )  # fmt: skip
 
 
@@ -128,6 +131,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
             stores(results, folder, factor, rounds, without)
         case "edits":
             edits(results, folder, factor, rounds)
+        case "postgres":
+            postgres(results, folder, factor, rounds, without)
         case "buckets":
             buckets(results, folder, factor, rounds, without)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,18 @@ from tests.docs.page import ROOT, Page, is_run, read_page
 from tests.docs.page_run import PageError, run_page
 from tests.docs.pictures import pictures
 from tests.docs.site_hook import llms_text
+from tests.kit.postgres_programs import SYSTEM
+from tests.kit.postgres_source import new_source
 
 PAGES = [read_page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
 TABLE_NAMES_MAX = 55
 TABLE_SURFACE = {"writer", "scan", "changelog", "stream", "compact", "expire_snapshots", "snapshots", "describe"}
 """What programs were promised first; the other names are held by the page of the Python API."""
-NEEDS = {"spark": [pytest.mark.spark, pytest.mark.slow], "kafka": [pytest.mark.kafka, pytest.mark.slow]}
+NEEDS = {
+    "spark": [pytest.mark.spark, pytest.mark.slow],
+    "kafka": [pytest.mark.kafka, pytest.mark.slow],
+    "postgres": [pytest.mark.slow],
+}
 
 
 def _pages() -> Iterator[Any]:
@@ -41,8 +48,15 @@ def test_a_page_does_what_it_says(
     if "kafka" in page.needs:
         environment["KAFKA_BOOTSTRAP_SERVERS"] = request.getfixturevalue("kafka_broker").bootstrap_servers
         monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", environment["KAFKA_BOOTSTRAP_SERVERS"])
-    monkeypatch.chdir(tmp_path)
-    assert run_page(page, tmp_path, environment)
+    with ExitStack() as stack:
+        if "postgres" in page.needs:
+            server = request.getfixturevalue("postgres_servers")[SYSTEM]
+            source = stack.enter_context(new_source(server, "shop"))
+            environment |= {"SHOP_DSN": source.dsn, "PGPASSWORD": source.password}
+            for name in ("SHOP_DSN", "PGPASSWORD"):
+                monkeypatch.setenv(name, environment[name])
+        monkeypatch.chdir(tmp_path)
+        assert run_page(page, tmp_path, environment)
 
 
 def test_the_readme_and_the_first_tutorial_are_run() -> None:
