@@ -162,4 +162,4 @@ REMOVED: Final = frozenset(
     {"alter", "delete", "update", "truncate", "drop-partition", "create-database", "create-table"}
     | {"rename-table", "drop-table", "drop-database", "branch", "compact-manifests", "mark-partition-done"}
 )
-"""Commands of earlier versions: a call is told the SQL that does the same (`command_line`)."""
+"""Commands of earlier versions: a call is told the SQL that does the same (`removed`)."""
