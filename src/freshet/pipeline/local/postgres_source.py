@@ -110,11 +110,11 @@ class PostgresSource:
         self._place = ServerPlace.of(config)
         self._receiver: Receiver | None = None
         self._catalog = SourceCatalog(self._place, config)
-        self._copy = TableCopy(self._place, self._catalog, folder, index, held)
+        self._tables = CopiedTables(self._place, config, folder, index)
+        self._copy = TableCopy(self._place, self._catalog, self._tables, folder, index, held)
         self._relations: dict[int, Relation] = {}
         """As they were at the start of what is held."""
         self._first: str | None = None
-        self._tables = CopiedTables(self._place, config, folder, index)
         self._bound: int | None = None
         self._is_bound = False
         self._looked_s = 0.0
