@@ -39,7 +39,7 @@ from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.postgres_piece import ChangesOfStream
 from freshet.pipeline.local.source import Piece
 from freshet.pipeline.postgres.catalog import SourceCatalog
-from freshet.pipeline.postgres.change_records import transactions_of, weights_of
+from freshet.pipeline.postgres.change_records import BegunTransaction, transactions_of, weights_of
 from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.copy_rule import CopyRule
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
@@ -51,6 +51,7 @@ from freshet.pipeline.postgres.publications import (
     remade_texts,
     taken_tables,
 )
+from freshet.pipeline.postgres.received import Span
 from freshet.pipeline.postgres.receiver import Receiver
 from freshet.pipeline.postgres.replication import ReplicationStream
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
@@ -63,8 +64,9 @@ from freshet.pipeline.postgres.slots import (
     refuse_slot,
     slot_named,
 )
+from freshet.pipeline.postgres.spilled_messages import runs_of
 from freshet.pipeline.postgres.table_form import TableForm
-from freshet.pipeline.postgres.wire import RELATION, Messages, Positions, Relation, relation_of
+from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Positions, Relation, relations_in
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.wire.kept_value import KeptValue
 
@@ -158,7 +160,7 @@ class PostgresSource:
         if begun.copy is not None and not begun.copy.is_whole:
             return list(self._copy.pieces(begun, end, self._config.slot, work, index))
         rule = self._copy.rule(begun)
-        return list(self._pieces(self._messages(begun, ends), begun, rule, work, index, count))
+        return list(self._pieces(self._span(begun, ends), begun, rule, work, index, count))
 
     def done(self, end: str) -> None:
         """`Source.done`: the lake has it, so the server need not keep it."""
@@ -169,9 +171,7 @@ class PostgresSource:
             return  # the stream begins there
         with receiver.held() as received:
             dropped = received.drop(offset.lsn)
-        for messages in dropped:
-            for _, relation in _relations_in(messages):
-                self._relations[relation.oid] = relation
+        self._relations |= {relation.oid: relation for relation in dropped}
         receiver.confirm(offset.lsn)
 
     def lag(self, end: str) -> int | None:
@@ -338,31 +338,35 @@ class PostgresSource:
         while begun.lsn < bound and not has_come():
             receiver.ask()
 
-    def _messages(self, begun: PostgresOffset, ends: PostgresOffset) -> Messages:
+    def _span(self, begun: PostgresOffset, ends: PostgresOffset) -> Span:
         """What lies between two positions: received again where a batch was planned by a process that died."""
         receiver = self._receiving(begun)
-        if not receiver.wait(RECEIVE_S, lambda received: received.end >= ends.lsn):
-            raise PipelineFailedError(
-                f"slot {self._config.slot}: the batch that was planned up to {lsn_text(ends.lsn)} did not come in "
-                f"{RECEIVE_S:.0f} s",
-                kind=ErrorKind.RETRYABLE,
-            )
+        size = -1
+        while not receiver.wait(RECEIVE_S, lambda received: received.end >= ends.lsn):
+            with receiver.held() as received:
+                size, before = received.size_bytes, size
+            if size == before:
+                raise PipelineFailedError(
+                    f"slot {self._config.slot}: of the batch that was planned up to {lsn_text(ends.lsn)} nothing more "
+                    f"came in {RECEIVE_S:.0f} s",
+                    kind=ErrorKind.RETRYABLE,
+                )
         with receiver.held() as received:
-            messages = received.up_to(ends.lsn)
-        if messages is None or int(weights_of(messages).sum()) != ends.changes - begun.changes:
+            span = received.up_to(ends.lsn)
+        if span is None or span.weight != ends.changes - begun.changes:
             raise PipelineFailedError(
                 f"slot {self._config.slot}: the changes between {lsn_text(begun.lsn)} and {lsn_text(ends.lsn)} are not "
                 "those that the batch was planned with: the server or its slot is another one, or the publication was "
                 "altered in between",
                 kind=ErrorKind.INVALID_REQUEST,
             )
-        return messages
+        return span
 
     # --- pieces -------------------------------------------------------------------------------------------------------
 
     def _pieces(
         self,
-        messages: Messages,
+        span: Span,
         begun: PostgresOffset,
         rule: CopyRule | None,
         work: KeptValue[BatchWork],
@@ -370,36 +374,39 @@ class PostgresSource:
         count: int,
     ) -> Iterator[ChangesOfStream]:
         forms: list[TableForm] = []
-        versions: dict[int, list[tuple[int, int]]] = {}
+        held: dict[int, int] = {}
 
-        def add(since: int, relation: Relation) -> None:
+        def numbered(relation: Relation) -> int:
             self._warn_of_late(relation)
-            versions.setdefault(relation.oid, []).append((since, len(forms)))
             forms.append(self._catalog.form(relation))
+            held[relation.oid] = len(forms) - 1
+            return len(forms) - 1
 
         for relation in self._relations.values():
-            add(0, relation)
-        for place, relation in _relations_in(messages):
-            add(place, relation)
-        transactions = transactions_of(messages)
-        weights = np.cumsum(weights_of(messages))
-        size = max(PIECE_MESSAGES, -(-len(messages.starts) // max(1, count)))
-        begins = np.cumsum(messages.kinds == ord("B"))
-        for first in range(0, len(messages.starts), size):
-            last = min(first + size, len(messages.starts))
-            opened = int(begins[first - 1]) if first else 0
-            is_inside = opened > 0 and messages.kinds[first] != ord("B")
-            own = transactions[opened - 1 if is_inside else opened : int(begins[last - 1])]
-            stream = StreamedChanges(messages.cut(first, last), forms, own, self._config.slot, self._placeholder)
-            number = begun.changes + (int(weights[first - 1]) if first else 0)
-            yield ChangesOfStream(stream, _held_in(versions, first, last), number, is_inside, rule, work, index)
-
-
-def _relations_in(messages: Messages) -> Iterator[tuple[int, Relation]]:
-    """The relations among messages, and their places."""
-    ends = np.append(messages.starts[1:], len(messages.data) + 25) - 25
-    for place in np.flatnonzero(messages.kinds == RELATION).tolist():
-        yield place, relation_of(messages.data[int(messages.starts[place]) : int(ends[place])])
+            numbered(relation)
+        opened: list[BegunTransaction] = []
+        number = begun.changes
+        for parts, messages in runs_of(span.parts):
+            versions = {oid: [(0, form)] for oid, form in held.items()}
+            for place, relation in relations_in(messages):
+                versions.setdefault(relation.oid, []).append((place, numbered(relation)))
+            transactions = opened + transactions_of(messages)
+            weights = np.cumsum(weights_of(messages))
+            begins = np.cumsum(messages.kinds == BEGIN) + len(opened)
+            whole = len(messages.starts)
+            size = whole if parts else max(PIECE_MESSAGES, -(-whole // max(1, count)))
+            for first in range(0, whole, size):
+                last = min(first + size, whole)
+                before = int(begins[first - 1]) if first else len(opened)
+                is_inside = before > 0 and messages.kinds[first] != BEGIN
+                own = transactions[before - 1 if is_inside else before : int(begins[last - 1])]
+                sent = messages.cut(0, 0) if parts else messages.cut(first, last)
+                stream = StreamedChanges(sent, forms, own, self._config.slot, self._placeholder)
+                since = number + (int(weights[first - 1]) if first else 0)
+                of_forms = _held_in(versions, first, last)
+                yield ChangesOfStream(stream, of_forms, since, is_inside, rule, work, index, parts)
+            number += int(weights[-1])
+            opened = [] if messages.kinds[-1] == COMMIT else transactions[-1:]
 
 
 def _held_in(
