@@ -13,7 +13,13 @@ from freshet.pipeline.identity.checkpoint_offsets import finished_lines
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
 from freshet.pipeline.postgres.lsn import lsn_of
-from freshet.pipeline.postgres.publications import PublishedTable, PublishedTables, narrowed_problems, taken_tables
+from freshet.pipeline.postgres.publications import (
+    PublishedTable,
+    PublishedTables,
+    narrowed_problems,
+    remade_problems,
+    taken_tables,
+)
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.slots import identify, refuse_identity, refuse_slot, slot_named
 
@@ -40,6 +46,11 @@ def published_before(folder: CheckpointFolder, index: int) -> PublishedTables:
     return {(schema, table): PublishedTable(*each) for schema, table, *each in document}
 
 
+def write_published(folder: CheckpointFolder, index: int, tables: PublishedTables) -> None:
+    """Has it say these tables."""
+    folder.replace(published_name(index), json.dumps([[*name, *each] for name, each in tables.items()]))
+
+
 def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig) -> str | None:
     """Why the next run of a source cannot go on; None where it can, or begins. Raises `PipelineFailedError` where the
     server cannot be asked, `ConfigurationError` or `OSError` where the checkpoint cannot be read."""
@@ -52,7 +63,7 @@ def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig)
     with place.session() as session:
         slot = slot_named(session, source.slot)
         before, now = published_before(folder, index), taken_tables(session, source)
-        narrowed = list(narrowed_problems(session, source, before, now))
+        changed = [*narrowed_problems(session, source, before, now), *remade_problems(source, before, now)]
     with place.session(replication=True) as connection:
         identity = identify(connection)
     try:
@@ -60,7 +71,7 @@ def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig)
         refuse_slot(slot, source.slot, identity, begun.lsn, known_quiet(folder, index))
     except PipelineFailedError as error:
         return str(error)
-    return "\n".join(narrowed) or None
+    return "\n".join(changed) or None
 
 
 def going_on_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:

@@ -34,7 +34,7 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.postgres_copy import HeldBatch, TableCopy, copied_tables
-from freshet.pipeline.local.postgres_going_on import known_quiet, published_before, published_name, quiet_name
+from freshet.pipeline.local.postgres_going_on import known_quiet, published_before, quiet_name, write_published
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.postgres_piece import ChangesOfStream
 from freshet.pipeline.local.source import Piece
@@ -45,10 +45,12 @@ from freshet.pipeline.postgres.copy_rule import CopyRule
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.lsn import lsn_text
 from freshet.pipeline.postgres.publications import (
+    PublishedTables,
     narrowed_problems,
     publication_problems,
     published_tables,
-    remade_texts,
+    remade_problems,
+    remade_table,
     taken_tables,
 )
 from freshet.pipeline.postgres.received import Span
@@ -115,6 +117,7 @@ class PostgresSource:
         self._first: str | None = None
         self._known: set[TableName] = set()
         """Tables that were copied, or are spoken of."""
+        self._published: PublishedTables = {}
         self._bound: int | None = None
         self._is_bound = False
         self._looked_s = 0.0
@@ -157,6 +160,10 @@ class PostgresSource:
     ) -> Sequence[Piece]:
         """`Source.pieces`: parts of the messages between two positions, in their order."""
         begun, ends = self._copy.corrected(start or self.first()), PostgresOffset.of(end)
+        if ends.copy is not None and ends.copy.is_begun_anew:
+            raise PipelineFailedError(
+                "a resync was begun and has not ended: run freshet resync FILE again", kind=ErrorKind.INVALID_REQUEST
+            )
         if begun.copy is not None and not begun.copy.is_whole:
             return list(self._copy.pieces(begun, end, self._config.slot, work, index))
         rule = self._copy.rule(begun)
@@ -264,15 +271,16 @@ class PostgresSource:
         problems = list(publication_problems(session, self._config))
         before = published_before(self._folder, self._index)
         now = taken_tables(session, self._config)
-        problems += [] if problems else narrowed_problems(session, self._config, before, now)
+        if not problems:
+            problems += narrowed_problems(session, self._config, before, now)
+            problems += remade_problems(self._config, before, now)
         if problems:
             raise PipelineFailedError("\n".join(problems), kind=ErrorKind.INVALID_REQUEST)
-        for remade in remade_texts(self._config.publication, before, now):
-            _LOG.warning("%s", remade)
+        for name in before.keys() - now.keys():
+            _LOG.warning("table %s is not there any more: what the lake has of it stays", ".".join(name))
         if now != before:
-            self._folder.replace(
-                published_name(self._index), json.dumps([[*name, *each] for name, each in now.items()])
-            )
+            write_published(self._folder, self._index, now)
+        self._published = now
         self._looked_s = time.monotonic()
 
     def _look_again(self) -> None:
@@ -286,6 +294,12 @@ class PostgresSource:
         except PipelineFailedError as error:
             if error.kind is not ErrorKind.RETRYABLE:  # else the stream says so itself
                 raise
+
+    def _refuse_remade(self, relation: Relation) -> None:
+        """Raises where changes are of another table than the one that had this name."""
+        held = self._published.get((relation.schema, relation.name))
+        if held is not None and held.oid != relation.oid:
+            raise PipelineFailedError(remade_table(relation.schema, relation.name), kind=ErrorKind.INVALID_REQUEST)
 
     def _warn_of_late(self, relation: Relation) -> None:
         """Says once of a table that was not there, or not published, when the copy began."""
@@ -377,6 +391,7 @@ class PostgresSource:
         held: dict[int, int] = {}
 
         def numbered(relation: Relation) -> int:
+            self._refuse_remade(relation)
             self._warn_of_late(relation)
             forms.append(self._catalog.form(relation))
             held[relation.oid] = len(forms) - 1

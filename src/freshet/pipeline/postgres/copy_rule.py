@@ -130,7 +130,6 @@ class CopyRule:
 def _torn(form: TableForm, what: str) -> PipelineFailedError:
     return PipelineFailedError(
         f"table {form.relation} {what} while it was copied, and its chunks are from before and after: nothing of it "
-        "was written. Start over: drop the slot (freshet drop-slot FILE), and give the pipeline another name and "
-        "checkpoint",
+        "was written. Copy it again: freshet resync FILE",
         kind=ErrorKind.INVALID_REQUEST,
     )

@@ -38,6 +38,11 @@ class CopyState:
         """Whether all is copied."""
         return not self.left
 
+    @property
+    def is_begun_anew(self) -> bool:
+        """Whether nothing of it has been planned: a batch ends so where a resync takes the rows away."""
+        return bool(self.tables) and not self.progress
+
     def of(self, table: TableName) -> CopyProgress:
         """How far a table is."""
         return self.progress.get(table, CopyProgress())

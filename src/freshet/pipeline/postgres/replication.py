@@ -71,8 +71,8 @@ class ReplicationStream:
         return found
 
     def drain(self) -> list[Any]:
-        """The frames that are there, about `FRAMES_MAX` or `DRAINED_BYTES` at most: what libpq has read is taken, as its
-        socket says nothing of that. Raises `PipelineFailedError` where the stream has ended."""
+        """The frames that are there, about `FRAMES_MAX` or `DRAINED_BYTES` at most: what libpq has read is taken, as
+        its socket says nothing of that. Raises `PipelineFailedError` where the stream has ended."""
         get, frames, drained = self._pgconn.get_copy_data, list[Any](), 0
         try:
             while True:

@@ -15,10 +15,7 @@ from freshet.pipeline.postgres.server import ServerPlace, failure, psycopg
 
 PLUGIN: Final = "pgoutput"
 _WAIT_MS: Final = 10_000
-START_OVER: Final = (
-    "To start over drop the slot (freshet drop-slot FILE), name another checkpoint and give the pipeline another name: "
-    "tables that are there are copied again"
-)
+START_OVER: Final = "To go on: freshet resync FILE, which takes a new slot and copies the tables again"
 """What to do where a slot cannot go on."""
 
 
@@ -44,6 +41,10 @@ class Slot(Frozen):
     held_bytes: int | None
     behind_bytes: int | None
     safe_bytes: int | None
+
+    def is_of(self, database: str) -> bool:
+        """Whether a stream of this database can read it at all."""
+        return self.plugin == PLUGIN and self.database == database
 
 
 def identify(connection: psycopg.Connection[Any]) -> Identity:
@@ -124,18 +125,19 @@ def refuse_slot(slot: Slot | None, name: str, identity: Identity, start: int, kn
     there was nothing to read."""
     if slot is None:
         raise _refused(
-            f"slot {name} is not there any more, and the lake has the changes up to {lsn_text(start)}: those that came "
-            f"since are lost. {START_OVER}"
+            f"slot {name} is not there any more, and the lake has the changes up to {lsn_text(start)}: those from "
+            f"there to {lsn_text(identity.lsn)} are missing, and those that come. {START_OVER}"
         )
-    if slot.plugin != PLUGIN or slot.database != identity.database:
+    if not slot.is_of(identity.database):
         raise _refused(
             f"slot {name} is that of plugin {slot.plugin} and database {slot.database}, not of {PLUGIN} and "
             f"{identity.database}: give the source another slot"
         )
     if slot.is_lost:
         raise _refused(
-            f"slot {name} is lost: the server has removed WAL that it needed (max_slot_wal_keep_size), the lake has "
-            f"the changes up to {lsn_text(start)}. {START_OVER}"
+            f"slot {name} is lost: the server has removed WAL that it needed (max_slot_wal_keep_size). The lake has "
+            f"the changes up to {lsn_text(start)}, and those from there to {lsn_text(identity.lsn)} are missing. "
+            f"{START_OVER}"
         )
     if slot.confirmed is not None and slot.confirmed > max(start, known):
         raise _refused(

@@ -10,7 +10,7 @@ import psycopg
 from freshet.pipeline.config.model import PostgresConfig
 from freshet.pipeline.postgres.publications import publication_problems, published_tables, quoted
 from freshet.pipeline.postgres.server import ServerPlace
-from freshet.pipeline.postgres.slots import PLUGIN, slot_named
+from freshet.pipeline.postgres.slots import PLUGIN, START_OVER, slot_named
 
 VERSION_MIN: Final = 120_000
 LakeKey = Callable[[str, str], tuple[str, ...] | None]
@@ -82,10 +82,7 @@ def _of_server(session: psycopg.Connection[Any], config: PostgresConfig) -> Iter
             "slot"
         )
     elif slot is not None and slot.is_lost:
-        yield (
-            f"slot {config.slot} is lost, its WAL was removed (max_slot_wal_keep_size): freshet drop-slot FILE, then "
-            "another name and checkpoint for the pipeline, which copies the tables again"
-        )
+        yield (f"slot {config.slot} is lost, its WAL was removed (max_slot_wal_keep_size). {START_OVER}")
 
 
 def _of_table(
