@@ -76,7 +76,7 @@ class PostgresServer:
         texts = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         with (self._folder / "log").open("ab") as log:
             command = [
-                *_as_postgres("--pdeathsig=QUIT"),  # a change of the user loses the signal of `start_child`
+                *as_postgres("--pdeathsig=QUIT"),  # a change of the user loses the signal of `start_child`
                 self._programs["postgres"],
                 "-D",
                 self._folder / "data",
@@ -107,7 +107,7 @@ class PostgresServer:
             self._folder.chmod(0o755)
             (self._folder / "data").mkdir()
             shutil.chown(self._folder / "data", "postgres")
-        done = subprocess.run([*_as_postgres(), self._programs[program], *arguments], capture_output=True, check=False)
+        done = subprocess.run([*as_postgres(), self._programs[program], *arguments], capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()
 
 
@@ -134,7 +134,7 @@ def _programs() -> dict[str, Path]:
         missing("PostgreSQL", SYSTEM_REMEDY)
 
 
-def _as_postgres(*options: str) -> list[str]:
+def as_postgres(*options: str) -> list[str]:
     """PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return []

@@ -51,6 +51,7 @@ class Streamed:
     def __init__(self, folder: Path, source: PostgresSource, **said: str) -> None:
         self.folder, self.source = folder, source
         self.said = {
+            "dsn": source.dsn,
             "tables": '["public.*"]', "snapshot": "never", "more": "", "slot": f"s{uuid4().hex[:12]}", "key": "id",
             "columns": "{id: BIGINT}", "options": 'bucket: "1"', "trigger": ONCE,
             "rules": '[{from: "[^.]*.public.(.*)", to: "db.{table}"}]', **said,
@@ -62,7 +63,7 @@ class Streamed:
 
     def config(self, template: str = ONE, **said: str) -> PipelineConfig:
         texts = {**self.said, **said, "folder": str(self.folder)}
-        of = SOURCE.format(dsn=self.source.dsn, password=self.source.password, **texts)
+        of = SOURCE.format(password=self.source.password, **texts)
         path = self.folder / "p.yaml"
         path.write_text(template.format(of=of, **texts))
         return load_pipeline(path, {})

@@ -1,6 +1,6 @@
 """`freshet resync` of a pipeline that reads a database: its tables are emptied, and copied again.
 
-    batch N      the last one. Where it was planned and is not done, it never will be: what it wrote goes
+    batch N      the last one. Where it was planned and is not done, it never will be: what it wrote goes, or is nothing
     batch N + 1  takes all rows of the tables away, and ends where the copy begins: for all tables at the first position
                  of a new slot, for one of them where batch N did
     batch N + 2  of the next run: the copy, then the stream
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -139,13 +139,12 @@ def planned_resync(config: PipelineConfig, table: str | None) -> Resync:
         last = (log.offsets(number) if is_planned else None) or done
     if last is None:
         raise InvalidRequestError(f"{config.name!r} has not read anything yet: start it, and it copies its tables")
-    if table is not None and is_planned:
-        raise InvalidRequestError(
-            f"batch {number} of {config.name!r} was begun and is not done, and other tables may need it: start the "
-            "pipeline once, then bring the table up. Where it cannot start, freshet resync FILE without --table copies "
-            "all its tables again"
-        )
     rows = _rows(config)
+    if table is not None and is_planned and any(_holds(config, name, number) for name in _written(config, rows)):
+        raise InvalidRequestError(
+            f"batch {number} of {config.name!r} is not done, and some tables have it: start the pipeline once, then "
+            "copy the table again. Where it cannot start, freshet resync FILE without --table copies all its tables"
+        )
     if table is not None and table not in rows:
         raise InvalidRequestError(f"{config.name!r} writes no table {table}; its tables are: {', '.join(rows)}")
     chosen = list(rows) if table is None else [table]
@@ -212,6 +211,17 @@ def _rows(config: PipelineConfig) -> dict[str, LedgerRow]:
         for name, row in sorted(known.items())
         if name != WHOLE and any(goes_to(config, source, name) for source in row.source_tables)
     }
+
+
+def _written(config: PipelineConfig, rows: Iterable[str]) -> list[str]:
+    """The tables that a batch is committed to."""
+    return [*rows, *([config.ledger_name] if isinstance(config, SyncPipelineConfig) else [])]
+
+
+def _holds(config: PipelineConfig, name: str, number: int) -> bool:
+    catalog = target_catalog(config)
+    last = catalog.table(name).engine.committer(config.name).last_commit() if catalog.has_table(name) else None
+    return last is not None and last.identifier >= number
 
 
 def _empty(config: PipelineConfig, name: str, identity: BatchIdentity) -> None:
