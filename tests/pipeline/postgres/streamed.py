@@ -20,7 +20,7 @@ from freshet.pipeline.running.runner import Runner
 from tests.kit.postgres_source import PostgresSource
 
 SOURCE = """{{postgres: {{dsn: "{dsn}", password: "{password}", tables: {tables}, slot: {slot}, publication: p,
-    snapshot: {snapshot}}}{more}}}"""
+    snapshot: {snapshot}{failover}}}{more}}}"""
 ONE = """\
 name: shop
 run_on: local
@@ -52,7 +52,8 @@ class Streamed:
         self.folder, self.source = folder, source
         self.said = {
             "dsn": source.dsn,
-            "tables": '["public.*"]', "snapshot": "never", "more": "", "slot": f"s{uuid4().hex[:12]}", "key": "id",
+            "tables": '["public.*"]', "snapshot": "never", "failover": "", "more": "",
+            "slot": f"s{uuid4().hex[:12]}", "key": "id",
             "columns": "{id: BIGINT}", "options": 'bucket: "1"', "trigger": ONCE,
             "rules": '[{from: "[^.]*.public.(.*)", to: "db.{table}"}]', **said,
         }  # fmt: skip

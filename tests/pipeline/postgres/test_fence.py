@@ -65,14 +65,14 @@ def test_the_one_that_was_overtaken_writes_nothing(tmp_path: Path, postgres: Pos
             assert old.poll() is None, log.read_text()
             assert time.monotonic() < until
             time.sleep(0.02)
-        while True:
-            try:
-                streamed.run(SYNC)
-                break
-            except PipelineFailedError as error:
-                assert error.kind is ErrorKind.RETRYABLE, error
-                assert time.monotonic() < until
-                time.sleep(0.2)
+        with pytest.raises(PipelineFailedError, match="is read by another process") as refused:
+            streamed.run(SYNC)
+        assert refused.value.kind is ErrorKind.RETRYABLE
+        active = f"SELECT FROM pg_replication_slots WHERE slot_name = '{streamed.slot}' AND active"
+        while postgres.rows(active):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        streamed.run(SYNC)
         if goes_on:
             postgres.run("INSERT INTO t VALUES (3, 3)")
             streamed.run(SYNC)

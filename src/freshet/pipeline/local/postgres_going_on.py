@@ -67,7 +67,7 @@ def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig)
     with place.session(replication=True) as connection:
         identity = identify(connection)
     try:
-        refuse_identity(identity, begun.systemid, begun.timeline, place)
+        refuse_identity(identity, begun.systemid, begun.timeline, place, begun.lsn)
         refuse_slot(slot, source.slot, identity, begun.lsn, known_quiet(folder, index))
     except PipelineFailedError as error:
         return str(error)

@@ -117,6 +117,7 @@ class PostgresSource:
         self._first: str | None = None
         self._known: set[TableName] = set()
         """Tables that were copied, or are spoken of."""
+        self._timeline = 0
         self._published: PublishedTables = {}
         self._bound: int | None = None
         self._is_bound = False
@@ -145,7 +146,8 @@ class PostgresSource:
         if found is None or (self._bound is not None and begun.lsn >= self._bound):
             return start
         copy = None if begun.copy is None or found.lsn >= (begun.copy.until or 0) else begun.copy
-        return replace(begun, lsn=found.lsn, changes=begun.changes + found.weight, copy=copy).text
+        timeline = self._timeline or begun.timeline  # another one since a standby was promoted
+        return replace(begun, timeline=timeline, lsn=found.lsn, changes=begun.changes + found.weight, copy=copy).text
 
     def bound(self) -> None:
         """`Source.bound`."""
@@ -224,7 +226,7 @@ class PostgresSource:
             )
         if slot is None:
             self._folder.replace(mark, name)
-            lsn = create_slot(self._place, name)
+            lsn = create_slot(self._place, name, is_failover=self._config.failover)
             _LOG.info("created slot %s of %s at %s", name, self._place.shown, lsn_text(lsn))
         else:
             assert slot.confirmed is not None
@@ -257,7 +259,8 @@ class PostgresSource:
             slot = slot_named(session, self._config.slot)
         stream = ReplicationStream(self._place, self._config.slot)
         try:
-            refuse_identity(stream.identity, begun.systemid, begun.timeline, self._place)
+            refuse_identity(stream.identity, begun.systemid, begun.timeline, self._place, lsn)
+            self._timeline = stream.identity.timeline
             refuse_slot(slot, self._config.slot, stream.identity, lsn, known_quiet(self._folder, self._index))
             refuse_active(slot)
             stream.start(self._config.publication, lsn)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.postgres.chunk_reader import ChunkReader
 from freshet.pipeline.postgres.copied_chunks import Bound
 from freshet.pipeline.postgres.copied_table import CopiedTable
@@ -18,6 +21,10 @@ from freshet.pipeline.postgres.transactions import TransactionSnapshot
 _BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _STAYS: Final = b"SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0; SET lock_timeout = 0"
 _SINCE_13: Final = 130_000
+_STANDBY_S: Final = 10.0
+_END: Final = b"""
+SELECT CASE WHEN pg_is_in_recovery() THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
+ELSE pg_current_wal_insert_lsn() END::text"""
 
 
 class SharedSnapshot:
@@ -26,17 +33,33 @@ class SharedSnapshot:
     def __init__(self, place: ServerPlace) -> None:
         self._place = place
         self._session = place.connect()
+        until = time.monotonic() + _STANDBY_S
         try:
             self._session.execute(_STAYS)
-            self._session.execute(_BEGIN)
-            what = "pg_current" if self._session.info.server_version >= _SINCE_13 else "txid_current"
-            row = self._session.execute(f"SELECT {what}_snapshot()::text, pg_export_snapshot()".encode()).fetchone()
+            while not self._is_taken() and time.monotonic() < until:
+                self._session.execute(b"ROLLBACK")
+                time.sleep(_STANDBY_S / 1000)
         except psycopg.Error as error:
             self._session.close()
             raise failure(place, error) from error
+        if time.monotonic() >= until:
+            self._session.close()
+            raise PipelineFailedError(
+                f"{place.shown} is a standby, whose snapshots do not say which transactions were running, and in "
+                f"{_STANDBY_S:.0f} s there was no moment without one: copy from the primary",
+                kind=ErrorKind.INVALID_REQUEST,
+            )
+
+    def _is_taken(self) -> bool:
+        """Takes it; False where it cannot be told what it holds: on a standby, which lists no transactions that run,
+        while some do."""
+        self._session.execute(_BEGIN)
+        what = "pg_current" if self._session.info.server_version >= _SINCE_13 else "txid_current"
+        query = f"SELECT {what}_snapshot()::text, pg_export_snapshot(), pg_is_in_recovery()"
+        row = self._session.execute(query.encode()).fetchone()
         assert row is not None
-        self.snapshot = TransactionSnapshot.parse(str(row[0]))
-        self.name = str(row[1])
+        self.snapshot, self.name = TransactionSnapshot.parse(str(row[0])), str(row[1])
+        return not row[2] or self.snapshot.oldest == self.snapshot.next
 
     def described(self, schema: str, name: str, publication: str) -> CopiedTable | None:
         """A table as the catalogue has it now, and what a publication has of it."""
@@ -56,7 +79,7 @@ class SharedSnapshot:
     def insert_lsn(self) -> int:
         """The end of the log now, which is behind all that the snapshot holds."""
         with self._place.session() as session:
-            row = session.execute(b"SELECT pg_current_wal_insert_lsn()::text").fetchone()
+            row = session.execute(_END).fetchone()
         assert row is not None
         return lsn_of(str(row[0]))
 

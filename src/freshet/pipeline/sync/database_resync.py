@@ -119,7 +119,7 @@ class Resync(Frozen):
         folder.delete(published_name(index))
         drop_slot(each.place, slot)
         folder.replace(f"postgres-{index}-slot", slot)
-        lsn = create_slot(each.place, slot)
+        lsn = create_slot(each.place, slot, is_failover=each.source.failover)
         return replace(begun, systemid=each.identity.systemid, timeline=each.identity.timeline, lsn=lsn)
 
 
@@ -181,7 +181,7 @@ def _looked_at(
         identity = identify(connection)
     refusal: str | None = None
     try:
-        refuse_identity(identity, begun.systemid, begun.timeline, place)
+        refuse_identity(identity, begun.systemid, begun.timeline, place, begun.lsn)
         refuse_slot(slot, source.slot, identity, begun.lsn, known_quiet(folder, index))
     except PipelineFailedError as error:
         refusal = str(error)
