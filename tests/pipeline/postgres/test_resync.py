@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from freshet import Catalog
+from freshet.pipeline.commands.resume import resume, resync
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.local.local_query import BatchPoint, LocalQuery
 from freshet.pipeline.postgres.server import ServerPlace
@@ -59,7 +61,7 @@ def _is_the_source(streamed: Streamed, *tables: str) -> None:
 
 
 @pytest.mark.dear("a pipeline on a real server")
-def test_a_slot_that_is_gone(tmp_path: Path, postgres: PostgresSource) -> None:
+def test_a_slot_that_is_gone(tmp_path: Path, postgres: PostgresSource, capsys: pytest.CaptureFixture[str]) -> None:
     streamed = _begun(tmp_path, postgres)
     Catalog(tmp_path / "w").table("db.t").tags.create("before")
     _drop_slot(streamed)
@@ -72,8 +74,14 @@ def test_a_slot_that_is_gone(tmp_path: Path, postgres: PostgresSource) -> None:
         planned_resync(streamed.config(SYNC), "db.t")
     planned = planned_resync(streamed.config(SYNC), None)
     assert (planned.tables, planned.new_slots) == (("db.a", "db.t"), (streamed.slot,))
-    planned.run()
+    capsys.readouterr()
+    resync(tmp_path / "p.yaml", None, yes=True, as_json=True)
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"tables": ["db.a", "db.t"], "batch": 2, "new_slots": [streamed.slot]}
+    assert "is not there any more" in said.err
     assert streamed.rows("db.t") == []
+    with pytest.raises(InvalidRequestError, match="no table of it is ever set apart.* freshet resync"):
+        resume(tmp_path / "p.yaml", "db.t")
     postgres.run("UPDATE a SET v = v + 1 WHERE id < 5")
     streamed.run(SYNC)
     _is_the_source(streamed)

@@ -102,7 +102,7 @@ class TableCopy:
     def corrected(self, text: str) -> PostgresOffset:
         """An offset with the snapshots that its chunks were really read in."""
         offset = PostgresOffset.of(text)
-        again = self._again()
+        again = None if offset.copy is None else self._again()
         if offset.copy is None or again is None or again["end"] != text:
             return offset
         snapshots = {
