@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.local.local_query import BatchPoint, LocalQuery
 from freshet.pipeline.local.postgres_going_on import going_on_problems
 from freshet.pipeline.sync.database_resync import planned_resync
 from tests.kit.pgbouncer import pgbouncer
@@ -113,6 +114,27 @@ def test_a_connection_that_ends_or_waits_in_mid_transaction(tmp_path: Path, post
             time.sleep(1)
             proxy.let_go()
             _until(lambda: len(streamed.rows("db.t")) == 2 + 3 * 6000)
+
+
+@pytest.mark.slow
+def test_a_commit_that_takes_long_keeps_the_stream(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Data that flow do not count for the server, only replies."""
+    streamed = _begun(tmp_path, postgres, dsn=f"{postgres.dsn}?options=-c%20wal_sender_timeout%3D3s")
+
+    def waits(query: LocalQuery, point: BatchPoint) -> None:
+        if point is BatchPoint.PLANNED:
+            time.sleep(9)
+
+    monkeypatch.setattr(LocalQuery, "reach", waits)
+    with streamed.running(SYNC):
+        _until(lambda: bool(postgres.rows(ACTIVE.format(streamed.slot))))
+        ((before,),) = postgres.rows(ACTIVE.format(streamed.slot))
+        postgres.run("INSERT INTO t VALUES (1)")
+        _until(lambda: len(streamed.rows("db.t")) == 2)
+        assert postgres.rows(ACTIVE.format(streamed.slot)) == [(before,)]
+    assert "connecting again" not in caplog.text
 
 
 @pytest.mark.slow
