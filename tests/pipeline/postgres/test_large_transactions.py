@@ -9,7 +9,7 @@ import pytest
 from freshet.pipeline.local import postgres_source
 from freshet.pipeline.postgres import received, receiver, replication, spilled_messages
 from freshet.pipeline.postgres.received import Received
-from freshet.pipeline.postgres.spilled_messages import SpilledMessages, SpillFile, runs_of
+from freshet.pipeline.postgres.spilled_messages import SpilledMessages, TransactionFile, runs_of
 from freshet.pipeline.postgres.wire import messages_of
 from tests.kit.postgres_source import PostgresSource
 from tests.pipeline.postgres.streamed import SYNC, Streamed
@@ -24,14 +24,14 @@ def _made_small(monkeypatch: pytest.MonkeyPatch) -> list[SpilledMessages]:
     monkeypatch.setattr(replication, "DRAINED_BYTES", 10_000)
     monkeypatch.setattr(spilled_messages, "RUN_BYTES", 30_000)
     found: list[SpilledMessages] = []
-    put = SpillFile.put
-    monkeypatch.setattr(SpillFile, "put", lambda self, messages: found.append(put(self, messages)) or found[-1])
+    put = TransactionFile.put
+    monkeypatch.setattr(TransactionFile, "put", lambda self, messages: found.append(put(self, messages)) or found[-1])
     return found
 
 
 def test_its_messages_come_back_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     spilled = _made_small(monkeypatch)
-    held = Received(0, SpillFile())
+    held = Received(0, TransactionFile())
     frames = [*_transaction(20, 3000), *_transaction(30, 1)]
     for at in range(0, len(frames), 100):
         held.add(messages_of(frames[at : at + 100])[0])

@@ -190,3 +190,28 @@ def test_the_table_of_a_pipeline_of_one(tmp_path: Path, postgres: PostgresSource
     postgres.run("INSERT INTO t VALUES (50, 1)")
     streamed.run(ONE)
     _is_the_source(streamed, "t")
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["DROP TABLE t", "CREATE TABLE t (id bigint PRIMARY KEY)"],
+        pytest.param(["ALTER TABLE t RENAME TO old", "ALTER TABLE u RENAME TO t"], marks=pytest.mark.slow),
+    ],
+)
+def test_a_table_that_takes_the_name_of_another_is_seen_at_its_first_change(
+    tmp_path: Path, postgres: PostgresSource, statements: list[str]
+) -> None:
+    """Both are younger than the last look at the publication."""
+    postgres.run("CREATE TABLE a (id bigint PRIMARY KEY)", "CREATE PUBLICATION p FOR ALL TABLES")
+    streamed = Streamed(tmp_path, postgres)
+    streamed.run(SYNC)
+    postgres.run("INSERT INTO a VALUES (1)")
+    streamed.run(SYNC)
+    for table in ("t", "u"):
+        postgres.run(f"CREATE TABLE {table} (id bigint PRIMARY KEY)", f"INSERT INTO {table} VALUES (1)")
+    postgres.run(*statements, "INSERT INTO t VALUES (2)")
+    with pytest.raises(PipelineFailedError, match=r"table public\.t is another one than before"):
+        streamed.run(SYNC)
+    assert not Catalog(tmp_path / "w").has_table("db.t")

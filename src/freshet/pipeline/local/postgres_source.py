@@ -45,7 +45,6 @@ from freshet.pipeline.postgres.copy_rule import CopyRule
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.lsn import lsn_text
 from freshet.pipeline.postgres.publications import (
-    PublishedTables,
     narrowed_problems,
     publication_problems,
     published_tables,
@@ -118,7 +117,8 @@ class PostgresSource:
         self._known: set[TableName] = set()
         """Tables that were copied, or are spoken of."""
         self._timeline = 0
-        self._published: PublishedTables = {}
+        self._oids: dict[TableName, int] = {}
+        """Of the tables that are known, by their names."""
         self._bound: int | None = None
         self._is_bound = False
         self._looked_s = 0.0
@@ -259,7 +259,7 @@ class PostgresSource:
             slot = slot_named(session, self._config.slot)
         stream = ReplicationStream(self._place, self._config.slot)
         try:
-            refuse_identity(stream.identity, begun.systemid, begun.timeline, self._place, lsn)
+            refuse_identity(stream.identity, begun.systemid, self._timeline or begun.timeline, self._place, lsn)
             self._timeline = stream.identity.timeline
             refuse_slot(slot, self._config.slot, stream.identity, lsn, known_quiet(self._folder, self._index))
             refuse_active(slot)
@@ -283,7 +283,7 @@ class PostgresSource:
             _LOG.warning("table %s is not there any more: what the lake has of it stays", ".".join(name))
         if now != before:
             write_published(self._folder, self._index, now)
-        self._published = now
+        self._oids |= {name: each.oid for name, each in now.items()}
         self._looked_s = time.monotonic()
 
     def _look_again(self) -> None:
@@ -300,8 +300,7 @@ class PostgresSource:
 
     def _refuse_remade(self, relation: Relation) -> None:
         """Raises where changes are of another table than the one that had this name."""
-        held = self._published.get((relation.schema, relation.name))
-        if held is not None and held.oid != relation.oid:
+        if self._oids.setdefault((relation.schema, relation.name), relation.oid) != relation.oid:
             raise PipelineFailedError(remade_table(relation.schema, relation.name), kind=ErrorKind.INVALID_REQUEST)
 
     def _warn_of_late(self, relation: Relation) -> None:

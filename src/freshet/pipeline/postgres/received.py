@@ -13,7 +13,7 @@ import numpy as np
 
 from freshet._frozen import Frozen
 from freshet.pipeline.postgres.change_records import weights_of
-from freshet.pipeline.postgres.spilled_messages import SpilledMessages, SpillFile
+from freshet.pipeline.postgres.spilled_messages import SpilledMessages, TransactionFile
 from freshet.pipeline.postgres.wire import COMMIT, Messages, Positions, Relation, numbers, relations_in
 
 KEPT_MAX: Final = 64 << 20
@@ -37,7 +37,7 @@ class Segment(Frozen):
     relations: tuple[Relation, ...]
 
     @classmethod
-    def of(cls, messages: Messages, spill: SpillFile | None = None) -> Segment:
+    def of(cls, messages: Messages, spill: TransactionFile | None = None) -> Segment:
         """What messages are; in a file where one is given."""
         weights = np.cumsum(weights_of(messages))
         commits = np.flatnonzero(messages.kinds == COMMIT)
@@ -77,7 +77,7 @@ class End(Frozen):
 class Received:
     """The transactions behind `start`, the last one of them perhaps in part."""
 
-    def __init__(self, start: int, spill: SpillFile | None = None) -> None:
+    def __init__(self, start: int, spill: TransactionFile | None = None) -> None:
         """`spill` takes what is more than `KEPT_MAX` of one transaction; without one all is held in memory."""
         self._spill = spill
         self.start = start

@@ -31,7 +31,7 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineError, PipelineFailedError
 from freshet.pipeline.postgres.received import Received
 from freshet.pipeline.postgres.replication import ReplicationStream
-from freshet.pipeline.postgres.spilled_messages import SpillFile
+from freshet.pipeline.postgres.spilled_messages import TransactionFile
 from freshet.pipeline.postgres.wire import messages_of
 
 HELD_MAX: Final = 192 << 20
@@ -61,7 +61,7 @@ class Receiver:
         messages."""
         self._open_at, self._what = open_at, what
         self._changed = threading.Condition()
-        self._received = Received(start, SpillFile())
+        self._received = Received(start, TransactionFile())
         self._confirmed = start
         self._quiet: Quiet | None = None
         self.seen = 0

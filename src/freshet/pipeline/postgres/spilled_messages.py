@@ -35,7 +35,7 @@ class SpilledMessages(Frozen):
             return Messages(file.read(self.size_bytes), starts)
 
 
-class SpillFile:
+class TransactionFile:
     """One file in a scratch folder of its own: made with the first messages, removed by `close`, or by the next process
     where this one was killed. Used by one thread at a time."""
 
