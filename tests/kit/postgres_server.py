@@ -34,12 +34,18 @@ USER = "freshet"
 class PostgresServer:
     """One cluster. Its user needs a password."""
 
-    def __init__(self, programs: Mapping[str, Path], folder: Path, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self, programs: Mapping[str, Path], folder: Path, arguments: Sequence[str] = (), *, of: Path | None = None
+    ) -> None:
+        """`of` is the folder of a server that stands still, which it is a copy of."""
         self._programs = programs
         self._arguments = arguments
         self._folder = folder
-        self._port = free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[Any] | None = None
+        if of is not None:
+            subprocess.run(["cp", "-a", of / "data", folder / "data"], check=True)
+            return
         password = folder / "password"
         password.write_text(PASSWORD)
         password.chmod(0o644)
@@ -52,11 +58,11 @@ class PostgresServer:
         return {"jdbc.user": USER, "jdbc.password": PASSWORD}
 
     def uri(self, database: str) -> str:
-        return f"jdbc:postgresql://127.0.0.1:{self._port}/{database}"
+        return f"jdbc:postgresql://127.0.0.1:{self.port}/{database}"
 
     def dsn(self, database: str) -> str:
         """What libpq connects with, but for the password."""
-        return f"postgresql://{USER}@127.0.0.1:{self._port}/{database}"
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
         """The URI of an empty database."""
@@ -72,11 +78,11 @@ class PostgresServer:
             return [] if cursor.description is None else cursor.fetchall()
 
     def start(self) -> None:
-        settings = {"port": self._port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+        settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
         texts = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         with (self._folder / "log").open("ab") as log:
             command = [
-                *_as_postgres("--pdeathsig=QUIT"),  # a change of the user loses the signal of `start_child`
+                *as_postgres("--pdeathsig=QUIT"),  # a change of the user loses the signal of `start_child`
                 self._programs["postgres"],
                 "-D",
                 self._folder / "data",
@@ -107,8 +113,13 @@ class PostgresServer:
             self._folder.chmod(0o755)
             (self._folder / "data").mkdir()
             shutil.chown(self._folder / "data", "postgres")
-        done = subprocess.run([*_as_postgres(), self._programs[program], *arguments], capture_output=True, check=False)
+        done = subprocess.run([*as_postgres(), self._programs[program], *arguments], capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()
+
+
+def copied_server(server: PostgresServer, folder: Path) -> PostgresServer:
+    """A copy of a server that stands still."""
+    return PostgresServer(server._programs, folder, server._arguments, of=server._folder)
 
 
 @contextmanager
@@ -134,7 +145,7 @@ def _programs() -> dict[str, Path]:
         missing("PostgreSQL", SYSTEM_REMEDY)
 
 
-def _as_postgres(*options: str) -> list[str]:
+def as_postgres(*options: str) -> list[str]:
     """PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return []

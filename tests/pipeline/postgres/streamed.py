@@ -20,7 +20,7 @@ from freshet.pipeline.running.runner import Runner
 from tests.kit.postgres_source import PostgresSource
 
 SOURCE = """{{postgres: {{dsn: "{dsn}", password: "{password}", tables: {tables}, slot: {slot}, publication: p,
-    snapshot: {snapshot}}}{more}}}"""
+    snapshot: {snapshot}{failover}}}{more}}}"""
 ONE = """\
 name: shop
 run_on: local
@@ -51,7 +51,9 @@ class Streamed:
     def __init__(self, folder: Path, source: PostgresSource, **said: str) -> None:
         self.folder, self.source = folder, source
         self.said = {
-            "tables": '["public.*"]', "snapshot": "never", "more": "", "slot": f"s{uuid4().hex[:12]}", "key": "id",
+            "dsn": source.dsn,
+            "tables": '["public.*"]', "snapshot": "never", "failover": "", "more": "",
+            "slot": f"s{uuid4().hex[:12]}", "key": "id",
             "columns": "{id: BIGINT}", "options": 'bucket: "1"', "trigger": ONCE,
             "rules": '[{from: "[^.]*.public.(.*)", to: "db.{table}"}]', **said,
         }  # fmt: skip
@@ -62,7 +64,7 @@ class Streamed:
 
     def config(self, template: str = ONE, **said: str) -> PipelineConfig:
         texts = {**self.said, **said, "folder": str(self.folder)}
-        of = SOURCE.format(dsn=self.source.dsn, password=self.source.password, **texts)
+        of = SOURCE.format(password=self.source.password, **texts)
         path = self.folder / "p.yaml"
         path.write_text(template.format(of=of, **texts))
         return load_pipeline(path, {})

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from freshet import Catalog
+from freshet.storage.exceptions import NotFoundError
 from tests.kit.postgres_source import PostgresSource
-from tests.pipeline.postgres.streamed import ALWAYS, SYNC, Streamed
+from tests.kit.s3_server import S3Place
+from tests.pipeline.postgres.streamed import ALWAYS, ONCE, SYNC, Streamed
 
 pytestmark = pytest.mark.slow
 
@@ -149,3 +153,80 @@ def _planned(folder: Path) -> int:
         if offsets.exists()
         else -1
     )
+
+
+WIDE = """\
+name: wide
+run_on: local
+sources:
+  - postgres: {{dsn: "{dsn}", password: "{password}", tables: ["public.a"], slot: {slot}_a, publication: p}}
+    select: {{id: id, va: v}}
+  - postgres: {{dsn: "{dsn}", password: "{password}", tables: ["public.b"], slot: {slot}_b, publication: p}}
+    select: {{id: id, vb: v}}
+catalog: {catalog}
+table:
+  warehouse: "{root}/w"
+  name: db.t
+  columns: {{id: BIGINT, va: BIGINT, vb: BIGINT}}
+  primary_key: [id]
+  options: {{bucket: "2", merge-engine: partial-update}}
+trigger: {trigger}
+checkpoint: "{root}/c"
+"""
+
+
+def test_two_sources_of_a_wide_row_in_a_store(tmp_path: Path, postgres: PostgresSource, versitygw: S3Place) -> None:
+    """Tables and checkpoint are in the store; each source has a copy, then a stream."""
+    for table in ("a", "b"):
+        postgres.run(
+            f"CREATE TABLE {table} (id bigint PRIMARY KEY, v bigint)",
+            f"INSERT INTO {table} SELECT i, i FROM generate_series(1, 2000) i",
+        )
+    postgres.run("CREATE PUBLICATION p FOR TABLE a, b")
+    path, slot, catalog = tmp_path / "p.yaml", f"s{postgres.database}", json.dumps(versitygw.sent_options)
+
+    def write_file(trigger: str) -> None:
+        given = {"dsn": postgres.dsn, "password": postgres.password, "slot": slot, "trigger": trigger}
+        path.write_text(WIDE.format(catalog=catalog, root=versitygw.root, **given))
+
+    def snapshots() -> int:
+        with suppress(NotFoundError):
+            latest = Catalog(f"{versitygw.root}/w", options=versitygw.options).table("db.t").latest_snapshot()
+            return 0 if latest is None else latest.id
+        return 0
+
+    ends = threading.Event()
+
+    def change() -> None:
+        with postgres.connect() as connection:
+            while not ends.is_set():
+                for table in ("a", "b"):
+                    connection.execute(
+                        f"INSERT INTO {table} VALUES ((random() * 3000)::int, 1) "
+                        f"ON CONFLICT (id) DO UPDATE SET v = {table}.v + 1".encode()
+                    )
+                time.sleep(0.002)
+
+    writer = threading.Thread(target=change)
+    writer.start()
+    write_file(ALWAYS)
+    try:
+        for _ in range(KILLS):
+            with (tmp_path / "log").open("wb") as log:
+                process = subprocess.Popen([*RUN, str(path)], stdout=log, stderr=subprocess.STDOUT)
+            begun = snapshots()
+            while snapshots() < begun + 2:
+                assert process.poll() is None, (tmp_path / "log").read_text()
+                time.sleep(0.1)
+            time.sleep(random.uniform(0, 0.5))
+            process.kill()
+            process.wait()
+    finally:
+        ends.set()
+        writer.join()
+    write_file(ONCE)
+    done = subprocess.run([*RUN, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = Catalog(f"{versitygw.root}/w", options=versitygw.options).table("db.t").scan().to_arrow().to_pylist()
+    wanted = "SELECT id, a.v, b.v FROM a FULL JOIN b USING (id) ORDER BY id"
+    assert sorted((row["id"], row["va"], row["vb"]) for row in rows) == postgres.rows(wanted)

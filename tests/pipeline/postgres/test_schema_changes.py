@@ -42,15 +42,6 @@ CASES = {
         ],
         [(1, 10, "a", None), (2, 20, "b", None), (3, 30, "c", 300), (4, None, "d", 4)],
     ),
-    "the table is dropped and made again": (
-        [
-            "DROP TABLE {t}",
-            "CREATE TABLE {t} (id bigint PRIMARY KEY, a int, b text, c int)",
-            "ALTER PUBLICATION p ADD TABLE {t}",
-            "INSERT INTO {t} VALUES (2, 20, 'b', 200)",
-        ],
-        [(1, 10, "a", None), (2, 20, "b", 200)],
-    ),
 }
 
 

@@ -35,7 +35,8 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
         "resync": Listed(
             "resume",
-            "Start one table of a pipeline anew: it is dropped, and read from the first offset that Kafka has.",
+            "Start one table of a pipeline anew, from the first offset that Kafka has; of a database its tables are "
+            "copied again.",
         ),
         "slots": Listed(
             "slots",

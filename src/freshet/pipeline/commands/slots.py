@@ -63,7 +63,7 @@ def drop_slot(
 ) -> None:
     """Drop the replication slot of a pipeline that is not needed any more, so that the server keeps no WAL for it.
 
-    The pipeline cannot go on: under another name, with another checkpoint, it copies its tables again.
+    The pipeline cannot go on without: freshet resync takes a new one, and copies its tables again.
     """
     from freshet.pipeline.postgres.server import ServerPlace
     from freshet.pipeline.postgres.slots import drop_slot as dropped

@@ -153,6 +153,8 @@ class PostgresConfig(FileModel):
     publication: str = Field(min_length=1)
     snapshot: Literal["initial", "never", "only"] = "initial"
     """Whether the rows that are there are copied first, never, or alone."""
+    failover: bool = False
+    """Whether standbys keep the slot ready for the day on which one of them is promoted (PostgreSQL 17)."""
 
     @property
     def shown(self) -> dict[str, str | SecretStr]:

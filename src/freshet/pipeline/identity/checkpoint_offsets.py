@@ -173,6 +173,6 @@ def _positions(line: str) -> Positions | None:
     return None if line.strip() == "-" else places_of(line)
 
 
-def second_run_error(place: str) -> PipelineFailedError:
+def second_run_error(place: str, kind: ErrorKind = ErrorKind.INVALID_REQUEST) -> PipelineFailedError:
     """The error of a run that finds a file of the checkpoint written by another one."""
-    return PipelineFailedError(f"{place}: {SECOND_RUN}", kind=ErrorKind.INVALID_REQUEST)
+    return PipelineFailedError(f"{place}: {SECOND_RUN}", kind=kind)

@@ -32,6 +32,7 @@ from uuid import uuid4
 
 import orjson
 
+from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.source import Source
 from freshet.pipeline.local.stream_checkpoint import StreamCheckpoint
@@ -92,16 +93,17 @@ class LocalQuery:
         *,
         on_idle: Callable[[str, int | None], None] = lambda query_id, lag: None,
         clock: QueryClock = WallClock(),  # noqa: B008 - it has no state
+        second_run: ErrorKind = ErrorKind.INVALID_REQUEST,
     ) -> None:
         """Opens the checkpoint, which its pipeline has claimed; raises as `StreamCheckpoint`.
 
         `conf` are settings of Spark's: a new checkpoint gets those that Spark would keep there. `on_progress` gets what
         Spark's `StreamingQueryProgress` says of each batch, as far as it is known here; `on_idle` the id of the query
-        and its lag, every ten seconds while it waits for records.
+        and its lag, every ten seconds while it waits for records. `second_run`: see `StreamCheckpoint`.
         """
         self.name = name
         self.run_id = str(uuid4())
-        self._log = StreamCheckpoint(checkpoint, len(sources), conf)
+        self._log = StreamCheckpoint(checkpoint, len(sources), conf, second_run)
         self._sources = tuple(sources)
         self._write = write
         self._engine = engine

@@ -117,7 +117,8 @@ class TableCopy:
     def corrected(self, text: str) -> PostgresOffset:
         """An offset with the snapshots that its chunks were really read in."""
         offset = PostgresOffset.of(text)
-        again, copy = self._again(), offset.copy
+        copy = offset.copy
+        again = None if copy is None else self._again()
         if copy is None:
             return offset
         for schema, name, snapshot, count, lsn in again["snapshots"] if again and again["end"] == text else ():

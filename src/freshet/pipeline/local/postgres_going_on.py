@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from freshet.pipeline.checks.postgres_reach import sources_of
 from freshet.pipeline.config.model import PipelineConfig, PostgresConfig
 from freshet.pipeline.exceptions import PipelineFailedError, Problem
-from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, WritableCheckpoint
 from freshet.pipeline.identity.checkpoint_offsets import finished_lines
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
 from freshet.pipeline.postgres.lsn import lsn_of
-from freshet.pipeline.postgres.publications import PublishedTable, PublishedTables, narrowed_problems, taken_tables
+from freshet.pipeline.postgres.publications import (
+    PublishedTable,
+    PublishedTables,
+    narrowed_problems,
+    remade_problems,
+    taken_tables,
+)
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.slots import identify, refuse_identity, refuse_slot, slot_named
 
@@ -45,6 +51,22 @@ def published_before(folder: CheckpointFolder, index: int) -> PublishedTables:
     return {(schema, table): PublishedTable(*each) for schema, table, *each in document}
 
 
+def write_published(folder: CheckpointFolder, index: int, tables: PublishedTables) -> None:
+    """Has it say these tables."""
+    folder.replace(published_name(index), json.dumps([[*name, *each] for name, each in tables.items()]))
+
+
+def copied_before(folder: CheckpointFolder, index: int) -> dict[tuple[str, str], int]:
+    """The tables of a source that were copied, or are, and their oids."""
+    text = folder.read(f"postgres-{index}-copied")
+    return {(schema, table): oid for schema, table, oid in json.loads(text or "[]")}
+
+
+def write_copied(folder: WritableCheckpoint, index: int, tables: Mapping[tuple[str, str], int]) -> None:
+    """Has the checkpoint say these."""
+    folder.replace(f"postgres-{index}-copied", json.dumps([[*name, oid] for name, oid in tables.items()]))
+
+
 def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig) -> str | None:
     """Why the next run of a source cannot go on; None where it can, or begins. Raises `PipelineFailedError` where the
     server cannot be asked, `ConfigurationError` or `OSError` where the checkpoint cannot be read."""
@@ -57,15 +79,15 @@ def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig)
     with place.session() as session:
         slot = slot_named(session, source.slot)
         before, now = published_before(folder, index), taken_tables(session, source)
-        narrowed = list(narrowed_problems(session, source, before, now))
+        changed = [*narrowed_problems(session, source, before, now), *remade_problems(source, before, now)]
     with place.session(replication=True) as connection:
         identity = identify(connection)
     try:
-        refuse_identity(identity, begun.systemid, begun.timeline, place)
+        refuse_identity(identity, begun.systemid, begun.timeline, place, begun.lsn)
         refuse_slot(slot, source.slot, identity, begun.lsn, known_quiet(folder, index))
     except PipelineFailedError as error:
         return str(error)
-    return "\n".join(narrowed) or None
+    return "\n".join(changed) or None
 
 
 def going_on_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from freshet.pipeline.postgres.copy_rule import CopyRule
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.shared_snapshot import ImportedSnapshot
+from freshet.pipeline.postgres.spilled_messages import SpilledMessages, read_all
 from freshet.pipeline.postgres.wire import Positions
 from freshet.pipeline.query.task.batch_work import BatchWork, work_of
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
@@ -32,7 +34,7 @@ from freshet.pipeline.query.wire.packed_rows import packed_batches
 class ChangesOfStream(Frozen):
     """A `Piece`. `versions` are the forms of each table by its oid (`records_of`), `first_number` that of its first
     record; with `begins_inside` its first transaction has begun in the piece before. `rule` says which changes copies
-    have already."""
+    have already. `spilled` are files with its messages, where the stream has none."""
 
     stream: StreamedChanges
     versions: Mapping[int, tuple[Positions, Positions]]
@@ -41,6 +43,7 @@ class ChangesOfStream(Frozen):
     rule: CopyRule | None
     work: KeptValue[BatchWork]
     source_index: int
+    spilled: tuple[SpilledMessages, ...] = ()
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """`Piece.run`."""
@@ -56,6 +59,8 @@ class ChangesOfStream(Frozen):
 
     def _blocks(self) -> Iterator[ChangeBlock]:
         stream = self.stream
+        if self.spilled:
+            stream = replace(stream, messages=read_all(self.spilled))
         records = records_of(
             stream.messages, stream.forms, self.versions, self.first_number, begins_inside=self.begins_inside
         )

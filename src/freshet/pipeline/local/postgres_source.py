@@ -19,7 +19,6 @@ What is confirmed to the server is in the lake: `done`.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -36,22 +35,24 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.postgres_copy import HeldBatch, TableCopy
-from freshet.pipeline.local.postgres_going_on import known_quiet, published_before, published_name, quiet_name
+from freshet.pipeline.local.postgres_going_on import known_quiet, published_before, quiet_name, write_published
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.postgres_piece import ChangesOfStream
 from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.local.source import Piece
 from freshet.pipeline.postgres.catalog import SourceCatalog
-from freshet.pipeline.postgres.change_records import transactions_of, weights_of
+from freshet.pipeline.postgres.change_records import BegunTransaction, transactions_of, weights_of
 from freshet.pipeline.postgres.copy_rule import CopyRule
+from freshet.pipeline.postgres.copy_state import TableName
 from freshet.pipeline.postgres.lsn import lsn_text
 from freshet.pipeline.postgres.publications import (
     narrowed_problems,
     publication_problems,
-    remade_texts,
+    remade_problems,
+    remade_table,
     taken_tables,
 )
-from freshet.pipeline.postgres.received import end_held
+from freshet.pipeline.postgres.received import Span, end_held
 from freshet.pipeline.postgres.receiver import Receiver
 from freshet.pipeline.postgres.replication import ReplicationStream
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
@@ -65,8 +66,9 @@ from freshet.pipeline.postgres.slots import (
     refuse_slot,
     slot_named,
 )
+from freshet.pipeline.postgres.spilled_messages import runs_of
 from freshet.pipeline.postgres.table_form import TableForm
-from freshet.pipeline.postgres.wire import RELATION, Messages, Positions, Relation, relation_of
+from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Positions, Relation, relations_in
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.wire.kept_value import KeptValue
 
@@ -115,6 +117,9 @@ class PostgresSource:
         self._relations: dict[int, Relation] = {}
         """As they were at the start of what is held."""
         self._first: str | None = None
+        self._timeline = 0
+        self._oids: dict[TableName, int] = {}
+        """Of the tables that are known, by their names."""
         self._bound: int | None = None
         self._is_bound = False
         self._looked_s = 0.0
@@ -139,11 +144,11 @@ class PostgresSource:
         self._confirm_quiet(receiver)
         with receiver.held() as received:
             found = received.end_within(BATCH_BYTES)
-            messages = None if found is None else received.up_to(found.lsn)
-        copy = self._tables.with_new(begun.copy, () if messages is None else _relations_in(messages))
+            span = None if found is None else received.up_to(found.lsn)
+        copy = self._tables.with_new(begun.copy, () if span is None else span.relations)
         if copy is not None and not copy.is_whole:
             copy, snapshot = self._copy.plan(copy)
-            found = None if messages is None else end_held(messages, snapshot)
+            found = None if span is None else end_held(span, snapshot)
         elif self._config.snapshot == "only" and self._is_copied(receiver, begun):
             self._tables.end()
             self._drop_slot()
@@ -153,7 +158,8 @@ class PostgresSource:
         elif copy is not None and copy.until is not None and found.lsn >= copy.until:
             copy = None
         ends = begun if found is None else replace(begun, lsn=found.lsn, changes=begun.changes + found.weight)
-        return replace(ends, copy=copy).text
+        timeline = self._timeline or begun.timeline  # another one since a standby was promoted
+        return replace(ends, timeline=timeline, copy=copy).text
 
     def bound(self) -> None:
         """`Source.bound`."""
@@ -168,11 +174,15 @@ class PostgresSource:
     ) -> Sequence[Piece]:
         """`Source.pieces`: parts of the messages between two positions, in their order."""
         begun, ends = self._copy.corrected(start or self.first()), PostgresOffset.of(end)
+        if ends.copy is not None and ends.copy.is_begun_anew:
+            raise PipelineFailedError(
+                "a resync was begun and has not ended: run freshet resync FILE again", kind=ErrorKind.INVALID_REQUEST
+            )
         chunks = self._copy.pieces(begun, ends, end, self._config.slot, work, index)
         if ends.lsn == begun.lsn:
             return list(chunks)
         rule = self._copy.rule(begun, ends)
-        return [*chunks, *self._pieces(self._messages(begun, ends), begun, rule, work, index, count)]
+        return [*chunks, *self._pieces(self._span(begun, ends), begun, rule, work, index, count)]
 
     def done(self, end: str) -> None:
         """`Source.done`: the lake has it, so the server need not keep it."""
@@ -184,9 +194,7 @@ class PostgresSource:
             return  # the stream begins there
         with receiver.held() as received:
             dropped = received.drop(offset.lsn)
-        for messages in dropped:
-            for _, relation in _relations_in(messages):
-                self._relations[relation.oid] = relation
+        self._relations |= {relation.oid: relation for relation in dropped}
         receiver.confirm(offset.lsn)
 
     def lag(self, end: str) -> int | None:
@@ -232,7 +240,7 @@ class PostgresSource:
             )
         if slot is None:
             self._folder.replace(mark, name)
-            lsn = create_slot(self._place, name)
+            lsn = create_slot(self._place, name, is_failover=self._config.failover)
             _LOG.info("created slot %s of %s at %s", name, self._place.shown, lsn_text(lsn))
         else:
             assert slot.confirmed is not None
@@ -255,7 +263,8 @@ class PostgresSource:
             slot = slot_named(session, self._config.slot)
         stream = ReplicationStream(self._place, self._config.slot)
         try:
-            refuse_identity(stream.identity, begun.systemid, begun.timeline, self._place)
+            refuse_identity(stream.identity, begun.systemid, self._timeline or begun.timeline, self._place, lsn)
+            self._timeline = stream.identity.timeline
             refuse_slot(slot, self._config.slot, stream.identity, lsn, known_quiet(self._folder, self._index))
             refuse_active(slot)
             stream.start(self._config.publication, lsn)
@@ -269,15 +278,16 @@ class PostgresSource:
         problems = list(publication_problems(session, self._config))
         before = published_before(self._folder, self._index)
         now = self._tables.published = taken_tables(session, self._config)
-        problems += [] if problems else narrowed_problems(session, self._config, before, now)
+        if not problems:
+            problems += narrowed_problems(session, self._config, before, now)
+            problems += remade_problems(self._config, before, now)
         if problems:
             raise PipelineFailedError("\n".join(problems), kind=ErrorKind.INVALID_REQUEST)
-        for remade in remade_texts(self._config.publication, before, now):
-            _LOG.warning("%s", remade)
+        for name in before.keys() - now.keys():
+            _LOG.warning("table %s is not there any more: what the lake has of it stays", ".".join(name))
         if now != before:
-            self._folder.replace(
-                published_name(self._index), json.dumps([[*name, *each] for name, each in now.items()])
-            )
+            write_published(self._folder, self._index, now)
+        self._oids |= {name: each.oid for name, each in now.items()}
         self._looked_s = time.monotonic()
 
     def _look_again(self) -> None:
@@ -291,6 +301,11 @@ class PostgresSource:
         except PipelineFailedError as error:
             if error.kind is not ErrorKind.RETRYABLE:  # else the stream says so itself
                 raise
+
+    def _refuse_remade(self, relation: Relation) -> None:
+        """Raises where changes are of another table than the one that had this name."""
+        if self._oids.setdefault((relation.schema, relation.name), relation.oid) != relation.oid:
+            raise PipelineFailedError(remade_table(relation.schema, relation.name), kind=ErrorKind.INVALID_REQUEST)
 
     def _confirm_quiet(self, receiver: Receiver) -> None:
         """Lets the server go on where it has had nothing for this stream: first it is written down that this is why the
@@ -346,31 +361,35 @@ class PostgresSource:
         while begun.lsn < bound and not has_come():
             receiver.ask()
 
-    def _messages(self, begun: PostgresOffset, ends: PostgresOffset) -> Messages:
+    def _span(self, begun: PostgresOffset, ends: PostgresOffset) -> Span:
         """What lies between two positions: received again where a batch was planned by a process that died."""
         receiver = self._receiving(begun)
-        if not receiver.wait(RECEIVE_S, lambda received: received.end >= ends.lsn):
-            raise PipelineFailedError(
-                f"slot {self._config.slot}: the batch that was planned up to {lsn_text(ends.lsn)} did not come in "
-                f"{RECEIVE_S:.0f} s",
-                kind=ErrorKind.RETRYABLE,
-            )
+        size = -1
+        while not receiver.wait(RECEIVE_S, lambda received: received.end >= ends.lsn):
+            with receiver.held() as received:
+                size, before = received.size_bytes, size
+            if size == before:
+                raise PipelineFailedError(
+                    f"slot {self._config.slot}: of the batch that was planned up to {lsn_text(ends.lsn)} nothing more "
+                    f"came in {RECEIVE_S:.0f} s",
+                    kind=ErrorKind.RETRYABLE,
+                )
         with receiver.held() as received:
-            messages = received.up_to(ends.lsn)
-        if messages is None or int(weights_of(messages).sum()) != ends.changes - begun.changes:
+            span = received.up_to(ends.lsn)
+        if span is None or span.weight != ends.changes - begun.changes:
             raise PipelineFailedError(
                 f"slot {self._config.slot}: the changes between {lsn_text(begun.lsn)} and {lsn_text(ends.lsn)} are not "
                 "those that the batch was planned with: the server or its slot is another one, or the publication was "
                 "altered in between",
                 kind=ErrorKind.INVALID_REQUEST,
             )
-        return messages
+        return span
 
     # --- pieces -------------------------------------------------------------------------------------------------------
 
     def _pieces(
         self,
-        messages: Messages,
+        span: Span,
         begun: PostgresOffset,
         rule: CopyRule | None,
         work: KeptValue[BatchWork],
@@ -378,35 +397,39 @@ class PostgresSource:
         count: int,
     ) -> Iterator[ChangesOfStream]:
         forms: list[TableForm] = []
-        versions: dict[int, list[tuple[int, int]]] = {}
+        held: dict[int, int] = {}
 
-        def add(since: int, relation: Relation) -> None:
-            versions.setdefault(relation.oid, []).append((since, len(forms)))
+        def numbered(relation: Relation) -> int:
+            self._refuse_remade(relation)
             forms.append(self._catalog.form(relation))
+            held[relation.oid] = len(forms) - 1
+            return len(forms) - 1
 
         for relation in self._relations.values():
-            add(0, relation)
-        for place, relation in _relations_in(messages):
-            add(place, relation)
-        transactions = transactions_of(messages)
-        weights = np.cumsum(weights_of(messages))
-        size = max(PIECE_MESSAGES, -(-len(messages.starts) // max(1, count)))
-        begins = np.cumsum(messages.kinds == ord("B"))
-        for first in range(0, len(messages.starts), size):
-            last = min(first + size, len(messages.starts))
-            opened = int(begins[first - 1]) if first else 0
-            is_inside = opened > 0 and messages.kinds[first] != ord("B")
-            own = transactions[opened - 1 if is_inside else opened : int(begins[last - 1])]
-            stream = StreamedChanges(messages.cut(first, last), forms, own, self._config.slot, self._placeholder)
-            number = begun.changes + (int(weights[first - 1]) if first else 0)
-            yield ChangesOfStream(stream, _held_in(versions, first, last), number, is_inside, rule, work, index)
-
-
-def _relations_in(messages: Messages) -> Iterator[tuple[int, Relation]]:
-    """The relations among messages, and their places."""
-    ends = np.append(messages.starts[1:], len(messages.data) + 25) - 25
-    for place in np.flatnonzero(messages.kinds == RELATION).tolist():
-        yield place, relation_of(messages.data[int(messages.starts[place]) : int(ends[place])])
+            numbered(relation)
+        opened: list[BegunTransaction] = []
+        number = begun.changes
+        for parts, messages in runs_of(span.parts):
+            versions = {oid: [(0, form)] for oid, form in held.items()}
+            for place, relation in relations_in(messages):
+                versions.setdefault(relation.oid, []).append((place, numbered(relation)))
+            transactions = opened + transactions_of(messages)
+            weights = np.cumsum(weights_of(messages))
+            begins = np.cumsum(messages.kinds == BEGIN) + len(opened)
+            whole = len(messages.starts)
+            size = whole if parts else max(PIECE_MESSAGES, -(-whole // max(1, count)))
+            for first in range(0, whole, size):
+                last = min(first + size, whole)
+                before = int(begins[first - 1]) if first else len(opened)
+                is_inside = before > 0 and messages.kinds[first] != BEGIN
+                own = transactions[before - 1 if is_inside else before : int(begins[last - 1])]
+                sent = messages.cut(0, 0) if parts else messages.cut(first, last)
+                stream = StreamedChanges(sent, forms, own, self._config.slot, self._placeholder)
+                since = number + (int(weights[first - 1]) if first else 0)
+                of_forms = _held_in(versions, first, last)
+                yield ChangesOfStream(stream, of_forms, since, is_inside, rule, work, index, parts)
+            number += int(weights[-1])
+            opened = [] if messages.kinds[-1] == COMMIT else transactions[-1:]
 
 
 def _held_in(

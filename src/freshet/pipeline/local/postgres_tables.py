@@ -6,7 +6,6 @@ at the publication that finds it. A table that has another name than before is n
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Final
 
@@ -14,7 +13,7 @@ from freshet.pipeline.config.model import PostgresConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.postgres_going_on import ended_name
+from freshet.pipeline.local.postgres_going_on import copied_before, ended_name, write_copied
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.publications import PublishedTables, taken_tables
 from freshet.pipeline.postgres.server import ServerPlace
@@ -28,7 +27,7 @@ class CopiedTables:
 
     def __init__(self, place: ServerPlace, config: PostgresConfig, folder: WritableCheckpoint, index: int) -> None:
         self._place, self._config, self._folder = place, config, folder
-        self._name, self._ended_name = f"postgres-{index}-copied", ended_name(index)
+        self._index, self._ended_name = index, ended_name(index)
         self._known: dict[TableName, int] | None = None
         """Their oids, by their names."""
         self.published: PublishedTables = {}
@@ -43,14 +42,14 @@ class CopiedTables:
         self._keep({name: each.oid for name, each in self.published.items()})
         return CopyState(tuple(self.published))
 
-    def with_new(self, copy: CopyState | None, relations: Iterable[tuple[int, Relation]]) -> CopyState | None:
+    def with_new(self, copy: CopyState | None, relations: Iterable[Relation]) -> CopyState | None:
         """The copy with the tables that have come to the publication; `relations` are those of the changes of a batch
         that is not planned yet."""
         if self._config.snapshot != "initial":
             return copy
         known = self._read() | dict.fromkeys(() if copy is None else copy.tables, _NO_OID)
         oids = set(known.values())
-        sent = {(each.schema, each.name): each.oid for _, each in relations}
+        sent = {(each.schema, each.name): each.oid for each in relations}
         if any(name not in known and oid not in oids and self._config.takes(*name) for name, oid in sent.items()):
             with self._place.session() as session:
                 self.published = taken_tables(session, self._config)
@@ -88,10 +87,9 @@ class CopiedTables:
 
     def _read(self) -> dict[TableName, int]:
         if self._known is None:
-            text = self._folder.read(self._name)
-            self._known = {(schema, name): oid for schema, name, oid in json.loads(text or "[]")}
+            self._known = copied_before(self._folder, self._index)
         return self._known
 
     def _keep(self, known: dict[TableName, int]) -> None:
         self._known = known
-        self._folder.replace(self._name, json.dumps([[*name, oid] for name, oid in known.items()]))
+        write_copied(self._folder, self._index, known)

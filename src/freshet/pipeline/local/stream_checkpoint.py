@@ -57,12 +57,20 @@ _STATE: Final = "state"
 class StreamCheckpoint:
     """The log of one query; used by its thread alone. To open it writes nothing."""
 
-    def __init__(self, folder: WritableCheckpoint, source_count: int, conf: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: WritableCheckpoint,
+        source_count: int,
+        conf: Mapping[str, str],
+        second_run: ErrorKind = ErrorKind.INVALID_REQUEST,
+    ) -> None:
         """Raises `ConfigurationError` where the engine cannot go on with it, `PipelineFailedError` where it is damaged.
 
-        `conf` are settings of Spark's, which a new checkpoint gets.
+        `conf` are settings of Spark's, which a new checkpoint gets. `second_run` is the kind of the error where another
+        run goes on with it.
         """
         self.folder = folder
+        self._kind_of_second = second_run
         self._source_count = source_count
         self._kept: dict[int, PlannedOffsets] = {}
         self._purged_to = 0
@@ -213,7 +221,7 @@ class StreamCheckpoint:
         self._purged_to = end
 
     def _second_run(self, *names: object) -> PipelineFailedError:
-        return second_run_error(self.folder.place(*map(str, names)))
+        return second_run_error(self.folder.place(*map(str, names)), self._kind_of_second)
 
     @contextmanager
     def _reached(self) -> Iterator[None]:

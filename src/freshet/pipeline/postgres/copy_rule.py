@@ -155,7 +155,6 @@ def _tuples(keys: Sequence[pa.Array]) -> list[tuple[str, ...]]:
 def _torn(form: TableForm, what: str) -> PipelineFailedError:
     return PipelineFailedError(
         f"table {form.relation} {what} while it was copied, and its chunks are from before and after: nothing of it "
-        "was written. Start over: drop the slot (freshet drop-slot FILE), and give the pipeline another name and "
-        "checkpoint",
+        "was written. Copy it again: freshet resync FILE",
         kind=ErrorKind.INVALID_REQUEST,
     )

@@ -111,30 +111,35 @@ def narrowed_problems(
             continue  # dropped, or renamed
         yield (
             f"publication {config.publication} {what}. Changes that it left out do not come again, and the table of "
+            f"publication {config.publication} {what}. Changes that it left out do not come again, and the table of "
             "the lake lacks them. Leave the table out of postgres.tables, and what the lake has of it stays as it is. "
-            "Or give the publication what it had, and start over: freshet drop-slot FILE, another name and checkpoint "
-            "for the pipeline, which copies its tables again. Where nothing has changed since, what it had is enough"
+            "Or give the publication what it is to have, and copy the table again: freshet resync FILE --table TABLE. "
+            "Where nothing has changed since, what it had is enough"
         )
 
 
-def remade_texts(publication: str, before: PublishedTables, now: PublishedTables) -> Iterator[str]:
-    """A publication and tables that are others than those of their names before: what a reader of the lake should
-    know."""
+def remade_problems(config: PostgresConfig, before: PublishedTables, now: PublishedTables) -> Iterator[str]:
+    """A publication and tables that are others than those of their names before."""
     made = {each.publication_oid for each in before.values()}
     if made and made.isdisjoint(each.publication_oid for each in now.values()):
         yield (
-            f"publication {publication} is another one than before (dropped and made again): changes that came while "
-            "there was none are not in the lake, and up to PostgreSQL 17 they stop the stream"
+            f"publication {config.publication} is another one than before (dropped and made again): changes that came "
+            "while there was none do not come again, and up to PostgreSQL 17 they stop the stream. Copy the tables "
+            "again: freshet resync FILE"
         )
     for (schema, table), found in now.items():
         held = before.get((schema, table))
         if held is not None and held.oid != found.oid:
-            yield (
-                f"table {quoted(schema)}.{quoted(table)} is another one than before (dropped and made again, or "
-                "renamed): in the lake the rows of the one before stay beside its own, and rows that it had under "
-                "another name are missing. To have what the database has, start over: freshet drop-slot FILE, another "
-                "name and checkpoint for the pipeline, which copies its tables again"
-            )
+            yield remade_table(schema, table)
+
+
+def remade_table(schema: str, table: str) -> str:
+    """What to say of a table that has the name of another one."""
+    return (
+        f"table {quoted(schema)}.{quoted(table)} is another one than before (dropped and made again, or another was "
+        "given its name): the lake has the rows of the one before, and may lack some of its own. Copy it again: "
+        "freshet resync FILE --table TABLE. Or leave it out of postgres.tables, and what the lake has of it stays"
+    )
 
 
 def _is_there(session: psycopg.Connection[Any], schema: str, table: str) -> bool:

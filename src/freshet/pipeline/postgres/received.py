@@ -1,6 +1,7 @@
 """What was received of a stream and is not in the lake yet: whole transactions, by the positions at which they end.
 
-Pure: no connection, no thread. Messages are numbered from the first that this process has received on.
+No connection, no thread. What comes of a transaction that is larger than `KEPT_MAX` goes to a file: it is one batch,
+however large it is.
 """
 
 from __future__ import annotations
@@ -12,35 +13,60 @@ import numpy as np
 
 from freshet._frozen import Frozen
 from freshet.pipeline.postgres.change_records import transactions_of, weights_of
+from freshet.pipeline.postgres.spilled_messages import SpilledMessages, TransactionFile
 from freshet.pipeline.postgres.transactions import TransactionSnapshot
-from freshet.pipeline.postgres.wire import COMMIT, Messages, Positions, numbers
+from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Messages, Positions, Relation, numbers, relations_in
 
+KEPT_MAX: Final = 64 << 20
+"""Bytes of one transaction that are held in memory."""
 _COMMIT_END: Final = 10
 """Where `C` has its end_lsn."""
 
 
 class Segment(Frozen):
     """Messages that came together. `commits` are those that end a transaction, by their places; `ends` their positions,
-    `weights` the numbers of records up to each, from the start of the segment."""
+    `sizes` and `weights` the bytes and the numbers of records up to each, from the start of the segment."""
 
-    messages: Messages
+    content: Messages | SpilledMessages
+    count: int
+    size_bytes: int
     commits: Positions
     ends: Positions
+    sizes: Positions
     weights: Positions
     total: int
+    relations: tuple[Relation, ...]
 
     @classmethod
-    def of(cls, messages: Messages) -> Segment:
-        """What messages are."""
+    def of(cls, messages: Messages, spill: TransactionFile | None = None) -> Segment:
+        """What messages are; in a file where one is given."""
         weights = np.cumsum(weights_of(messages))
         commits = np.flatnonzero(messages.kinds == COMMIT)
-        ends = numbers(messages.octets, messages.starts[commits] + _COMMIT_END, 8)
+        sizes = messages.starts[commits]
+        ends = numbers(messages.octets, sizes + _COMMIT_END, 8)
         total = int(weights[-1]) if len(weights) else 0
-        return cls(messages, commits, ends, weights[commits], total)
+        content = messages if spill is None else spill.put(messages)
+        relations = tuple(relation for _, relation in relations_in(messages))
+        count, size = len(messages.starts), len(messages.data)
+        return cls(content, count, size, commits, ends, sizes, weights[commits], total, relations)
+
+    @property
+    def messages(self) -> Messages:
+        """What came, read again where it is in a file."""
+        return self.content.read() if isinstance(self.content, SpilledMessages) else self.content
 
     def cut(self, first: int, last: int) -> Segment:
         """The messages of these places."""
-        return Segment.of(self.messages.cut(first, last))
+        return self if (first, last) == (0, self.count) else Segment.of(self.messages.cut(first, last))
+
+
+class Span(Frozen):
+    """Messages in their order, those of a large transaction in files, the numbers of records that they take, and the
+    relations among them."""
+
+    parts: tuple[Messages | SpilledMessages, ...]
+    weight: int
+    relations: tuple[Relation, ...]
 
 
 class End(Frozen):
@@ -54,7 +80,9 @@ class End(Frozen):
 class Received:
     """The transactions behind `start`, the last one of them perhaps in part."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, spill: TransactionFile | None = None) -> None:
+        """`spill` takes what is more than `KEPT_MAX` of one transaction; without one all is held in memory."""
+        self._spill = spill
         self.start = start
         """Everything before it is in the lake, or planned by an earlier batch that is."""
         self._segments: deque[Segment] = deque()
@@ -82,9 +110,10 @@ class Received:
         """Messages that follow those that are here."""
         if not len(messages.starts):
             return
-        segment = Segment.of(messages)
+        is_large = self.size_bytes >= KEPT_MAX and not self.has_whole
+        segment = Segment.of(messages, self._spill if is_large else None)
         self._segments.append(segment)
-        self.size_bytes += len(messages.data)
+        self.size_bytes += segment.size_bytes
         if len(segment.ends):
             self.end = int(segment.ends[-1])
         is_whole = len(segment.commits) and int(segment.commits[-1]) == len(messages.starts) - 1
@@ -93,13 +122,12 @@ class Received:
     def forget_part(self) -> None:
         """Lets go what has come of a transaction that has not ended: it comes again from the start."""
         while self._segments and not len(self._segments[-1].commits):
-            self.size_bytes -= len(self._segments.pop().messages.data)
+            self._segments.pop()
         if self._segments:
             segment = self._segments.pop()
-            kept = segment.cut(0, int(segment.commits[-1]) + 1)
-            self.size_bytes -= len(segment.messages.data) - len(kept.messages.data)
-            self._segments.append(kept)
+            self._segments.append(segment.cut(0, int(segment.commits[-1]) + 1))
         self._has_part = False
+        self._let_go()
 
     def end_within(self, size_max: int) -> End | None:
         """Where a batch ends that has whole transactions of about so many bytes, at least one; None where there is
@@ -107,7 +135,7 @@ class Received:
         weight = size = 0
         found: End | None = None
         for segment in self._segments:
-            sizes = segment.messages.starts[segment.commits] + size
+            sizes = segment.sizes + size
             taken = int(np.searchsorted(sizes, size_max, side="right"))
             if found is None and not taken and len(sizes):
                 taken = 1
@@ -117,48 +145,70 @@ class Received:
             if taken < len(sizes):
                 return found
             weight += segment.total
-            size += len(segment.messages.data)
+            size += segment.size_bytes
             if size >= size_max and found is not None:
                 return found
         return found
 
-    def up_to(self, end: int) -> Messages | None:
+    def up_to(self, end: int) -> Span | None:
         """The messages from the start to this position; None where no transaction ends there."""
-        parts = []
+        parts, weight, relations = list[Messages | SpilledMessages](), 0, list[Relation]()
         for segment in self._segments:
             place = int(np.searchsorted(segment.ends, end))
             if place < len(segment.ends):
                 if int(segment.ends[place]) != end:
                     return None
-                parts.append(segment.messages.cut(0, int(segment.commits[place]) + 1))
-                return Messages.joined(parts)
-            parts.append(segment.messages)
+                last = segment.cut(0, int(segment.commits[place]) + 1)
+                weight += int(segment.weights[place])
+                return Span((*parts, last.content), weight, (*relations, *last.relations))
+            parts.append(segment.content)
+            relations += segment.relations
+            weight += segment.total
         return None
 
-    def drop(self, end: int) -> list[Messages]:
-        """Lets go what ends here or before, which is in the lake; gives it, so that relations are not forgotten."""
+    def drop(self, end: int) -> list[Relation]:
+        """Lets go what ends here or before, which is in the lake; gives its relations, which are not sent again."""
         held = [number for number, each in enumerate(self._segments) if len(each.ends) and int(each.ends[0]) <= end]
         self.start = max(self.start, end)
-        if not held:
-            return []
-        dropped = [self._segments.popleft().messages for _ in range(held[-1])]
-        segment = self._segments.popleft()
-        place = int(np.searchsorted(segment.ends, end, side="right"))
-        cut = int(segment.commits[place - 1]) + 1
-        dropped.append(segment.messages.cut(0, cut))
-        if cut < len(segment.messages.starts):
-            self._segments.appendleft(segment.cut(cut, len(segment.messages.starts)))
-        self.size_bytes = sum(len(each.messages.data) for each in self._segments)
-        return dropped
+        dropped = [self._segments.popleft() for _ in range(held[-1] if held else 0)]
+        if held:
+            segment = self._segments.popleft()
+            cut = int(segment.commits[int(np.searchsorted(segment.ends, end, side="right")) - 1]) + 1
+            dropped.append(segment.cut(0, cut))
+            if cut < segment.count:
+                self._segments.appendleft(segment.cut(cut, segment.count))
+        self._let_go()
+        return [relation for each in dropped for relation in each.relations]
+
+    def close(self) -> None:
+        """Removes its file."""
+        if self._spill is not None:
+            self._spill.close()
+
+    def _let_go(self) -> None:
+        self.size_bytes = sum(each.size_bytes for each in self._segments)
+        if self._spill is not None and not any(isinstance(each.content, SpilledMessages) for each in self._segments):
+            self._spill.close()
 
 
-def end_held(messages: Messages, snapshot: TransactionSnapshot) -> End | None:
+def end_held(span: Span, snapshot: TransactionSnapshot) -> End | None:
     """Where whole transactions end that a snapshot holds, of which the first may be one that it does not: None."""
-    ids = np.array([each.xid for each in transactions_of(messages)], np.int64)
-    segment = Segment.of(messages)
-    missing = np.flatnonzero(~snapshot.holds(ids))
-    place = (int(missing[0]) if len(missing) else len(segment.ends)) - 1
-    if place < 0:
-        return None
-    size = int(messages.starts[segment.commits[place]])
-    return End(int(segment.ends[place]), int(segment.weights[place]), size)
+    found: End | None = None
+    weight = size = 0
+    for part in span.parts:
+        segment = Segment.of(part.read() if isinstance(part, SpilledMessages) else part)
+        ids = np.array([each.xid for each in transactions_of(segment.messages)], np.int64)
+        missing = np.flatnonzero(~snapshot.holds(ids))
+        begins = np.flatnonzero(segment.messages.kinds == BEGIN)
+        taken = len(segment.commits)
+        if len(missing):
+            taken = int(np.searchsorted(segment.commits, begins[missing[0]]))
+        if taken:
+            place = taken - 1
+            found = End(
+                int(segment.ends[place]), weight + int(segment.weights[place]), size + int(segment.sizes[place])
+            )
+        if len(missing):
+            return found
+        weight, size = weight + segment.total, size + segment.size_bytes
+    return found

@@ -6,6 +6,7 @@
 | | |
 |---|---|
 | a commit of the lake takes long | the last confirmation is repeated; nothing is received beyond `HELD_MAX` |
+| a transaction is larger than memory | what has come of it lies in a file (`received`) |
 | keepalives, and nothing is here | their position may be confirmed: `quiet`, which the query writes down first |
 | the server asks again and again | it shuts down: it is let go, and asked again later |
 | the connection is cut | a part of a transaction is forgotten, the stream goes on behind the last whole one |
@@ -28,15 +29,13 @@ from typing import Final
 from freshet._frozen import Frozen
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineError, PipelineFailedError
-from freshet.pipeline.postgres.lsn import lsn_text
 from freshet.pipeline.postgres.received import Received
 from freshet.pipeline.postgres.replication import ReplicationStream
+from freshet.pipeline.postgres.spilled_messages import TransactionFile
 from freshet.pipeline.postgres.wire import messages_of
 
 HELD_MAX: Final = 192 << 20
 """Bytes of whole transactions that wait for the lake before nothing more is received."""
-TRANSACTION_MAX: Final = 1 << 30
-"""Bytes of one transaction."""
 RECONNECT_S: Final = 30.0
 AT_END_S: Final = 3.0
 _REPEAT_S: Final = 1.0
@@ -62,7 +61,7 @@ class Receiver:
         messages."""
         self._open_at, self._what = open_at, what
         self._changed = threading.Condition()
-        self._received = Received(start)
+        self._received = Received(start, TransactionFile())
         self._confirmed = start
         self._quiet: Quiet | None = None
         self.seen = 0
@@ -135,6 +134,7 @@ class Receiver:
         self._is_closed = True
         self._wake()
         self._thread.join()
+        self._received.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
 
@@ -247,12 +247,5 @@ class Receiver:
             self._answers += keepalive is not None
             if keepalive is not None and received.is_empty and not has_data:
                 self._quiet = Quiet(int.from_bytes(keepalive[1:9], "big"), is_asked)
-            if received.size_bytes > TRANSACTION_MAX and not received.has_whole:
-                raise PipelineFailedError(
-                    f"{self._what}: a transaction behind {lsn_text(received.end)} has more than "
-                    f"{TRANSACTION_MAX >> 20} MiB, which is more than is held in memory: split it at the source, or "
-                    "leave its table out of the publication and load it by hand",
-                    kind=ErrorKind.INVALID_REQUEST,
-                )
             self._changed.notify_all()
         return is_asked, has_data

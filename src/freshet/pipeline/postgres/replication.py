@@ -23,6 +23,7 @@ from freshet.pipeline.postgres.wire import EPOCH_US
 
 FRAMES_MAX: Final = 20_000
 """Frames in one drain: joined, they are still in the cache of the processor when they are looked at."""
+DRAINED_BYTES: Final = 8 << 20
 _STATUS: Final = struct.Struct(">cQQQqc")
 _TIMEOUT_S: Final = 60.0
 _TIMEOUT_SHARE: Final = 4
@@ -70,15 +71,17 @@ class ReplicationStream:
         return found
 
     def drain(self) -> list[Any]:
-        """The frames that are there, up to `FRAMES_MAX`; raises `PipelineFailedError` where the stream has ended."""
-        get, frames = self._pgconn.get_copy_data, list[Any]()
+        """The frames that are there, about `FRAMES_MAX` or `DRAINED_BYTES` at most: what libpq has read is taken, as
+        its socket says nothing of that. Raises `PipelineFailedError` where the stream has ended."""
+        get, frames, drained = self._pgconn.get_copy_data, list[Any](), 0
         try:
-            while len(frames) < FRAMES_MAX:
+            while True:
                 size, frame = get(1)
                 if size > 0:
                     frames.append(frame)
+                    drained += size
                 elif size == 0:
-                    if not self._has_more():
+                    if len(frames) >= FRAMES_MAX or drained >= DRAINED_BYTES or not self._has_more():
                         break
                     self._pgconn.consume_input()
                 else:

@@ -25,6 +25,7 @@ _REFUSALS: Final = (
     "password authentication failed", "no pg_hba.conf entry", "no password supplied", "pg_hba.conf rejects",
     "certificate", "permission denied", "must be superuser or replication role", "is not permitted to log in",
 )  # fmt: skip
+_POOLED: Final = "unsupported startup parameter"
 _MISSING: Final = ("role ", "database ")
 
 NO_SLOT, IN_USE, NOT_IN_STATE = "42704", "55006", "55000"
@@ -93,12 +94,18 @@ class ServerPlace:
             connection.close()
 
     def connect(self, *, replication: bool = False) -> psycopg.Connection[Any]:
-        """The same, for whoever closes it."""
+        """The same, for whoever closes it. Raises where a pooler is in between, which gives out process ids of its own,
+        and sessions whose settings and snapshots others have."""
         more: dict[str, Any] = {"replication": "database"} if replication else {}
         try:
-            return psycopg.connect(conninfo.make_conninfo(self.conninfo(), **more), autocommit=True)
+            connection = psycopg.connect(conninfo.make_conninfo(self.conninfo(), **more), autocommit=True)
+            pid = None if replication else connection.execute(b"SELECT pg_backend_pid()").fetchone()
         except psycopg.Error as error:
-            raise failure(self, error) from error
+            raise (_pooled(self) if _POOLED in str(error) else failure(self, error)) from error
+        if pid is not None and pid[0] != connection.pgconn.backend_pid:
+            connection.close()
+            raise _pooled(self)
+        return connection
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """What a query gives, in a connection of its own."""
@@ -116,6 +123,14 @@ def failure(place: ServerPlace, error: psycopg.Error, doing: str = "") -> Pipeli
     if sqlstate is None or sqlstate[:2] in ("08", "40", "57", "53", "58") or sqlstate == IN_USE:
         return PipelineFailedError(shown, kind=ErrorKind.RETRYABLE)
     return PipelineFailedError(shown, kind=ErrorKind.INVALID_REQUEST)
+
+
+def _pooled(place: ServerPlace) -> PipelineFailedError:
+    return PipelineFailedError(
+        f"{place.shown} is a connection pooler such as PgBouncer: neither a stream of changes nor the settings of a "
+        "session can be relied on through it. Name the server itself in postgres.dsn",
+        kind=ErrorKind.INVALID_REQUEST,
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -6,6 +6,7 @@ was taken (ALTER TYPE) looks empty in it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Final
@@ -13,6 +14,8 @@ from typing import Final
 import pyarrow as pa
 from psycopg import sql
 
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.postgres.chunk_reader import ChunkReader
 from freshet.pipeline.postgres.copied_chunks import Bound
 from freshet.pipeline.postgres.copied_table import CopiedTable
@@ -23,10 +26,11 @@ from freshet.pipeline.postgres.transactions import TransactionSnapshot
 _BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _STAYS: Final = b"SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0; SET lock_timeout = 0"
 _LOCK: Final = sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE")
-_END_OF_LOG: Final = (
-    b"SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text"
-)
 _SINCE_13: Final = 130_000
+_STANDBY_S: Final = 10.0
+_END_OF_LOG: Final = b"""
+SELECT CASE WHEN pg_is_in_recovery() THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
+ELSE pg_current_wal_insert_lsn() END::text"""
 
 
 class SharedSnapshot:
@@ -36,22 +40,39 @@ class SharedSnapshot:
         """`tables` are those that are read in it, by schema and name; one that is gone is passed over."""
         self._place = place
         self._session = place.connect()
+        until = time.monotonic() + _STANDBY_S
         try:
             self._session.execute(_STAYS)
             there = [sql.Identifier(*each) for each in tables if self._is_there(*each)]
-            self._session.execute(_BEGIN)
-            if there:
-                self._session.execute(_LOCK.format(sql.SQL(", ").join(there)))
-            what = "pg_current" if self._session.info.server_version >= _SINCE_13 else "txid_current"
-            row = self._session.execute(f"SELECT {what}_snapshot()::text, pg_export_snapshot()".encode()).fetchone()
+            lock = _LOCK.format(sql.SQL(", ").join(there)) if there else None
+            while not self._is_taken(lock) and time.monotonic() < until:
+                self._session.execute(b"ROLLBACK")
+                time.sleep(_STANDBY_S / 1000)
         except psycopg.Error as error:
             self._session.close()
             raise failure(place, error) from error
-        assert row is not None
-        self.snapshot = TransactionSnapshot.parse(str(row[0]))
-        self.name = str(row[1])
+        if time.monotonic() >= until:
+            self._session.close()
+            raise PipelineFailedError(
+                f"{place.shown} is a standby, whose snapshots do not say which transactions were running, and in "
+                f"{_STANDBY_S:.0f} s there was no moment without one: copy from the primary",
+                kind=ErrorKind.INVALID_REQUEST,
+            )
         self.lsn = self._end_of_log()
         """Behind all that the snapshot holds."""
+
+    def _is_taken(self, lock: sql.Composed | None) -> bool:
+        """Takes it; False where it cannot be told what it holds: on a standby, which lists no transactions that run,
+        while some do."""
+        self._session.execute(_BEGIN)
+        if lock is not None:
+            self._session.execute(lock)
+        what = "pg_current" if self._session.info.server_version >= _SINCE_13 else "txid_current"
+        query = f"SELECT {what}_snapshot()::text, pg_export_snapshot(), pg_is_in_recovery()"
+        row = self._session.execute(query.encode()).fetchone()
+        assert row is not None
+        self.snapshot, self.name = TransactionSnapshot.parse(str(row[0])), str(row[1])
+        return not row[2] or self.snapshot.oldest == self.snapshot.next
 
     def described(self, schema: str, name: str, publication: str) -> CopiedTable | None:
         """A table as the catalogue has it now, and what a publication has of it."""

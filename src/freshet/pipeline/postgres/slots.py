@@ -5,6 +5,9 @@ The lake's position is the truth, a slot a lower bound. A slot that is ahead of 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from freshet._frozen import Frozen
@@ -15,20 +18,20 @@ from freshet.pipeline.postgres.server import ServerPlace, failure, psycopg
 
 PLUGIN: Final = "pgoutput"
 _WAIT_MS: Final = 10_000
-START_OVER: Final = (
-    "To start over drop the slot (freshet drop-slot FILE), name another checkpoint and give the pipeline another name: "
-    "tables that are there are copied again"
-)
+_HISTORY: Final = re.compile(rb"^(\d+)\t([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
+START_OVER: Final = "To go on: freshet resync FILE, which takes a new slot and copies the tables again"
 """What to do where a slot cannot go on."""
 
 
 class Identity(Frozen):
-    """What `IDENTIFY_SYSTEM` says: a server that was restored or promoted may use positions again."""
+    """What `IDENTIFY_SYSTEM` says: a server that was restored or promoted may use positions again. `ended` are the
+    timelines before its own, and where each ended."""
 
     systemid: str
     timeline: int
     lsn: int
     database: str
+    ended: Mapping[int, int] = {}
 
 
 class Slot(Frozen):
@@ -45,12 +48,22 @@ class Slot(Frozen):
     behind_bytes: int | None
     safe_bytes: int | None
 
+    def is_of(self, database: str) -> bool:
+        """Whether a stream of this database can read it at all."""
+        return self.plugin == PLUGIN and self.database == database
+
 
 def identify(connection: psycopg.Connection[Any]) -> Identity:
     """The server of a replication connection."""
     row = connection.execute(b"IDENTIFY_SYSTEM").fetchone()
     assert row is not None
-    return Identity(str(row[0]), int(row[1]), lsn_of(str(row[2])), str(row[3]))
+    timeline, history = int(row[1]), b""
+    if timeline > 1:
+        with suppress(psycopg.errors.UndefinedFile):  # it need not keep it
+            (told,) = connection.execute(f"TIMELINE_HISTORY {timeline}".encode()).fetchall()
+            history = told[1] if isinstance(told[1], bytes) else str(told[1]).encode()
+    ended = {int(number): lsn_of(lsn.decode()) for number, lsn in _HISTORY.findall(history)}
+    return Identity(str(row[0]), timeline, lsn_of(str(row[2])), str(row[3]), ended)
 
 
 def slot_named(session: psycopg.Connection[Any], name: str) -> Slot | None:
@@ -81,19 +94,20 @@ def slot_named(session: psycopg.Connection[Any], name: str) -> Slot | None:
     )
 
 
-def create_slot(place: ServerPlace, name: str) -> int:
-    """Creates a slot; gives the position from which it has every change. Waits for all transactions that are open, but
-    not for ever."""
+def create_slot(place: ServerPlace, name: str, *, is_failover: bool = False) -> int:
+    """Creates a slot, which standbys may keep ready (`is_failover`, from 17 on); gives the position from which it has
+    every change. Waits for all transactions that are open, but not for ever."""
     with place.session(replication=True) as connection:
         connection.execute(f"SET lock_timeout = {_WAIT_MS}; SET statement_timeout = {_WAIT_MS}".encode())
         try:
-            row = connection.execute(f'CREATE_REPLICATION_SLOT "{name}" LOGICAL {PLUGIN}'.encode()).fetchone()
+            more = " (FAILOVER true)" if is_failover else ""
+            row = connection.execute(f'CREATE_REPLICATION_SLOT "{name}" LOGICAL {PLUGIN}{more}'.encode()).fetchone()
         except psycopg.Error as error:
             if error.sqlstate in ("57014", "55P03"):
                 raise PipelineFailedError(
                     f"slot {name} was not created in {_WAIT_MS // 1000} s: it waits for every open transaction to end"
                     f"{_open_transactions(place)}. End them (an orphan of PREPARE TRANSACTION with ROLLBACK PREPARED), "
-                    "and start again",
+                    "and start again. A standby waits for word of its primary: SELECT pg_log_standby_snapshot() there",
                     kind=ErrorKind.RETRYABLE,
                 ) from error
             raise failure(place, error, f"slot {name} cannot be created") from error
@@ -124,18 +138,19 @@ def refuse_slot(slot: Slot | None, name: str, identity: Identity, start: int, kn
     there was nothing to read."""
     if slot is None:
         raise _refused(
-            f"slot {name} is not there any more, and the lake has the changes up to {lsn_text(start)}: those that came "
-            f"since are lost. {START_OVER}"
+            f"slot {name} is not there any more, and the lake has the changes up to {lsn_text(start)}: those from "
+            f"there to {lsn_text(identity.lsn)} are missing, and those that come. {START_OVER}"
         )
-    if slot.plugin != PLUGIN or slot.database != identity.database:
+    if not slot.is_of(identity.database):
         raise _refused(
             f"slot {name} is that of plugin {slot.plugin} and database {slot.database}, not of {PLUGIN} and "
             f"{identity.database}: give the source another slot"
         )
     if slot.is_lost:
         raise _refused(
-            f"slot {name} is lost: the server has removed WAL that it needed (max_slot_wal_keep_size), the lake has "
-            f"the changes up to {lsn_text(start)}. {START_OVER}"
+            f"slot {name} is lost: the server has removed WAL that it needed (max_slot_wal_keep_size). The lake has "
+            f"the changes up to {lsn_text(start)}, and those from there to {lsn_text(identity.lsn)} are missing. "
+            f"{START_OVER}"
         )
     if slot.confirmed is not None and slot.confirmed > max(start, known):
         raise _refused(
@@ -155,9 +170,11 @@ def refuse_active(slot: Slot | None) -> None:
         )
 
 
-def refuse_identity(found: Identity, systemid: str, timeline: int, place: ServerPlace) -> None:
-    """Raises where a server is not the one whose positions the checkpoint has."""
-    if (found.systemid, found.timeline) != (systemid, timeline):
+def refuse_identity(found: Identity, systemid: str, timeline: int, place: ServerPlace, lsn: int) -> None:
+    """Raises where a server is not the one whose positions the checkpoint has, the last of which is `lsn`. A standby
+    that was promoted is, if it had everything up to there."""
+    is_heir = found.ended.get(timeline, -1) >= lsn
+    if found.systemid != systemid or (found.timeline != timeline and not is_heir):
         raise _refused(
             f"{place.shown} is system {found.systemid}, timeline {found.timeline}, and the checkpoint was written from "
             f"system {systemid}, timeline {timeline}: another server, or one that was restored or promoted, uses "

@@ -10,9 +10,11 @@ import psycopg
 from freshet.pipeline.config.model import PostgresConfig
 from freshet.pipeline.postgres.publications import publication_problems, published_tables, quoted
 from freshet.pipeline.postgres.server import ServerPlace
-from freshet.pipeline.postgres.slots import PLUGIN, slot_named
+from freshet.pipeline.postgres.slots import PLUGIN, START_OVER, slot_named
 
 VERSION_MIN: Final = 120_000
+STANDBY_MIN: Final = 160_000
+FAILOVER_MIN: Final = 170_000
 LakeKey = Callable[[str, str], tuple[str, ...] | None]
 """The key, by the source's names, that the table of the lake has for the rows of a table; None where it takes the
 source's."""
@@ -58,6 +60,13 @@ def server_warnings(config: PostgresConfig) -> Iterator[str]:
 def _of_server(session: psycopg.Connection[Any], config: PostgresConfig) -> Iterator[str]:
     if session.info.server_version < VERSION_MIN:
         yield f"PostgreSQL {session.info.server_version // 10_000} is too old: versions from 12 on are read"
+    version, (is_standby,) = session.info.server_version, _row(session, "SELECT pg_is_in_recovery()")
+    if is_standby and version < STANDBY_MIN:
+        yield f"this is a standby of PostgreSQL {version // 10_000}, which decodes no log (16 does): name its primary"
+    if is_standby and config.failover:
+        yield "a standby makes no failover slot: name its primary, or leave failover out"
+    if config.failover and version < FAILOVER_MIN:
+        yield f"failover wants PostgreSQL 17, this is {version // 10_000}: leave it out"
     level, slots, used = _row(
         session,
         "SELECT current_setting('wal_level'), current_setting('max_replication_slots')::int, "
@@ -82,10 +91,7 @@ def _of_server(session: psycopg.Connection[Any], config: PostgresConfig) -> Iter
             "slot"
         )
     elif slot is not None and slot.is_lost:
-        yield (
-            f"slot {config.slot} is lost, its WAL was removed (max_slot_wal_keep_size): freshet drop-slot FILE, then "
-            "another name and checkpoint for the pipeline, which copies the tables again"
-        )
+        yield (f"slot {config.slot} is lost, its WAL was removed (max_slot_wal_keep_size). {START_OVER}")
 
 
 def _of_table(

@@ -17,7 +17,7 @@ Positions are of the kind byte of a message (behind the 25 bytes of `w`); number
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -151,6 +151,13 @@ def relation_of(message: bytes) -> Relation:
         at += _COLUMN.size
         columns.append(RelationColumn(column, type_oid, typmod, is_identity))
     return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns))
+
+
+def relations_in(messages: Messages) -> Iterator[tuple[int, Relation]]:
+    """The relations among messages, and their places."""
+    ends = np.append(messages.starts[1:], len(messages.data) + HEAD) - HEAD
+    for place in np.flatnonzero(messages.kinds == RELATION).tolist():
+        yield place, relation_of(messages.data[int(messages.starts[place]) : int(ends[place])])
 
 
 def truncated_oids(message: bytes) -> tuple[int, ...]:

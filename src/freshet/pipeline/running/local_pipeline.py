@@ -14,6 +14,7 @@ from freshet.pipeline.config.model import SourceConfig, revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.planning import plan_decoding
+from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.engine import LocalEngine
@@ -119,6 +120,8 @@ class LocalPipeline:
             with gate.batch(batch.number):
                 self._hub.add_report(writer.write(batch))
 
+        # A slot lets one process in at a time, so one that was overtaken may come again.
+        is_locked = any(each.postgres is not None for each in config.sources)
         query = LocalQuery(
             config.name,
             checkpoint,
@@ -129,6 +132,7 @@ class LocalPipeline:
             self._hub.add_engine_progress,
             revealed(config.spark),
             on_idle=self._hub.add_idle,
+            second_run=ErrorKind.RETRYABLE if is_locked else ErrorKind.INVALID_REQUEST,
         )
         self._hub.add_query(query.query_id, config.name)
         self._failure, self._query = None, query

@@ -82,10 +82,7 @@ def lost_batches(row: LedgerRow, last: CommitTrace | None) -> tuple[int, int] | 
 def anew_text(config: SyncPipelineConfig, table: str) -> str:
     """What to do so that a table is read anew."""
     if any(source.postgres is not None for source in config.sources):
-        return (
-            "start over, as a slot sends no change twice: freshet drop-slot FILE, another name and checkpoint for the "
-            "pipeline, which copies its tables again"
-        )
+        return f"copy it again, as a slot sends no change twice: freshet resync FILE --table {table}"
     return f"read it anew: freshet resync FILE --table {table}"
 
 

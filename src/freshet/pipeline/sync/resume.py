@@ -92,7 +92,8 @@ def held_back(config: SyncPipelineConfig, name: str, *, anew: bool) -> LedgerRow
     return row
 
 
-def _goes_to(config: SyncPipelineConfig, source: SourceTable, name: str) -> bool:
+def goes_to(config: SyncPipelineConfig, source: SourceTable, name: str) -> bool:
+    """Whether the rows of a source table go to the table of this name."""
     route = route_of(config.sync, source)
     return isinstance(route, Route) and route.target == name
 
@@ -126,7 +127,7 @@ def resume_table(
     if anew:
         row = replace(
             row, state=APART, since_batch=0, since_offsets="{}", cause="it is read anew", batch=None, created_ms=None,
-        ).with_sources(source for source in row.source_tables if _goes_to(config, source, name))  # fmt: skip
+        ).with_sources(source for source in row.source_tables if goes_to(config, source, name))  # fmt: skip
         write_rows(ledger, config.name, [row])
         catalog.drop_table(name, if_exists=True)
     number = read_ledger(ledger)[WHOLE].batch
