@@ -94,6 +94,8 @@ def test_without_commits_and_with_clocks_ahead() -> None:
     assert spans_of([], 1_000) == ()
     (ahead,) = spans_of([commit(1, 5_000)], 1_000)
     assert (sum(ahead.commits), ahead.freshness_shares, set(ahead.freshness_ms)) == (1, (), {None})
+    (of_no_time,) = spans_of([commit(1, -(10**15)), commit(2, 500)], 100_000)
+    assert (of_no_time.from_ms, sum(of_no_time.commits)) == (0, 1)
     (compacted,) = spans_of([commit(1, 500, CommitKind.COMPACT)], 1_000)
     assert (sum(compacted.compactions), sum(compacted.rows), set(compacted.freshness_ms)) == (1, 0, {None})
 
