@@ -112,7 +112,7 @@ def text_of(value: object) -> str | None:
     return None if value is None else json.dumps(value).removesuffix(".0")
 
 
-@pytest.mark.always("report: what is shown")
+@pytest.mark.always("reports in a browser")
 def test_what_is_shown_is_what_status_says(catalog: Catalog, tmp_path: Path) -> None:
     document = report_of(catalog)
     shown, complaints = looked_at(page(document), tmp_path)
@@ -162,7 +162,7 @@ def check_probed(found: Node, width: str, background: str) -> None:
     assert said["cut"] == "0", "charts are wider than their places"
 
 
-@pytest.mark.always("report: hostile names")
+@pytest.mark.always("reports in a browser")
 def test_hostile_names_are_text(catalog: Catalog, tmp_path: Path) -> None:
     shown, complaints = looked_at(with_script(page(report_of(catalog)), PROBE), tmp_path, DARK)
     assert complaints == []
