@@ -108,6 +108,9 @@ function pipelineState(each) {
 }
 const sum = (values) => Object.values(values || {}).reduce((a, b) => a + b, 0);
 
+/** A pipeline that waits for records and has read all: its tables are as fresh as they can be. */
+const quiet = (table) => doc.status.pipelines.find((each) => each.state === "idle" && each.tables.some((one) => one.name === table.name && !one.is_behind));
+const quietText = (table) => (table.is_behind && quiet(table) ? `; its pipeline ${quiet(table).name} waits for records and has read all` : "");
 function tableLink(name) {
   const at = index.get(name);
   return at === undefined ? h("b", {}, name) : h("a", { href: "#table-" + at, onclick: (event) => { event.preventDefault(); openTable(at); } }, name);
@@ -139,7 +142,7 @@ function attention() {
   }
   for (const each of ordered) {
     if (each.error) lines.push([badge("bad", "table"), " ", tableLink(each.name), " cannot be read: ", each.error]);
-    else if (each.is_behind) lines.push([badge("bad", "behind"), " ", tableLink(each.name), each.freshness_ms === null ? " has no rows yet" : ` has rows that are ${span(each.freshness_ms)} old`, `; its target is ${span(each.target_ms)}`]);
+    else if (each.is_behind) lines.push([badge("bad", "behind"), " ", tableLink(each.name), each.freshness_ms === null ? " has no rows yet" : ` has rows that are ${span(each.freshness_ms)} old`, `; its target is ${span(each.target_ms)}`, quietText(each)]);
   }
   for (const each of toAct) {
     if (each.name !== "cannot be read") lines.push([badge(KIND[each.severity], each.severity), " ", tableLink(each.table), `: ${each.name} (${count(each.evidence)} ${each.unit})`]);
