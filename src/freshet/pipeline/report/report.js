@@ -284,7 +284,7 @@ function chart(title, x, series, { words, isTime = true, format = count, duratio
     axes: [axis(isTime ? { values: clock, size: 44 } : { incrs: DURATIONS, values: (_, found) => found.map(span) }), axis({ size: 58, values: (_, found) => found.map(format), ...(durations ? { incrs: DURATIONS } : {}) })],
     series: [{ label: isTime ? "UTC" : "older than", value: (_, v) => (v === null ? "" : isTime ? new Date(v * 1e3).toISOString().slice(0, 19).replace("T", " ") : span(v)) }, ...series.map((each) => ({
       label: each.label, stroke: () => css(each.color), width: each.bars ? 0 : 1.75, dash: each.dash, points: { show: false }, value: (_, v) => (v === null || v === undefined ? "" : format(v)),
-      ...(each.bars ? { fill: () => css(each.color), paths: uPlot.paths.bars({ size: [each.bars, 60], gap: 1 }) } : {}) }))],
+      ...(each.bars ? { fill: () => css(each.color), paths: uPlot.paths.bars({ size: [each.bars, 60, 2] }) } : {}) }))],
     hooks: { draw: [(u) => {
       if (target === null || target > u.scales.x.max) return;
       const at = u.valToPos(target, "x", true), c = u.ctx;
