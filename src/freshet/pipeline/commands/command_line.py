@@ -28,16 +28,19 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, Any, Final
+from itertools import takewhile
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from freshet.pipeline.commands.command_list import COMMANDS, DEBUG, PANELS, REMOVED
+from freshet.pipeline.config.table_arguments import sql_command
 from freshet.pipeline.errors.error_kind import EXIT_DONE, EXIT_FAILED
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.storage.model.display import printable
+from freshet.storage.model.display import printable, sql_name
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done · 2 the configuration or the call is wrong, nothing was started or written · 3 status finds "
@@ -54,15 +57,33 @@ _STYLE: Final[dict[str, Any]] = {
     "pretty_exceptions_enable": False,
 }
 
+_STATEMENTS: Final[Mapping[str, Sequence[str]]] = {
+    "alter": (
+        *("ALTER TABLE {0} ADD COLUMN …", "ALTER TABLE {0} RENAME COLUMN …", "ALTER TABLE {0} ALTER COLUMN …"),
+        "ALTER TABLE {0} SET TBLPROPERTIES (…)",
+    ),
+    "delete": ("DELETE FROM {0} WHERE …",),
+    "update": ("UPDATE {0} SET … WHERE …",),
+    "truncate": ("TRUNCATE TABLE {0}",),
+    "drop-partition": ("ALTER TABLE {0} DROP PARTITION (…)",),
+    "create-database": ("CREATE DATABASE {0}",),
+    "create-table": ("CREATE TABLE {0} (…)",),
+    "rename-table": ("ALTER TABLE {0} RENAME TO …",),
+    "drop-table": ("DROP TABLE {0}",),
+    "drop-database": ("DROP DATABASE {0}",),
+    "branch": tuple(f"CALL sys.{action}_branch(…)" for action in ("create", "rename", "delete")),
+    "compact-manifests": ("CALL sys.compact_manifest(table => '{0}')",),
+    "mark-partition-done": ("CALL sys.mark_partition_done(table => '{0}', partitions => …)",),
+}
+"""What each command did, `{0}` being its table or database; where it did several things, each."""
+
 
 class _Commands(TyperGroup):
     """Lists commands without loading their modules; the one that is called is loaded."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in REMOVED:
-            from freshet.pipeline.commands.removed import refuse_removed
-
-            refuse_removed(args[0], args[1:])
+            _refuse_removed(args[0], args[1:])
         name, command, rest = super().resolve_command(ctx, args)
         return name, _loaded(name) if name in COMMANDS else command, rest
 
@@ -150,3 +171,12 @@ def _call(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     main()
+
+
+def _refuse_removed(name: str, arguments: Sequence[str]) -> NoReturn:
+    """Raises `InvalidRequestError` for a command that is gone, with the SQL for the table that it names."""
+    places = list(takewhile(lambda argument: not argument.startswith("-"), arguments))
+    warehouse, table = (*places, *("WAREHOUSE", "TABLE")[len(places) :])[:2]
+    statements = [each.format(sql_name(*table.split(".", 1))) for each in _STATEMENTS[name]]
+    command = " or ".join(sql_command(warehouse, [statement]) for statement in statements)
+    raise InvalidRequestError(f"freshet {name} is gone, SQL does the same: {command}")

@@ -73,7 +73,13 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
         "doctor": Listed(
             "doctor",
-            "Say what is wrong with tables: how bad, by how much, why, and the command that mends it. Changes nothing.",
+            "Say what is wrong with pipelines and tables: how bad, by how much, why, and the command that mends it. "
+            "Changes nothing.",
+        ),
+        "report": Listed(
+            "report",
+            "Print a report of pipelines and tables as one HTML file, to look at or to attach to a ticket. Changes "
+            "nothing.",
         ),
     },
     "Tables": {
@@ -156,4 +162,4 @@ REMOVED: Final = frozenset(
     {"alter", "delete", "update", "truncate", "drop-partition", "create-database", "create-table"}
     | {"rename-table", "drop-table", "drop-database", "branch", "compact-manifests", "mark-partition-done"}
 )
-"""Commands of earlier versions: a call is told the SQL that does the same (`removed`)."""
+"""Commands of earlier versions: a call is told the SQL that does the same (`command_line`)."""

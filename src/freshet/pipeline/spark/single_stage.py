@@ -24,7 +24,7 @@ from pyspark import SparkContext
 from pyspark.sql import types as spark
 
 from freshet._frozen import Frozen
-from freshet.pipeline.spark.arrow_map import ArrowFunction, arrow_udf
+from freshet.pipeline.spark.arrow_bridge import ArrowFunction, arrow_udf
 
 if TYPE_CHECKING:  # the client of Kafka, which other sources do not need
     from freshet.logstore.kafka.record_sizes import RecordSizes

@@ -62,7 +62,6 @@ from freshet.storage.write.commit_compaction import (
     is_full_compaction_due,
 )
 from freshet.storage.write.increment import Logged, logged_rows
-from freshet.storage.write.kept_input import KeptInput
 from freshet.storage.write.lone_updates import LoneUpdates
 from freshet.storage.write.open_buckets import (
     OpenBuckets,
@@ -73,6 +72,7 @@ from freshet.storage.write.open_buckets import (
     with_log,
     work_on,
 )
+from freshet.storage.write.postponed_router import KeptInput
 from freshet.storage.write.records import AcceptedRows, Kinds, record_rules
 from freshet.storage.write.unmerged_bucket_writer import Staging
 
