@@ -25,7 +25,7 @@ from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.shared_snapshot import ImportedSnapshot
 from freshet.pipeline.postgres.spilled_messages import SpilledMessages, read_all
 from freshet.pipeline.postgres.wire import Positions
-from freshet.pipeline.query.task.batch_work import BatchWork, work_of
+from freshet.pipeline.query.task.batch_work import BatchWork, record_packer
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
 from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.query.wire.packed_rows import packed_batches
@@ -47,7 +47,7 @@ class ChangesOfStream(Frozen):
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """`Piece.run`."""
-        packer = work_of(place, self.work).packers[self.source_index]
+        packer = record_packer(place, self.work, self.source_index)
         try:
             blocks = list(self._blocks())
         except PipelineFailedError as error:
@@ -86,7 +86,7 @@ class ChunkOfTable(Frozen):
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """`Piece.run`."""
-        packer = work_of(place, self.work).packers[self.source_index]
+        packer = record_packer(place, self.work, self.source_index)
         yield from packed_batches(packer(self._blocks()))
 
     def _blocks(self) -> Iterator[CopiedBlock]:

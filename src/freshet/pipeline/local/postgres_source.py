@@ -28,7 +28,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.config.model import PostgresConfig, SourceConfig
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.error_kind import ErrorKind
@@ -102,8 +101,6 @@ def postgres_source(
 class PostgresSource:
     """A `Source`; used by the thread of its query alone."""
 
-    client = None
-
     def __init__(
         self, config: PostgresConfig, placeholder: str, folder: WritableCheckpoint, index: int, held: HeldBatch
     ) -> None:
@@ -165,14 +162,10 @@ class PostgresSource:
         """`Source.bound`."""
         self._is_bound = True
 
-    def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange] | None:
-        """`Source.ranges`."""
-        return None
-
     def pieces(
         self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
     ) -> Sequence[Piece]:
-        """`Source.pieces`: parts of the messages between two positions, in their order."""
+        """`PieceSource.pieces`: parts of the messages between two positions, in their order."""
         begun, ends = self._copy.corrected(start or self.first()), PostgresOffset.of(end)
         if ends.copy is not None and ends.copy.is_begun_anew:
             raise PipelineFailedError(
