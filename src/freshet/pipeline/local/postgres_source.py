@@ -67,7 +67,7 @@ from freshet.pipeline.postgres.slots import (
 )
 from freshet.pipeline.postgres.spilled_messages import runs_of
 from freshet.pipeline.postgres.table_form import TableForm
-from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Positions, Relation, relations_in
+from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Messages, Positions, Relation, relations_in
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.wire.kept_value import KeptValue
 
@@ -410,7 +410,8 @@ class PostgresSource:
             weights = np.cumsum(weights_of(messages))
             begins = np.cumsum(messages.kinds == BEGIN) + len(opened)
             whole = len(messages.starts)
-            size = whole if parts else max(PIECE_MESSAGES, -(-whole // max(1, count)))
+            # one worker where keys change: what the row of a new key lacks is with the deletion of its old one
+            size = whole if parts or _have_moved(messages) else max(PIECE_MESSAGES, -(-whole // max(1, count)))
             for first in range(0, whole, size):
                 last = min(first + size, whole)
                 before = int(begins[first - 1]) if first else len(opened)
@@ -423,6 +424,12 @@ class PostgresSource:
                 yield ChangesOfStream(stream, of_forms, since, is_inside, rule, work, index, parts)
             number += int(weights[-1])
             opened = [] if messages.kinds[-1] == COMMIT else transactions[-1:]
+
+
+def _have_moved(messages: Messages) -> bool:
+    """Whether keys change; of a table that sends whole rows (FULL) there is nothing to look for."""
+    updates = messages.starts[messages.kinds == ord("U")]
+    return bool((messages.octets[updates + 5] == ord("K")).any())
 
 
 def _held_in(
