@@ -168,7 +168,9 @@ class PostgresSource:
     ) -> Sequence[Piece]:
         """`Source.pieces`: parts of the messages between two positions, in their order."""
         begun, ends = self._copy.corrected(start or self.first()), PostgresOffset.of(end)
-        chunks = self._copy.pieces(begun, ends, end, self._config.slot, work, index)
+        limit = self._config.copy_mib_per_second
+        rate = None if limit is None else limit * 2**20 / max(1, count // 2)  # each worker gets two of `count`
+        chunks = self._copy.pieces(begun, ends, end, self._config.slot, work, index, rate)
         if ends.lsn == begun.lsn:
             return list(chunks)
         rule = self._copy.rule(begun, ends)
