@@ -274,6 +274,7 @@ def test_counters_are_right_whatever_writers_do(
                     f"{chance.choice(['ROLLBACK TO b;', 'RELEASE b;'])} COMMIT".encode()
                 )
                 written += 1
+                time.sleep(0.01)
         return written
 
     def let_go() -> None:

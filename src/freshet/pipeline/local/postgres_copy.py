@@ -95,8 +95,9 @@ class TableCopy:
         topic: str,
         work: KeptValue[BatchWork],
         index: int,
+        rate: float | None = None,
     ) -> Iterator[ChunkOfTable]:
-        """The chunks of a batch, which ends at `end`."""
+        """The chunks of a batch, which ends at `end`; of each so many bytes are read in a second at most."""
         chunks = {} if ends.copy is None else ends.copy.since(begun.copy)
         if not chunks:
             return
@@ -112,7 +113,7 @@ class TableCopy:
             ranges = [(chunk.after, chunk.until) for chunk in own] if table.key else table.page_ranges
             for number, (after, until) in enumerate(ranges, 0 if begun.copy is None else begun.copy.of(name).count):
                 numbered = number << _CHUNK_BITS
-                yield ChunkOfTable(self._place, shared.name, table, after, until, rows, numbered, work, index)
+                yield ChunkOfTable(self._place, shared.name, table, after, until, rows, numbered, work, index, rate)
 
     def corrected(self, text: str) -> PostgresOffset:
         """An offset with the snapshots that its chunks were really read in."""

@@ -171,7 +171,9 @@ class PostgresSource:
             raise PipelineFailedError(
                 "a resync was begun and has not ended: run freshet resync FILE again", kind=ErrorKind.INVALID_REQUEST
             )
-        chunks = self._copy.pieces(begun, ends, end, self._config.slot, work, index)
+        limit = self._config.copy_mib_per_second
+        rate = None if limit is None else limit * 2**20 / max(1, count // 2)  # each worker gets two of `count`
+        chunks = self._copy.pieces(begun, ends, end, self._config.slot, work, index, rate)
         if ends.lsn == begun.lsn:
             return list(chunks)
         rule = self._copy.rule(begun, ends)
