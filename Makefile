@@ -2,13 +2,15 @@
 #
 #   make demo      a real change stream from Kafka into tables, readers of their log, a kill -9; Apache Paimon reads along
 #   make demo-join three change streams into one wide table, by one query and by several
-#   make demo-database  twelve tables of a PostgreSQL database, read by Debezium, into a lake, while they change
+#   make demo-database  twelve tables of a PostgreSQL database into a lake, while they change: no broker, no Java;
+#                       ARGS=--debezium: by Debezium and Kafka
 #   make test      the quick suites and the judge (under ten minutes)      make test-all   everything
 #   make test ROOM=commit  those of a folder of tests; ROOM=pipeline/config where several have that name
 #   make soak      the counts that issues name, in full: random schedules, writers side by side (hours); the seed is printed
 #   make test-lowest  the storage suites with the oldest libraries that are allowed, and without Spark
-#   make lint      ruff, mypy, docker files                                make bench      against the peers
+#   make lint      ruff, mypy, docker files                                make bench      against the peers; QUICK=1: ten minutes, per core
 #   make docs      the documentation site, into build/site
+#   make release   sdist, wheel and bills of materials into dist/, checked and installed by extras (fetches 1 GB)
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -18,6 +20,7 @@ LOWEST := .venv-lowest
 FLINK := .venv-flink
 FRAMES := .frames
 DOCS := .venv-docs
+RELEASE := .venv-release
 PIP_QUIET := --disable-pip-version-check --quiet
 TESTS := $(BIN)/python -m tests
 ARGS ?=
@@ -27,7 +30,7 @@ PLACES = $(if $(ROOM),$(or $(shell find tests -type d -path '*/$(ROOM)'),$(error
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars jars-s3 versitygw demo demo-join demo-database demo-clean test test-all soak lint format reference bench docs clean
+.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars jars-s3 versitygw demo demo-join demo-database demo-clean test test-all soak lint format reference bench docs release clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -59,6 +62,12 @@ $(DOCS)/.stamp: requirements-docs.lock
 	@echo "venv: $(DOCS) from requirements-docs.lock"
 	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
 	@$(DOCS)/bin/python -m pip install $(PIP_QUIET) --requirement requirements-docs.lock
+	@touch $@
+
+$(RELEASE)/.stamp: requirements-release.lock
+	@echo "venv: $(RELEASE) from requirements-release.lock"
+	@test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install $(PIP_QUIET) --requirement requirements-release.lock
 	@touch $@
 
 # The test libraries are those of the other runs.
@@ -104,7 +113,7 @@ demo-join: venv jars
 	@$(BIN)/python -m freshet demo join $(ARGS)
 
 # PostgreSQL comes from the system; where it is missing, the demo says how to get it.
-demo-database: venv jars
+demo-database: venv
 	@$(BIN)/python -m freshet demo database $(ARGS)
 
 demo-clean:
@@ -140,17 +149,23 @@ format: venv
 
 bench: venv venv-pypaimon venv-flink jars versitygw
 	@$(BIN)/python -m freshet.pipeline.spark.jars delta flink paimon-s3 >/dev/null
-	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/python -m bench $(if $(QUICK),--parts core) $(ARGS)
 
 # The reference pages of the site, from the code; a test compares them.
 reference: venv
 	$(BIN)/python -m tests.docs.reference
+	$(BIN)/python -m tests.docs.pictures
 
-# Warnings are errors: a page that no menu names, a link or an anchor that leads nowhere.
+# Warnings are errors: a page that no menu names, a link or an anchor that leads nowhere, a word that is a known slip. Snippets are
+# run by the tests (tests/docs).
 docs: $(DOCS)/.stamp
+	@$(DOCS)/bin/codespell $$(git ls-files '*.md')
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	@$(PYTHON) tests/docs/outside_assets.py build/site
 
+release: $(RELEASE)/.stamp
+	@$(RELEASE)/bin/python -m tests.kit.release $(ARGS)
+
 clean: demo-clean
-	rm -rf bench-output build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
+	rm -rf bench-output build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,11 +1,12 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
-    python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,local,local-latency,database,latency,log-latency,storage,
-                          engines,memory,spark,commits,lookup,lookup-scale,background,changelogs,log,stores,buckets,edits]
+    python -m bench [--factor 1.0] [--rounds 3] [--parts core,cdc,local,local-latency,database,latency,log-latency,
+                          storage,engines,memory,spark,commits,lookup,lookup-scale,background,changelogs,log,stores,
+                          buckets,edits,postgres]
 
-The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
-cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
-reported at the end, by the exit code as well.
+The part `core` is the short one, which sizes a machine; `cdc` is the benchmark of record: the job that users run. The
+first round of each peer is printed as cold; the median of the later ones as warm. Peers take turns. Results are
+written as they come; a part that fails is reported at the end, by the exit code as well.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from bench.bucket_bench import buckets
 from bench.cdc_bench import cdc
 from bench.changelog_bench import changelogs
 from bench.commit_bench import commits
+from bench.core_bench import core
+from bench.core_table import table
 from bench.database_bench import database
 from bench.edits_bench import edits
 from bench.engine_bench import engines
@@ -36,6 +39,7 @@ from bench.log_latency_bench import log_latency
 from bench.lookup_bench import lookups
 from bench.lookup_scale_bench import lookups_at_scale
 from bench.measure import report
+from bench.postgres_bench import postgres
 from bench.results import Results
 from bench.spark_bench import small_batches_with_lookup, through_spark
 from bench.storage_bench import storage
@@ -43,8 +47,10 @@ from bench.stores_bench import stores
 from freshet.storage.io.env import LOCAL_DIRS
 
 PARTS: Final = (
+    "core",
     "cdc", "local", "local-latency", "database", "latency", "log-latency", "storage", "engines", "memory", "spark",
     "commits", "lookup", "lookup-scale", "background", "changelogs", "log", "stores", "buckets", "edits",
+    "postgres",
 )  # fmt: skip
 
 
@@ -53,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Freshet's benchmarks against its peers")
     parser.add_argument("--factor", type=float, default=1.0, help="scale of rows and keys; 1.0 is the full size")
     parser.add_argument("--rounds", type=int, default=3, help="warm rounds per peer")
-    parser.add_argument("--parts", default=",".join(PARTS), help="comma separated")
+    parser.add_argument("--parts", default=",".join(PARTS), help="comma separated; core alone takes ten minutes")
     parser.add_argument("--without", default="", help="peers, readers, steps of stores; comma separated")
     parser.add_argument("--out", type=Path, default=Path("bench-output"))
     arguments = parser.parse_args()
@@ -76,6 +82,8 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         results.show()
+        if results.core["figures"]:
+            print(table(results.core))
     if results.failures:
         sys.exit(1)
 
@@ -83,6 +91,8 @@ def main() -> None:
 def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespace) -> None:
     factor, rounds, without = arguments.factor, arguments.rounds, arguments.without.split(",")
     match part:
+        case "core":
+            core(results, folder, factor, without)
         case "cdc":
             cdc(results, folder, factor, rounds, without)
         case "local":
@@ -90,7 +100,7 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
         case "local-latency":
             local_latency(results, folder, rounds, without)
         case "database":
-            database(results, folder, factor, rounds)
+            database(results, folder, factor, rounds, without)
         case "latency":
             latency(results, folder, without)
         case "log-latency":
@@ -121,6 +131,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
             stores(results, folder, factor, rounds, without)
         case "edits":
             edits(results, folder, factor, rounds)
+        case "postgres":
+            postgres(results, folder, factor, rounds, without)
         case "buckets":
             buckets(results, folder, factor, rounds, without)
 

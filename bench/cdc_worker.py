@@ -24,7 +24,7 @@ from bench.freshet_worker import serve
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.spark_pipeline import spark_runner
-from freshet.pipeline.spark.arrow_map import KeptColumns
+from freshet.pipeline.spark.arrow_bridge import KeptColumns
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import create_session
 

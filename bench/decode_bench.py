@@ -18,6 +18,7 @@
 | cut-N | N % end too early |
 | break-N | N % have a raw line break within a text |
 | utf8-N | N % have an octet that is no UTF-8 |
+| select | plain with expressions for half of the columns, as in `cdc_bench` |
 | expect-N | plain with four rules of `expect`, one of which N % break: they become dead letters |
 
 Prints one JSON line per variant: µs of CPU per record, ns per byte, records per second by the clock, the best of the
@@ -37,6 +38,7 @@ import pyarrow as pa
 
 from bench.avro_records import avro_records
 from bench.binlog_records import canal_records, maxwell_records
+from bench.cdc_bench import SELECTED
 from bench.cdc_records import columns_of, records
 from freshet.pipeline.decode.decoder import RecordDecoder
 from tests.kit.schema_registry import SchemaRegistry
@@ -47,7 +49,7 @@ VARIANTS: Final = (
     "plain", "any", "wide", "schema", "input", "canal", "canal-8", "maxwell", "tables-0", "tables-1", "tables-50",
     "avro", "avro-wide", "avro-cut-1",
     "misfit-1", "misfit-10", "large-10", "decimal-1", "decimal-10", "null-10", "cut-1", "cut-10", "break-10",
-    "utf8-1", "utf8-10", "expect-0", "expect-1", "expect-10",
+    "utf8-1", "utf8-10", "select", "expect-0", "expect-1", "expect-10",
 )  # fmt: skip
 _BATCH: Final = 20_000
 _ONLY: Final[dict[str, dict[str, object]]] = {"any": {"only": "any"}, "tables": {"only": {"table": "orders"}}}
@@ -110,6 +112,8 @@ def _decoder(variant: str, registry: SchemaRegistry) -> RecordDecoder:
         return decoder_of(avro_pipeline(registry, columns, options=options))
     keys = {"format": f"{kind}-json"} if kind in ("canal", "maxwell") else _ONLY.get(kind, {})
     expect = _RULES if kind == "expect" else None
+    if kind == "select":
+        keys = {"select": SELECTED}
     return decoder_of(pipeline_of(columns_of(variant), options=options, expect=expect, **keys))
 
 

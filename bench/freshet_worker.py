@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import dataset
@@ -143,6 +144,15 @@ class Worker:
             "rows": rows.num_rows,
             "bytes": sum(file.file_size_bytes for split in splits for file in split.files),
         }
+
+    def lookup(self, folder: str, count: str, seed: str) -> dict[str, object]:
+        """Asks for so many keys, of which a random one in two or so is there."""
+        assert self.workload is not None
+        keys = np.random.default_rng(int(seed)).integers(0, self.workload.key_space, int(count))
+        table, name = self._open(folder), self.workload.key
+        started = time.perf_counter()
+        found = table.lookup(pa.table({name: keys})).rows
+        return {"seconds": time.perf_counter() - started, "rows": found.num_rows}
 
     def count_changes(self, location: str) -> dict[str, object]:
         """How many changes of each kind the changelog of a table has, and the sum of their keys."""

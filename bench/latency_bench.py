@@ -61,22 +61,26 @@ def measured_latency(
     start: Callable[[str], Callable[[], None]],
     table: Callable[[], Table] | None = None,
     rate: int = RATE,
+    seconds: tuple[int, int] = (WARM_UP_S, MEASURED_S),
 ) -> str:
-    """Runs a job in a folder and measures it by its table, which is in the folder as well unless one is given."""
+    """Runs a job in a folder and measures it by its table, which is in the folder as well unless one is given.
+
+    `seconds` are those before it counts, and those that count.
+    """
     topic = place.name
     broker.create_topic(topic, kafka_partitions=KAFKA_PARTITIONS)
     place.mkdir(parents=True)
     load = Load(broker, topic, rate=rate)
     stop = start(topic)
     try:
-        first = load.produce(WARM_UP_S * rate, 0)
-        last = load.produce(MEASURED_S * rate, first)
+        first = load.produce(seconds[0] * rate, 0)
+        last = load.produce(seconds[1] * rate, first)
         time.sleep(5)  # what was sent last is committed
     finally:
         stop()
-    seconds = _latencies(Catalog(place).table("bench.t") if table is None else table(), range(first, last))
-    p50, p99 = np.percentile(seconds, [50, 99])
-    text = f"p50 {p50:.3f} s, p99 {p99:.3f} s, most {seconds.max():.3f} s"
+    waited_s = _latencies(Catalog(place).table("bench.t") if table is None else table(), range(first, last))
+    p50, p99 = np.percentile(waited_s, [50, 99])
+    text = f"p50 {p50:.3f} s, p99 {p99:.3f} s, most {waited_s.max():.3f} s"
     report(f"{topic}: {text}")
     return text
 

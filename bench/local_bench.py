@@ -20,13 +20,12 @@ import signal
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.cdc_bench import CdcRun
 from bench.flink import flink
@@ -35,13 +34,13 @@ from bench.latency_jobs import TRIGGERS, batches_text, start_freshet
 from bench.log_latency_bench import log_latency_on
 from bench.measure import Answer, Contestant, check_equal, measure, report
 from bench.peers import Peer, PeerError
+from bench.process_watch import ProcessWatch, session_of
 from bench.results import Results
 from freshet.jobs.demo.kafka_broker import KafkaBroker
 
 ENGINES: Final = ("local", "spark")
 RECORDS: Final = 1_000_000
 BATCH_RECORDS: Final = 200_000
-_SAMPLE_S: Final = 0.25
 _POLL_S: Final = 0.005
 
 
@@ -50,11 +49,11 @@ def local(results: Results, folder: Path, factor: float, rounds: int, without: S
     count = max(1000, int(RECORDS * factor))
     with KafkaBroker.start(folder / "kafka-local") as broker:
         peer = None if "paimon-flink" in without else flink(results.folder)
-        run = CdcRun(folder, broker, _NoSession(), peer)
+        run = CdcRun(folder, broker, NoSession(), peer)
         try:
             run.topic("ten", 10, "plain")
             run.topic("plain", count, "plain")
-            starts = [Contestant(f"freshet, {each}", "2", partial(_first_commit, run, each)) for each in ENGINES]
+            starts = [Contestant(f"freshet, {each}", "2", partial(first_commit, run, each)) for each in ENGINES]
             results.add(measure("first commit of ten records", starts, 10, rounds))
             _w9(results, run, count, rounds)
             for engine in ENGINES:
@@ -85,7 +84,7 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-class _NoSession(Peer):
+class NoSession(Peer):
     """Every run is a process of its own."""
 
     def __init__(self) -> None:
@@ -98,8 +97,8 @@ def _w9(results: Results, run: CdcRun, count: int, rounds: int) -> None:
 
     def once(engine: str) -> Answer:
         file = run.pipeline_file("plain", f"freshet, {engine}")
-        seconds, megabytes = _run_to_the_end(file, engine)
-        most[engine].append(megabytes)
+        seconds, watch = run_to_the_end(file, engine)
+        most[engine].append(watch.megabytes)
         return {"seconds": seconds}
 
     contestants = [Contestant(f"freshet, {each}", "2", partial(once, each)) for each in ENGINES]
@@ -114,12 +113,17 @@ def _w9(results: Results, run: CdcRun, count: int, rounds: int) -> None:
 def _batches(results: Results, run: CdcRun, engine: str, count: int) -> None:
     size = min(BATCH_RECORDS, max(100, count // 5))
     file = run.pipeline_file("plain", f"freshet, {engine}", batch_records=size)
-    _run_to_the_end(file, engine)
-    lines = [json.loads(line) for line in file.with_suffix(".log").read_text().splitlines() if line.startswith("{")]
-    rates = [1000 * line["records"] / line["batch_ms"] for line in lines if line.get("records")][1:]
+    run_to_the_end(file, engine)
+    rates = [1000 * line["records"] / line["batch_ms"] for line in progress_of(file) if line.get("records")][1:]
     text = f"{statistics.median(rates):,.0f} records/s in the median of {len(rates)} batches, {max(rates):,.0f} at best"
     results.note(f"W9 CDC, {engine}, batches of {size} records", text)
     report(f"{engine}: {text}")
+
+
+def progress_of(file: Path) -> list[dict[str, Any]]:
+    """What a run of a pipeline file has reported, batch by batch."""
+    lines = file.with_suffix(".log").read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def _command(file: Path, engine: str) -> list[str]:
@@ -132,24 +136,20 @@ def _cached() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def _run_to_the_end(file: Path, engine: str) -> tuple[float, float]:
-    """Seconds from start to exit, and the most megabytes of all processes."""
+def run_to_the_end(file: Path, engine: str) -> tuple[float, ProcessWatch]:
+    """Seconds from start to exit, and what all processes used."""
     started = time.perf_counter()
     with file.with_suffix(".log").open("wb") as log:
         child = subprocess.Popen(_command(file, engine), stdout=log, stderr=log, start_new_session=True, env=_cached())
-        ended, most = threading.Event(), [0.0]
-        sampler = threading.Thread(target=_sample, args=(child.pid, ended, most))
-        sampler.start()
-        code = child.wait()
-        seconds = time.perf_counter() - started
-        ended.set()
-        sampler.join()
+        with ProcessWatch(partial(session_of, child.pid)) as watch:
+            code = child.wait()
+            seconds = time.perf_counter() - started
     if code:
         raise PeerError(f"freshet run ended with {code}; its output is in {file.with_suffix('.log')}")
-    return seconds, most[0]
+    return seconds, watch
 
 
-def _first_commit(run: CdcRun, engine: str) -> Answer:
+def first_commit(run: CdcRun, engine: str) -> Answer:
     file = run.pipeline_file("ten", "freshet, first")
     text = file.read_text().replace("available_now: true", "processing_time: 0 seconds")
     file.write_text(text)
@@ -165,29 +165,3 @@ def _first_commit(run: CdcRun, engine: str) -> Answer:
     child.send_signal(signal.SIGTERM)
     child.wait(120)
     return {"seconds": seconds}
-
-
-def _sample(leader: int, ended: threading.Event, most: list[float]) -> None:
-    """Keeps the most memory that the processes of a session have had, in megabytes."""
-    while not ended.wait(_SAMPLE_S):
-        most[0] = max(most[0], sum(map(_shared_kilobytes, _of_session(leader))) / 1024)
-
-
-def _of_session(leader: int) -> list[Path]:
-    found = []
-    for each in Path("/proc").iterdir():
-        try:
-            fields = (each / "stat").read_text().rpartition(")")[2].split() if each.name.isdecimal() else []
-        except OSError:
-            continue
-        if fields and int(fields[3]) == leader:
-            found.append(each)
-    return found
-
-
-def _shared_kilobytes(process: Path) -> int:
-    try:
-        lines = (process / "smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -31,6 +31,8 @@ class Results:
     notes: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     """What went wrong, by the part of the benchmark."""
+    core: dict[str, Any] = field(default_factory=lambda: {"figures": {}})
+    """What `bench.core_table` shows: machine, revision, and texts by figure and peer."""
 
     def add(self, figures: Sequence[Figure]) -> None:
         """Keeps figures."""
@@ -40,6 +42,11 @@ class Results:
     def note(self, name: str, text: str) -> None:
         """Keeps a figure that is not rows per second."""
         self.notes[name] = text
+        self._write()
+
+    def per_core(self, figure: str, who: str, text: str) -> None:
+        """Keeps a figure of the table per core."""
+        self.core["figures"].setdefault(figure, {})[who] = text
         self._write()
 
     def fail(self, part: str, reason: str) -> None:
@@ -65,6 +72,7 @@ class Results:
         everything = {
             "figures": [asdict(figure) for figure in self.figures],
             "notes": self.notes,
+            "core": self.core,
             "failures": self.failures,
         }
         (self.folder / "results.md").write_text("\n".join(lines) + "\n")

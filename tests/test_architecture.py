@@ -93,6 +93,7 @@ PIPELINE_LAYERS: tuple[frozenset[str], ...] = tuple(
         "sources local",
         "sync",
         "running",
+        "report",
         "commands",
     )
 )
@@ -113,7 +114,7 @@ OWNERS = {
     "confluent_kafka": ["logstore/kafka/", "jobs/demo/"],
     "pyarrow.parquet": ["storage/files/parquet/", "jobs/demo/paimon_reader.py"],
     "pyarrow.orc": ["storage/files/orc/"],
-    "pyarrow.dataset": ["pipeline/commands/row_files.py"],
+    "pyarrow.dataset": ["pipeline/commands/edits.py"],
     "pyarrow.fs": ["storage/io/local_file_io.py"],
     "fastavro": ["storage/codec/avro_file.py", "storage/files/avro/", "pipeline/decode/avro/schemas.py"],
     "polars_avro": ["_arrow_avro.py"],
@@ -194,7 +195,8 @@ GIVEN = {
     "scan.table_scan": {"TableScan"},
     "schema.change": {"AddColumn", "ChangeType", "SchemaChange"},
     "status.batches": {"Batches"},
-    "status.findings": {"Finding"},
+    "status.report": {"ReportedTable"},
+    "status.finding": {"Finding", "Rule", "Severity", "Sign", "cannot_be_read", "findings_of"},  # of pipelines too
     "status.table_status": {"LastHour", "LevelStatus", "TableDetail", "TableStatus"},
     "system_tables.system_scan": {"SystemScan"},
     "write.commit_compaction": {"CompactionLimit"},

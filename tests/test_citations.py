@@ -73,11 +73,16 @@ def test_the_readme_of_a_room_is_short(room: str) -> None:
     assert lines <= README_LINES_MAX, "move what explains to docs/, and leave a link"
 
 
-def test_every_decision_is_in_the_index() -> None:
+def test_every_area_of_decisions_is_in_the_index_and_every_decision_is_dated() -> None:
     folder = ROOT / "docs" / "decisions"
-    records = {path.name for path in folder.glob("*.md")} - {"index.md"}
-    assert all(re.match(r"20\d\d-[01]\d-[a-z0-9-]+\.md$", name) for name in records)
-    assert records == set(LINK.findall((folder / "index.md").read_text(encoding="utf-8")))
+    areas = {path.name for path in folder.glob("*.md")} - {"index.md"}
+    assert areas == set(LINK.findall((folder / "index.md").read_text(encoding="utf-8")))
+    for name in areas:
+        titles, dates = (
+            re.findall(pattern, (folder / name).read_text(encoding="utf-8"), re.MULTILINE)
+            for pattern in (r"^## .+$", r"^\*[A-Z][a-z]+ 20\d\d · `.+`\*$")
+        )
+        assert len(titles) == len(dates) > 0, name
 
 
 def test_cited_modules_are_there() -> None:

@@ -18,7 +18,7 @@ from freshet.storage.logs.registry import register_log_system
 if TYPE_CHECKING:
     from freshet._version import __version__
     from freshet.pipeline.commands.bars import progress
-    from freshet.pipeline.config.model import CompactionConfig
+    from freshet.pipeline.config.sections import CompactionConfig
     from freshet.pipeline.sources.batch_source import register
     from freshet.pipeline.sources.statements import sql
     from freshet.pipeline.spark.frame_write import WriteResult, write

@@ -12,7 +12,7 @@ import pytest
 
 from freshet import Catalog, Table, col
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.orc.schema import check_timestamps
+from freshet.storage.files.orc.writer import check_timestamps
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField, parse_data_type
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN

@@ -46,6 +46,7 @@ def test_paimon_goes_on_with_iceberg_metadata_after_our_commits(tmp_path: Path, 
     table.remove_orphan_files(older_than_ms=0)
     assert {file.name for file in Path(table.location, "metadata").iterdir()} == files
     assert newest(table)[0] == 1, "lags behind our commits"
+    assert [(each.name, each.evidence) for each in table.doctor()] == [("Iceberg metadata behind", 2)]
     assert sorted(judge.read_arrow()["id"].to_pylist()) == [2, 3]
 
     judge.write([(4, "d")])
@@ -55,6 +56,7 @@ def test_paimon_goes_on_with_iceberg_metadata_after_our_commits(tmp_path: Path, 
     assert total_records(metadata) == 3, "made anew, with our commits"
     judge.write([(5, "e")])
     assert total_records(newest(table)[1]) == 4
+    assert table.doctor() == []
     table.append([{"id": 6, "v": "f"}])
     assert sorted(judge.read_arrow()["id"].to_pylist()) == [2, 3, 4, 5, 6]
     assert table.check().damage == []

@@ -13,7 +13,7 @@ import pytest
 
 from freshet import Catalog, NotFoundError, Table
 from freshet.storage.tags.automatic import create_batch_tag, create_due_tags
-from freshet.storage.tags.expiry import expire_tags
+from freshet.storage.tags.table_tags import expire_tags
 from tests.kit.paimon_judge import PaimonError, PaimonJudge
 from tests.kit.paimon_table import PaimonTable
 from tests.kit.pypaimon_judge import PypaimonJudge

@@ -27,6 +27,8 @@ REFERENCE_FILES: Final = {
     "A table into a table": "reference-table.yaml",
 }
 _CONTROL: Final = re.compile(r"\s+")
+_SENTENCES: Final = re.compile(r"(?<=[.:])\s+(?=[A-Z`])")
+_ABOUT: Final = re.compile(r"(?:With |Where |If )?`(?P<name>\w+)`")
 
 
 def commands_page() -> str:
@@ -112,22 +114,76 @@ def _members(found: type) -> Iterator[str]:
 def _function(name: str, function: Callable[..., Any], heading: str) -> str:
     signature = inspect.signature(function)
     parameters = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
-    text = str(signature.replace(parameters=parameters)).replace("'", "")
-    shown = f"{name.split('.')[-1]}{text}"
-    if len(shown) > 100:
-        inside = ",\n    ".join(str(each).replace("'", "") for each in _with_marks(parameters))
-        result = text.rpartition(" -> ")[2] if " -> " in text else "None"
-        shown = f"{name.split('.')[-1]}(\n    {inside},\n) -> {result}"
-    return f"\n{heading} {name}\n\n```text\n{shown}\n```\n\n{_markdown(inspect.getdoc(function))}\n"
+    text, about = _parted(_markdown(inspect.getdoc(function)), {each.name for each in parameters})
+    names = ", ".join(_with_marks(parameters))
+    result = _type_text(signature.return_annotation)
+    parts = [f"\n{heading} {name}\n\n`{name.split('.')[-1]}({names}) -> {result}`\n\n{text}\n"]
+    rows = [
+        {
+            "parameter": f"`{each.name}`",
+            "type": f"`{_type_text(each.annotation)}`",
+            "default": "" if each.default is each.empty else _cell(f"`{each.default!r}`"),
+            "what": _cell(about.get(each.name, "")),
+        }
+        for each in parameters
+    ]
+    columns = [column for column in rows[0] if any(row[column] for row in rows)] if rows else []
+    if columns:
+        parts.append(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n")
+        parts += [f"| {' | '.join(row[column] for column in columns)} |\n" for row in rows]
+    return "".join(parts)
 
 
-def _with_marks(parameters: list[inspect.Parameter]) -> Iterator[object]:
+def _parted(text: str, names: set[str]) -> tuple[str, dict[str, str]]:
+    """A docstring without what it says of single parameters, and that: sentences that begin with a parameter, with
+    those that follow them in their paragraph, up to another parameter or to what is raised.
+    """
+    kept: list[str] = []
+    about: dict[str, str] = {}
+    for paragraph in re.split(r"\n\s*\n", text):
+        if not kept:
+            first, *clauses = re.split(r"; (?=`\w+` )", paragraph)
+            found = [_ABOUT.match(clause) for clause in clauses]
+            if clauses and all(match and match["name"] in names for match in found):
+                about.update({match["name"]: clause for match, clause in zip(found, clauses, strict=True) if match})
+                paragraph = f"{first.rstrip('.')}."
+            kept.append(paragraph)
+            continue
+        if re.match(r"\s|[*-] |[|`]{2}", paragraph):
+            kept.append(paragraph)
+            continue
+        stays, current = [], None
+        for sentence in _SENTENCES.split(paragraph):
+            found = _ABOUT.match(sentence)
+            if found and found["name"] in names:
+                current = found["name"]
+            elif sentence.startswith("Raises") or names & set(re.findall(r"`(\w+)`", sentence)):
+                current = None
+            if current:
+                about[current] = f"{about.get(current, '')} {sentence}"
+            else:
+                stays.append(sentence)
+        if stays:
+            kept.append(" ".join(stays))
+    return "\n\n".join(kept), about
+
+
+def _with_marks(parameters: list[inspect.Parameter]) -> Iterator[str]:
     is_marked = False
     for each in parameters:
         if each.kind is each.KEYWORD_ONLY and not is_marked:
             is_marked = True
             yield "*"
-        yield each
+        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        yield stars + each.name
+
+
+def _type_text(annotation: object) -> str:
+    """An annotation as a cell of a table has it: without bars."""
+    if annotation is inspect.Signature.empty:
+        return ""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return text.replace("'", "").replace(" | ", " or ")
 
 
 def _is_error(found: object) -> bool:

@@ -16,7 +16,7 @@ from freshet.pipeline.running.spark_pipeline import spark_runner
 from freshet.pipeline.spark import job
 from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
-from freshet.pipeline.spark.kafka_parameters import follow_sizes
+from freshet.pipeline.spark.job import follow_sizes
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 
 

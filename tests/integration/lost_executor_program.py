@@ -34,13 +34,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import freshet.pipeline.spark.column_way
 from freshet.pipeline.query.driver.batch_report import BatchReport
-from freshet.pipeline.query.task.assigner_task import AssignerTask
 from freshet.pipeline.query.task.batch_work import BatchWork
-from freshet.pipeline.query.task.mover_task import MoverTask
+from freshet.pipeline.query.task.key_task import AssignerTask, MoverTask
 from freshet.pipeline.query.task.write_task import WriteTask
 from freshet.pipeline.query.wire.batch_pin import BatchPin, TaskPlace
 from freshet.pipeline.query.wire.kept_value import KeptValue
-from freshet.pipeline.spark.arrow_map import KeptColumns
+from freshet.pipeline.spark.arrow_bridge import KeptColumns
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.pipeline.spark.table_sink import table_sink
 from freshet.storage.catalog import Catalog

@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-import freshet.pipeline.spark.packed_frames
+import freshet.pipeline.spark.packed_way
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.task.write_task import WriteTask
@@ -107,7 +107,7 @@ def doom(folder: Path, point: str, batch: int) -> None:
             marker = str(folder / "died")
             return DoomedTask(work, point=point, batch=batch, marker=marker, group=os.getpgid(0), driver=os.getpid())
 
-        freshet.pipeline.spark.packed_frames.WriteTask = doomed  # type: ignore[assignment, misc]
+        freshet.pipeline.spark.packed_way.WriteTask = doomed  # type: ignore[assignment, misc]
         return
     commit = Committer.commit
 

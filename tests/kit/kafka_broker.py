@@ -18,7 +18,8 @@ from testcontainers.community.kafka import KafkaContainer
 
 from freshet.jobs.demo import kafka_broker
 from freshet.jobs.demo.child_process import start_child
-from freshet.jobs.demo.kafka_broker import CLUSTER_ID, START_TIMEOUT_S, ForeignBroker, KafkaBroker, free_ports
+from freshet.jobs.demo.free_ports import free_ports
+from freshet.jobs.demo.kafka_broker import CLUSTER_ID, START_TIMEOUT_S, ForeignBroker, KafkaBroker
 
 CONTAINER_IMAGE = "apache/kafka:4.3.1"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

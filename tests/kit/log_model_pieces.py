@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from freshet.logstore.reading.snapshot_steps import LogGroup
 from freshet.logstore.reading.split_stream import LogSplitStream
-from freshet.pipeline.query.driver.first_offset import BEGIN, position_of
+from freshet.pipeline.query.driver.change_batches import BEGIN, position_of
 from freshet.pipeline.sources.stream_source import ChangeStreamReader
 from freshet.storage.model.snapshot_walk import StreamLimit
 from freshet.storage.model.table_log import NO_BATCH

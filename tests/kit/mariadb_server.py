@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from freshet.jobs.demo.child_process import start_child, stop_child, tail
-from freshet.jobs.demo.kafka_broker import free_ports
+from freshet.jobs.demo.free_ports import free_ports
 from tests.kit.components import missing
 
 USER: Final = "freshet"

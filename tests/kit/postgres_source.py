@@ -89,9 +89,9 @@ class PostgresSource:
 
 
 @contextmanager
-def new_source(server: PostgresServer) -> Iterator[PostgresSource]:
+def new_source(server: PostgresServer, name: str | None = None) -> Iterator[PostgresSource]:
     """A database that goes away with the block, with its slots and sessions."""
-    source = PostgresSource(server, f"d{uuid4().hex[:12]}")
+    source = PostgresSource(server, name or f"d{uuid4().hex[:12]}")
     server.query(f"CREATE DATABASE {source.database}")
     try:
         yield source

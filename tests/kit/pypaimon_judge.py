@@ -88,13 +88,21 @@ class PypaimonJudge:
         dynamic = {key: str(value) for key, value in (options or {}).items()}
         if snapshot_id is not None:
             dynamic["scan.snapshot-id"] = str(snapshot_id)
-        path = Path(self.call("read", table=str(location), columns=columns and list(columns), options=dynamic))
+        rows = self._taken(self.call("read", table=str(location), columns=columns and list(columns), options=dynamic))
+        return rows.sort_by([(column, "ascending") for column in sort_by]) if sort_by else rows
+
+    def read_by_rust(self, warehouse: str, name: str, options: Mapping[str, str] | None = None) -> pa.Table:
+        """The merged rows, as paimon-rust gives them."""
+        answer = self.call("read_by_rust", warehouse=warehouse, name=name, options=dict(options or {}))
+        return self._taken(answer)
+
+    def _taken(self, answer: str) -> pa.Table:
+        path = Path(answer)
         try:
             with pa.OSFile(str(path)) as source:
-                rows = pa.ipc.open_file(source).read_all()
+                return pa.ipc.open_file(source).read_all()
         finally:
             path.unlink()
-        return rows.sort_by([(column, "ascending") for column in sort_by]) if sort_by else rows
 
     @contextlib.contextmanager
     def _rows_file(self, rows: pa.Table) -> Iterator[str]:

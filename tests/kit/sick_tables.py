@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
+from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table
 from freshet.storage.commit import change_fit, snapshot_commit
-from freshet.storage.io.env import Env
+from freshet.storage.commit.commit_files import CommitFiles
+from freshet.storage.io.env import CrashPoint, Env
+from freshet.storage.io.memory_file_io import MemoryFileIO
+from freshet.storage.merge.retract_layers import RetractLayers
 from freshet.storage.write.task_writer import TaskWriter
 
 ENGINES = "readers that do not merge"
@@ -186,6 +193,98 @@ def clocks_differ(make: Maker, name: str) -> Table:
     return table
 
 
+def orphans(make: Maker, name: str) -> Table:
+    """A writer has died two days ago."""
+    table = written(make.table(name), 1)
+    writer = TaskWriter(table.store, base_snapshot=None, parallelism=1)
+    writer.write(pa.table({"id": range(20), "part": range(20), "v": ["a"] * 20}, schema=table.arrow_schema))
+    (message,) = writer.prepare_commit(0)
+    writer.close()
+    path = table.store.data_file(message.partition, message.bucket, message.new_files[0].file_name)
+    files, then_ms = make.env.file_io, make.env.now_ms() - 2 * 24 * 3_600_000
+    if isinstance(files, MemoryFileIO):
+        files._files[path] = replace(files._files[path], modified_ms=then_ms)
+    else:
+        os.utime(path, (then_ms // 1000, then_ms // 1000))
+    return table
+
+
+def deletes_with_values(make: Maker, name: str) -> Table:
+    options = {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"}
+    table = written(make.table(name, options), 1)
+    with make.monkeypatch.context() as patch, table.writer("old release") as writer:
+        patch.setattr(RetractLayers, "blanked", lambda self, rows: rows)
+        writer.write(pa.table({"id": [1], "part": [1], "v": ["a"], "_ROW_KIND": ["-D"]}, schema=_with_kinds(table)))
+        writer.commit()
+    return table
+
+
+def _with_kinds(table: Table) -> pa.Schema:
+    return table.arrow_schema.append(pa.field("_ROW_KIND", pa.string()))
+
+
+def files_of_old_version(make: Maker, name: str) -> Table:
+    table = make.table(name)
+    writer = TaskWriter(table.store, base_snapshot=None, parallelism=1)
+    writer.write(pa.table({"id": range(20), "part": range(20), "v": ["a"] * 20}, schema=table.arrow_schema))
+    (message,) = writer.prepare_commit(0)
+    writer.close()
+    old = tuple(replace(file, delete_row_count=None) for file in message.new_files)
+    table.engine.committer("old program").commit(0, [replace(message, new_files=old)])
+    return table
+
+
+def lookup_stores_do_not_fit(make: Maker, name: str) -> Table:
+    options = {"changelog-producer": "lookup", "lookup.cache-max-disk-size": "16 kb"}
+    return written(make.table(name, options), 1, rows=400, chars=100)
+
+
+def iceberg_behind(make: Maker, name: str) -> Table:
+    """Apache Paimon has created it."""
+    table = make.table(name)
+    path = table.store.paths.schema(0)
+    schema = orjson.loads(make.env.file_io.read_bytes(path))
+    schema["options"]["metadata.iceberg.storage"] = "table-location"
+    make.env.file_io.overwrite(path, orjson.dumps(schema))
+    return written(make.catalog.table(table.name), 3)
+
+
+def writers_in_conflict(make: Maker, name: str) -> Table:
+    """Each commit of one finds that another was first."""
+    table = make.table(name)
+    with table.writer("late") as late, make.catalog.table(table.name).writer("early") as early:
+        for number in range(6):
+            for writer in (late, early):
+                writer.write([{"id": number, "part": 1, "v": "a"}])
+            with make.monkeypatch.context() as patch:
+
+                def be_first(point: CrashPoint, undo: Callable[[], None] = patch.undo) -> None:
+                    if point is CrashPoint.COMMIT_MANIFESTS_WRITTEN:
+                        undo()
+                        early.commit()
+
+                patch.setattr(make.env, "reach", be_first)
+                late.commit()
+    table.compact()
+    return table
+
+
+def commits_slow(make: Maker, name: str) -> Table:
+    """On a disk that takes three seconds, a minute ago."""
+    table, off_ms = make.table(name), [-60_000]
+    write = CommitFiles.write
+
+    def slowly(*arguments: Any) -> Any:
+        off_ms[0] += 3_000
+        return write(*arguments)
+
+    with make.monkeypatch.context() as patch:
+        patch.setattr(make.env, "now_ms", lambda: Env.now_ms(make.env) + off_ms[0])
+        patch.setattr(CommitFiles, "write", slowly)
+        written(make.catalog.table(table.name), 4)
+    return table
+
+
 def readers_that_do_not_merge(make: Maker, name: str) -> Table:
     return written(make.table(name), 2)
 
@@ -204,6 +303,13 @@ MADE: dict[str, Callable[[Maker, str], Table]] = {
     "statistics missing": statistics_missing,
     "options without effect": options_without_effect,
     "clocks differ": clocks_differ,
+    "orphans": orphans,
+    "deletes with values": deletes_with_values,
+    "files of an old version": files_of_old_version,
+    "lookup stores do not fit": lookup_stores_do_not_fit,
+    "Iceberg metadata behind": iceberg_behind,
+    "writers in conflict": writers_in_conflict,
+    "commits slow": commits_slow,
     ENGINES: readers_that_do_not_merge,
 }
 WELL = {

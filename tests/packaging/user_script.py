@@ -101,6 +101,8 @@ def catalogs() -> Catalog:
     found: list[str] = [
         f"{each.severity}: {each.cause}, {each.remedy}" for each in (*catalog.doctor(), *table.doctor())
     ]
+    reports = [*catalog.report(detailed=10), *catalog.report("shop.orders")]
+    found += [each.status.name for each in reports if each.findings]
     print(*found)
     return catalog
 

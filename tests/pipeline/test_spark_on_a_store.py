@@ -22,7 +22,7 @@ from freshet.pipeline.config.catalogs import prefixed
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.running.spark_pipeline import spark_runner
 from freshet.pipeline.sources.batch_source import register
-from freshet.pipeline.spark.arrow_map import KeptColumns
+from freshet.pipeline.spark.arrow_bridge import KeptColumns
 from freshet.pipeline.spark.table_sink import TableSink, table_sink
 from freshet.storage.catalog import Catalog
 from freshet.storage.io import object_stores

@@ -42,6 +42,7 @@ KILLED_RUNS = Count(16, "rounds in which freshet run is killed, for tables on a 
 KILLED_SYNCS = Count(
     16, "rounds in which freshet run of twenty tables is killed while their columns change and tables appear"
 )
+KILLED_DATABASES = Count(20, "times that freshet run of a database is killed, its copy among it, on a disk and in S3")
 KILLED_WORKERS = Count(
     1000, "batches of a run before its workers are killed, ten times, with a log, on a disk and in S3"
 )

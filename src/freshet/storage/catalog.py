@@ -49,7 +49,8 @@ from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, s
 
 if TYPE_CHECKING:
     from freshet.storage.schema.new_table import ColumnTypes
-    from freshet.storage.status.findings import Finding
+    from freshet.storage.status.finding import Finding
+    from freshet.storage.status.report import ReportedTable
     from freshet.storage.status.table_status import TableStatus
     from freshet.storage.system_tables.system_table import SystemTable
     from freshet.storage.table import Table
@@ -106,7 +107,7 @@ class Catalog(HtmlShown):
         catalog.list_tables("shop")
 
     Tables: `table`, `create_table`, `check_new_table`, `has_table`, `list_tables`, `summary`, `status`, `doctor`,
-    `system_table`, `rename_table`, `register_table`, `drop_table`.
+    `report`, `system_table`, `rename_table`, `register_table`, `drop_table`.
     Databases: `create_database`, `list_databases`, `database_properties`, `alter_database`, `drop_database`.
     What it was opened with: `options`.
     """
@@ -336,7 +337,7 @@ class Catalog(HtmlShown):
 
     def doctor(self, *, warehouse: str | None = None) -> list[Finding]:
         """What is wrong with the tables, the worst first; `warehouse` is the place that commands name."""
-        from freshet.storage.status.findings import cannot_be_read
+        from freshet.storage.status.finding import cannot_be_read
 
         place = warehouse or self.warehouse
         found = self._of_each(
@@ -345,6 +346,37 @@ class Catalog(HtmlShown):
             lambda name, error: [cannot_be_read(name, error, place)],
         )
         return sorted((finding for each in found for finding in each), key=attrgetter("severity.rank"))
+
+    def report(
+        self, table: str | None = None, *, detailed: int = 200, warehouse: str | None = None
+    ) -> list[ReportedTable]:
+        """What `freshet report` shows of a table, or of all, those that are behind first: of the first `detailed`
+        status and findings of one moment, levels, schemas, and what commits say over time, of the others what
+        `status` says. Together they share in 10,000 commits, the newest, of each at least 200; of a store 500 at most.
+        """
+        from freshet.storage.status.finding import cannot_be_read
+        from freshet.storage.status.report import COMMITS_LEAST, COMMITS_MAX, ReportedTable, reported
+        from freshet.storage.status.table_status import TableStatus
+
+        place = warehouse or self.warehouse
+        looked_at = 0
+
+        def look(found: Table) -> ReportedTable:
+            nonlocal looked_at
+            with found.store.naming_dropped_table():
+                made = reported(found.store, place, max(COMMITS_LEAST, COMMITS_MAX - looked_at))
+            looked_at += 0 if made.history is None else len(made.history.commits)
+            return made
+
+        def unreadable(name: str, error: StorageError) -> ReportedTable:
+            status = TableStatus.unreadable(name, self._env.now_ms(), error)
+            return ReportedTable(status, (cannot_be_read(name, error, place),))
+
+        if table is not None:
+            return [look(self.table(table))]
+        glances = self.status()
+        found = self._of_each([each.name for each in glances[:detailed]], look, unreadable)
+        return sorted([*found, *map(ReportedTable, glances[detailed:])], key=attrgetter("status.urgency"))
 
     def _names(self) -> list[str]:
         return [f"{database}.{name}" for database in self.list_databases() for name in self.list_tables(database)]

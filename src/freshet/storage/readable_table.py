@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from freshet.storage.lookup.file_lookup import FoundRows
     from freshet.storage.lookup.lookup_metrics import LookupMetrics
     from freshet.storage.scan.table_scan import TableScan
-    from freshet.storage.status.findings import Finding
+    from freshet.storage.status.finding import Finding
     from freshet.storage.status.table_status import TableStatus
     from freshet.storage.system_tables.system_table import SystemTable
 

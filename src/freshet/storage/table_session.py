@@ -36,7 +36,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arguments import answering_callers
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.write.kept_input import KeptInput
+from freshet.storage.write.postponed_router import KeptInput
 
 if TYPE_CHECKING:
     from freshet.storage.lookup.lookup_metrics import LookupMetrics

@@ -8,15 +8,16 @@ import pytest
 import yaml
 
 from freshet.jobs.demo import postgres_server
+from freshet.jobs.demo.debezium_feed import CONNECTOR
 from freshet.jobs.demo.kafka_connect import properties_text
 from freshet.jobs.demo.postgres_server import PROGRAMS, find_programs
-from freshet.jobs.demo.source_database import CONNECTOR, TARGETS, exact_query, quoted
+from freshet.jobs.demo.source_database import TARGETS, exact_query, quoted
 from freshet.jobs.demo.stage import PIPELINES
 from freshet.pipeline.exceptions import InvalidRequestError
 
 
 def test_a_query_names_each_column_as_it_is_sent() -> None:
-    query = exact_query("Odd Näme", {"select": "text", 'a "b"': "money"})
+    query = exact_query("Odd Näme", {"select": "text", 'a "b"': "money"}, {"money": "to_json({0}::numeric)"})
     assert query == 'SELECT "select" AS "select", to_json("a ""b"""::numeric) AS "a ""b""" FROM "Odd Näme"'
     assert quoted('"') == '""""'
 
@@ -51,18 +52,22 @@ def _programs(folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_programs_of_the_path_come_first_then_the_newest_of_debian(
+def test_programs_of_the_path_come_first_then_the_newest_of_debian_then_the_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_server, "DEBIAN_PROGRAMS", tmp_path / "debian")
-    on_path = _programs(tmp_path / "path", "psql")
-    monkeypatch.setenv("PATH", str(on_path))
-    with pytest.raises(InvalidRequestError, match=r"initdb, postgres cannot be found; .*apt-get install postgresql"):
+    monkeypatch.setattr(postgres_server, "WHEEL", "wheel_with_programs")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PATH", str(_programs(tmp_path / "path", "initdb")))
+    with pytest.raises(InvalidRequestError, match=r"postgres cannot be found; .*apt-get install postgresql"):
         find_programs()
+    wheel = _programs(tmp_path / "wheel_with_programs" / "pginstall" / "bin", *PROGRAMS)
+    (tmp_path / "wheel_with_programs" / "__init__.py").touch()
+    on_path = tmp_path / "path" / "initdb"
+    assert find_programs() == {"initdb": on_path, "postgres": wheel / "postgres"}
     for version in ("9.6", "15", "16"):
         _programs(tmp_path / "debian" / version / "bin", *PROGRAMS)
-    newest = tmp_path / "debian" / "16" / "bin"
-    assert find_programs() == {"initdb": newest / "initdb", "postgres": newest / "postgres", "psql": on_path / "psql"}
+    assert find_programs() == {"initdb": on_path, "postgres": tmp_path / "debian" / "16" / "bin" / "postgres"}
 
 
 def test_root_needs_another_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_every_command_that_takes_a_warehouse_takes_its_options() -> None:
         module = __import__(f"freshet.pipeline.commands.{listed.module}", fromlist=["_"])
         parameters = signature(getattr(module, name.replace("-", "_")), eval_str=True).parameters
         annotations = [each.annotation for each in parameters.values()]
-        takes_one = Warehouse in annotations or name in ("status", "exporter", "doctor")  # or pipeline files
+        takes_one = Warehouse in annotations or name in ("status", "exporter", "doctor", "report")  # or pipeline files
         assert takes_one == (CatalogOption in annotations), name
         seen += Warehouse in annotations
     assert seen >= 14

@@ -30,6 +30,7 @@ CALLS: dict[str, list[str]] = {
     "describe": [W, "--", f"d.{X}"],
     "status": [W, "--", f"d.{X}"],
     "doctor": [W, "--", f"d.{X}"],
+    "report": [W, "--", f"d.{X}"],
     "slots": ["--", X],
     "drop-slot": ["--", X],
     "exporter": ["--file", "metrics.prom", W, "--", f"d.{X}"],

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from freshet.pipeline.commands import local_running, pipelines
-from freshet.pipeline.config.model import LOCAL_INTERVAL_MS
 from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.config.sections import LOCAL_INTERVAL_MS
 from freshet.pipeline.local.workers import WorkerPool
 from freshet.storage.catalog import Catalog
 from freshet.storage.io import object_stores

@@ -20,9 +20,9 @@ from freshet.pipeline.config.model import (
     PostgresConfig,
     SourceConfig,
     TableConfig,
-    TriggerConfig,
 )
 from freshet.pipeline.config.pipeline_file import load_pipeline, warnings
+from freshet.pipeline.config.sections import TriggerConfig
 from freshet.pipeline.config.sync import MetadataColumn, SyncConfig, SyncPipelineConfig, TableRule, default_ledger
 
 CONF = Path(__file__).parents[3] / "conf"

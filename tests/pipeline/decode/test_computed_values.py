@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freshet.pipeline.config.computed_columns import ComputedColumn
-from freshet.pipeline.decode.computed_values import computed_values
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.planning import plan_decoding
+from freshet.pipeline.decode.selected_columns import computed_values
 from freshet.storage.exceptions import InvalidRequestError
 from tests.pipeline.records import change, pipeline_of, run
 

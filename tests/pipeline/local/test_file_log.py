@@ -9,7 +9,7 @@ import pytest
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint
 from freshet.pipeline.local.file_log import CLEANUP_DELAY_S, FileLog
-from freshet.pipeline.query.driver.file_entries import files_between
+from freshet.pipeline.query.driver.read_digests import files_between
 
 
 class Clock:

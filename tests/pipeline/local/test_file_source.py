@@ -19,7 +19,7 @@ from freshet.pipeline.identity.checkpoint_folder import LocalCheckpoint
 from freshet.pipeline.local import file_listing
 from freshet.pipeline.local.file_source import FolderSource, file_source
 from freshet.pipeline.local.store_checkpoint import StoreCheckpoint
-from freshet.pipeline.query.driver.file_entries import files_between
+from freshet.pipeline.query.driver.read_digests import files_between
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.task.file_lines import line_blocks
 from freshet.pipeline.query.wire.file_uris import place_of

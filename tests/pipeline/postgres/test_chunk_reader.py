@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from psycopg import OperationalError, errors
+from psycopg import errors
 
-from freshet.pipeline.postgres import chunk_reader
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.postgres import chunk_reader, copied_table
 from freshet.pipeline.postgres.chunk_reader import ChunkReader
 from freshet.pipeline.postgres.copied_chunks import Bound
 from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.key_order import places_of_keys
+from freshet.pipeline.postgres.server import ServerPlace
+from freshet.pipeline.postgres.shared_snapshot import ImportedSnapshot, SharedSnapshot
 from freshet.pipeline.postgres.source_types import LOOK_UP, TypesSeen, UserType
 from freshet.pipeline.postgres.value_texts import SETTINGS_OPTION
 from tests.kit.postgres_source import PostgresSource
@@ -26,7 +30,8 @@ def reader_of(postgres: PostgresSource, name: str) -> Iterator[tuple[ChunkReader
     with postgres.connect(options=SETTINGS_OPTION, client_encoding="UTF8") as session:
         table = CopiedTable.described(session, "public", name)
         assert table is not None
-        yield ChunkReader(session, table), table
+        with session.transaction():
+            yield ChunkReader(session, table), table
 
 
 def rows_of(pieces: Iterator[pa.Table]) -> list[Row]:
@@ -37,9 +42,7 @@ def chunks(reader: ChunkReader, rows: int) -> list[tuple[Bound | None, Bound | N
     found, after = [], None
     while True:
         until = reader.key_behind(after, rows)
-        with reader.chunk(after, until) as chunk:
-            assert chunk is not None
-            found.append((after, until, rows_of(chunk[1])))
+        found.append((after, until, rows_of(reader.rows(after, until))))
         if until is None:
             return found
         after = until
@@ -149,47 +152,77 @@ def test_tables_of_odd_form(postgres: PostgresSource) -> None:
         assert [row for _, _, rows in whole for row in rows] == [
             ("1", "x" * 5_000_000), ("2", None), ("3", ""), ("4", "%s {}"),
         ]  # fmt: skip
-        with reader.rows_of([("3",), ("1000",), ("2",)]) as (_, pieces):
-            assert sorted(rows_of(pieces)) == [("2", None), ("3", "")]
-        with reader.rows_of([]) as (_, pieces):
-            assert rows_of(pieces) == []
+        assert sorted(rows_of(reader.rows_of([("3",), ("1000",), ("2",)]))) == [("2", None), ("3", "")]
+        assert rows_of(reader.rows_of([])) == []
         assert CopiedTable.described(reader._session, "public", "none") is None
+
+
+def place_of(postgres: PostgresSource) -> ServerPlace:
+    return ServerPlace(postgres.dsn, postgres.password)
+
+
+def table_of(postgres: PostgresSource) -> CopiedTable:
+    with postgres.connect() as session:
+        table = CopiedTable.described(session, "public", "t")
+    assert table is not None
+    return table
 
 
 def test_a_column_that_is_dropped_meanwhile_is_an_error_of_the_server(postgres: PostgresSource) -> None:
     postgres.run("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'x')")
-    with reader_of(postgres, "t") as (reader, _):
-        postgres.run("ALTER TABLE t DROP COLUMN v")
-        with pytest.raises(errors.UndefinedColumn):
-            chunks(reader, 10)
+    table, shared = table_of(postgres), SharedSnapshot(place_of(postgres))
+    postgres.run("ALTER TABLE t DROP COLUMN v")
+    with (
+        pytest.raises(PipelineFailedError, match=r'public\.t: column "v" does not exist'),
+        ImportedSnapshot(place_of(postgres), shared.name) as imported,
+    ):
+        rows_of(imported.rows(table, None, None))
+    shared.close()
 
 
-def test_a_chunk_is_read_in_the_snapshot_that_it_names(postgres: PostgresSource) -> None:
+def test_all_who_read_see_one_snapshot(postgres: PostgresSource) -> None:
     postgres.run("CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'old')")
-    with reader_of(postgres, "t") as (reader, _):
-        with reader.chunk(None, None) as found:
-            assert found is not None
-            snapshot, pieces = found
-            postgres.run("UPDATE t SET v = 'new'")
-            assert rows_of(pieces) == [("1", "old")]
-        [(writer,)] = postgres.rows("SELECT xmin::text::bigint FROM t")
-        assert writer >= snapshot.next
-        with reader.chunk(None, None, lambda _: False) as found:
-            assert found is None
-        with reader.chunk(None, None) as found:
-            assert found is not None
-            assert rows_of(found[1]) == [("1", "new")]
+    place, table = place_of(postgres), table_of(postgres)
+    shared = SharedSnapshot(place)
+    postgres.run("UPDATE t SET v = 'new'", "INSERT INTO t VALUES (2, 'new')")
+    [(writer,)] = postgres.rows("SELECT xmin::text::bigint FROM t WHERE id = 1")
+    assert not shared.snapshot.holds(np.array([writer])).any()
+    assert shared.key_behind(table, None, 2) is None
+    for _ in range(2):
+        with ImportedSnapshot(place, shared.name) as imported:
+            assert rows_of(imported.rows(table, None, None)) == [("1", "old")]
+    shared.close()
+    later = SharedSnapshot(place)
+    assert later.snapshot.holds(np.array([writer])).all()
+    assert later.lsn > shared.lsn
+    later.close()
 
 
-def test_rows_that_nobody_reads_close_the_session(postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_read_is_not_rewritten_meanwhile(postgres: PostgresSource) -> None:
+    """A snapshot from before a rewrite sees a table that is empty."""
+    postgres.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    shared = SharedSnapshot(place_of(postgres), [("public", "t"), ("public", "gone")])
+    with pytest.raises(errors.LockNotAvailable):
+        postgres.run("SET lock_timeout = 50; ALTER TABLE t ALTER id TYPE bigint")
+    shared.close()
+    postgres.run("ALTER TABLE t ALTER id TYPE bigint")
+
+
+@pytest.mark.parametrize("partitions", ["", " PARTITION BY HASH (id)"])
+def test_pages_of_a_table_without_a_key(
+    postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, partitions: str
+) -> None:
+    monkeypatch.setattr(copied_table, "CHUNK_BYTES", 3 * 8192)
     monkeypatch.setattr(chunk_reader, "PIECE_BYTES", 1000)
-    postgres.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 5000)")
-    with reader_of(postgres, "t") as (reader, _):
-        with reader.chunk(None, None) as found:
-            assert found is not None
-            assert sum(len(piece) for piece in found[1]) == 5000
-        with reader.chunk(None, None) as found:
-            assert found is not None
-            assert 0 < len(next(found[1])) < 5000
-        with pytest.raises(OperationalError, match="closed"):
-            reader.key_behind(None, 10)
+    leaves = [f"CREATE TABLE t{i} PARTITION OF t FOR VALUES WITH (MODULUS 2, REMAINDER {i})" for i in (0, 1)]
+    postgres.run(
+        f"CREATE TABLE t (id int, v text){partitions}",
+        *(leaves if partitions else []),
+        "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 2000) i",
+    )
+    with reader_of(postgres, "t") as (reader, table):
+        ranges = table.page_ranges
+        assert len(ranges) > 3
+        parts = [rows_of(reader.rows(*each)) for each in ranges]
+        assert sum(map(bool, parts)) > 3
+        assert sorted(int(str(row[0])) for part in parts for row in part) == list(range(1, 2001))

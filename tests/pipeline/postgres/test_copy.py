@@ -142,7 +142,7 @@ def test_a_commit_that_hangs_is_in_the_log_before_chunks_see_it(
             while not postgres.rows(WAITS):
                 time.sleep(0.01)
         found = plan(copy, begun)
-        if found.copy is not None and found.copy.is_whole:
+        if found[0].is_whole:
             assert postgres.rows("SELECT v FROM t WHERE id = 50") == [(50,)]
             postgres.run(f"SELECT pg_cancel_backend(pid) FROM ({WAITS}) w")
             hanging[0].join(20)
@@ -169,11 +169,10 @@ def test_changes_before_the_last_chunks_are_read_again_count_once(
     )
     pieces = TableCopy.pieces
 
-    def dies(copy: TableCopy, begun: Any, end: str, *rest: Any) -> Any:
-        state = PostgresOffset.of(end).copy
-        if state is not None and state.is_whole:
+    def dies(copy: TableCopy, begun: PostgresOffset, ends: PostgresOffset, *rest: Any) -> Any:
+        if ends.copy is not None and ends.copy.is_whole:
             raise PipelineFailedError("the process dies")
-        return pieces(copy, begun, end, *rest)
+        return pieces(copy, begun, ends, *rest)
 
     streamed = Streamed(tmp_path, postgres, snapshot="initial", columns=COLUMNS, options=SUMS)
     with monkeypatch.context() as patch:

@@ -7,66 +7,48 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event
+from typing import Any
 
-import numpy as np
-import psycopg
-import pyarrow as pa
 import pytest
 
-from freshet.pipeline.postgres.chunk_reader import ChunkReader
-from freshet.pipeline.postgres.copied_chunks import Bound, Chunk, CopyProgress
-from freshet.pipeline.postgres.copied_table import CopiedTable
-from freshet.pipeline.postgres.key_order import places_of_keys
-from freshet.pipeline.postgres.source_types import TypesSeen
-from freshet.pipeline.postgres.value_texts import SETTINGS_OPTION
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.local import postgres_copy
+from freshet.pipeline.local.postgres_copy import TableCopy
+from freshet.pipeline.postgres import copied_table
+from freshet.pipeline.postgres.copy_state import CopyState
 from tests.kit.postgres_source import PostgresSource
-from tests.kit.postgres_wire import Change, changes
+from tests.pipeline.postgres.streamed import SYNC, Streamed
 
-WAITS = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'"
+SUMS = "merge-engine: aggregation, fields.v.aggregate-function: sum"
+RULES = '[{from: "[^.]*.public.t", to: "db.t"}, {from: "[^.]*.public.s", to: "db.s", options: {' + SUMS + "}}]"
+LARGE = "(SELECT string_agg(md5(j::text || i), '') FROM generate_series(1, 200) j)"
 
 
-class Lake:
-    """Two tables of one copy: the last row of each key, and the sum of what each change adds to it."""
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copied_table, "CHUNK_ROWS_MIN", 7)
+    monkeypatch.setattr(copied_table, "CHUNK_ROWS_MAX", 35)
+    monkeypatch.setattr(postgres_copy, "CHUNKS_MAX", 1)
 
-    def __init__(self, session: psycopg.Connection[object]) -> None:
-        self.session = session
-        table = CopiedTable.described(session, "public", "t")
-        assert table is not None
-        self.table, self.reader = table, ChunkReader(session, table)
-        self.progress = CopyProgress()
-        self.last: dict[str, str | None] = {}
-        self.sums: dict[str, int] = {}
 
-    def copy(self, until: Bound | None) -> bool:
-        """Reads the next chunk, unless it has to wait for a transaction."""
-        after = self.progress.after
-        with self.reader.chunk(after, until, self.progress.may_be_read_in) as found:
-            if found is None:
-                return False
-            snapshot, pieces = found
-            rows = [(row["0"], row["1"]) for piece in pieces for row in piece.to_pylist()]
-        self.progress = self.progress.with_chunk(Chunk(after, until, snapshot))
-        self.last |= dict(rows)
-        self.sums |= {key: int(number) for key, number in rows}
-        return True
+def between_chunks(monkeypatch: pytest.MonkeyPatch, turn: Callable[[int], None]) -> None:
+    """Before the next chunk is planned, with the number of those that are in the lake."""
+    plan = TableCopy.plan
 
-    def follow(self, consume: bool = True) -> list[Change]:
-        """Applies what waits in the slot; gives the changes that count."""
-        found = changes(self.session, "s", "p", consume=consume)
-        columns = [self.table.columns[place] for place in self.table.key]
-        keys = pa.array([change.row[0] for change in found], pa.string())
-        places = places_of_keys(self.progress.bounds, [keys], columns, [TypesSeen().source_type(20)])
-        assert places is not None
-        transactions = np.array([change.xid for change in found], np.uint32)
-        counts, self.progress = self.progress.applied(places, transactions)
-        applied = [change for change, is_one in zip(found, counts, strict=True) if is_one]
-        for change in applied:
-            key = change.row[0]
-            assert key is not None
-            self.last[key] = change.row[1]
-            self.sums[key] = self.sums.get(key, 0) + 1  # each change adds one
-        return applied
+    def planned(copy: TableCopy, begun: CopyState) -> Any:
+        turn(sum(each.count for each in begun.progress.values()))
+        return plan(copy, begun)
+
+    monkeypatch.setattr(TableCopy, "plan", planned)
+
+
+def same(streamed: Streamed, *tables: str) -> bool:
+    for table in tables:
+        found = sorted(tuple(row.values()) for row in streamed.rows(f"db.{table}"))
+        assert found == sorted(streamed.source.rows(f"SELECT * FROM {table}")), table
+    return True
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -76,13 +58,39 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def prepared(postgres: PostgresSource, rows: int) -> None:
+@pytest.mark.dear("a pipeline on a real server")
+def test_changes_come_while_the_copy_goes_on(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows that are copied; those of rows that come are in their chunk. The server keeps no log for the copy."""
     postgres.run(
-        "CREATE TABLE t (id bigint PRIMARY KEY, n bigint)",
-        f"INSERT INTO t SELECT i, 0 FROM generate_series(1, {rows}) i",
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "INSERT INTO t SELECT i, 0 FROM generate_series(1, 60) i",
         "CREATE PUBLICATION p FOR TABLE t",
-        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
     )
+    streamed, seen, kept = Streamed(tmp_path, postgres, snapshot="initial"), list[Any](), list[Any]()
+
+    def turn(count: int) -> None:
+        if count > 2:
+            seen.append({row["id"]: row["v"] for row in streamed.rows()})
+            kept.extend(postgres.rows("SELECT confirmed_flush_lsn::text FROM pg_replication_slots"))
+        if count == 2:
+            postgres.run(
+                "UPDATE t SET v = 1 WHERE id IN (3, 55)",
+                "DELETE FROM t WHERE id IN (4, 56)",
+                "INSERT INTO t VALUES (0, 7)",
+            )
+            [(lsn,)] = postgres.rows("SELECT pg_current_wal_lsn()::text")
+            wait_for(lambda: postgres.rows(f"SELECT 1 FROM pg_stat_replication WHERE sent_lsn >= '{lsn}'"))
+            time.sleep(0.1)
+
+    between_chunks(monkeypatch, turn)
+    streamed.run(SYNC)
+    last = seen[-1]
+    assert (last[3], last[0], 4 in last) == (1, 7, False)
+    assert 60 not in last
+    assert len(set(kept)) > 1
+    assert same(streamed, "t")
 
 
 @contextmanager
@@ -107,48 +115,128 @@ def hanging_commit(postgres: PostgresSource, statement: str) -> Iterator[Callabl
             release()
 
 
-@pytest.mark.parametrize("copied_first", [True, False])
-def test_a_commit_that_hangs(postgres: PostgresSource, copied_first: bool) -> None:
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.parametrize("begins", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_commit_that_hangs(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, begins: int
+) -> None:
     """The stream has it and its place in the log is behind, but no snapshot holds it: the rule by LSN would take it for
-    a part of the chunk, and lose it."""
-    prepared(postgres, 4)
-    with postgres.connect(options=SETTINGS_OPTION) as session:
-        lake = Lake(session)
-        with hanging_commit(postgres, "UPDATE t SET n = n + 1 WHERE id = 2") as released:
-            wait_for(lambda: postgres.rows(WAITS) and changes(session, "s", "p"))
-            postgres.run("UPDATE t SET n = n + 1 WHERE id = 3")  # later, and over
-            assert postgres.rows("SELECT id, n FROM t WHERE id IN (2, 3) ORDER BY id") == [(2, 0), (3, 1)]
-            if copied_first:
-                assert lake.copy(None)
-                assert [change.row for change in lake.follow()] == [["2", "1"]]
-            else:
-                assert lake.follow() == []
-                assert not lake.copy(None), "it would bring the row of before, and the change is gone"
-                released()
-                assert lake.copy(None)
-        postgres.run("UPDATE t SET n = n + 1 WHERE id <= 2")
-        lake.follow()
-        assert postgres.rows("SELECT id, n FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 1), (4, 0)]
-        assert lake.last == {"1": "1", "2": "2", "3": "1", "4": "0"}
-        assert lake.sums == {key: int(number or 0) for key, number in lake.last.items()}
+    a part of the chunks, and lose it. It changes a row of a chunk that is copied, of one that is copied meanwhile, and
+    of one that is copied after."""
+    postgres.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "CREATE TABLE s (id int PRIMARY KEY, v int)",
+        "ALTER TABLE s REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT i, 0 FROM generate_series(1, 60) i",
+        "INSERT INTO s SELECT i, 0 FROM generate_series(1, 60) i",
+        "CREATE PUBLICATION p FOR TABLE t, s",
+    )
+    hanging: list[Any] = []
+    changes = "UPDATE {0} SET v = v + 1 WHERE id IN (3, 25, 59); INSERT INTO {0} VALUES ({1}, 1);"
+
+    def turn(count: int) -> None:
+        if count == begins:
+            commit = hanging_commit(postgres, "BEGIN; " + changes.format("t", 70) + changes.format("s", 70) + "COMMIT")
+            hanging.extend([commit, commit.__enter__()])
+            wait_for(lambda: postgres.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+        others = changes.replace("3, 25, 59", "4, 26, 60")
+        postgres.run(others.format("t", 100 + count), others.format("s", 100 + count))
+        if count == begins + 12:
+            assert postgres.rows("SELECT id FROM t WHERE id = 70") == []
+            hanging[1]()
+
+    between_chunks(monkeypatch, turn)
+    streamed = Streamed(tmp_path, postgres, snapshot="initial", rules=RULES)
+    streamed.run(SYNC)
+    hanging[0].__exit__(None, None, None)
+    streamed.run(SYNC)
+    assert postgres.rows("SELECT count(*) FROM s WHERE id = 70") == [(1,)]
+    assert same(streamed, "t", "s")
+
+
+@pytest.mark.dear("a pipeline on a real server")
+def test_a_row_whose_key_changed_between_two_chunks(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither chunk has the row, and the change has not its large value: it is read again."""
+    postgres.run(
+        'CREATE TABLE t (id text COLLATE "C" PRIMARY KEY, v int, big text, n text)',
+        f"INSERT INTO t SELECT lpad(i::text, 3, '0'), i, {LARGE}, NULL FROM generate_series(1, 60) i",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+
+    def turn(count: int) -> None:
+        if count == 3:
+            postgres.run("UPDATE t SET id = '0' || id WHERE v = 50", "UPDATE t SET id = '9' || id, n = 'x' WHERE v = 2")
+            postgres.run("UPDATE t SET v = v + 1000 WHERE v IN (2, 50)")
+
+    between_chunks(monkeypatch, turn)
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    streamed.run(SYNC)
+    assert [len(str(big)) for (big,) in postgres.rows("SELECT big FROM t WHERE v > 1000")] == [6400, 6400]
+    assert same(streamed, "t")
+
+
+@pytest.mark.dear("a pipeline on a real server")
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_table_that_is_truncated_meanwhile(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Before its first chunk it is as any change; between two the rows of some are from before."""
+    postgres.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "INSERT INTO t SELECT i, 0 FROM generate_series(1, 60) i",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+
+    def turn(count: int) -> None:
+        if count == at:
+            postgres.run("TRUNCATE t", "INSERT INTO t SELECT i, 1 FROM generate_series(1, 60, 2) i")
+
+    between_chunks(monkeypatch, turn)
+    streamed = Streamed(tmp_path, postgres, snapshot="initial")
+    if at:
+        with pytest.raises(PipelineFailedError, match=r"public\.t was truncated while it was copied"):
+            streamed.run(SYNC)
+    else:
+        streamed.run(SYNC)
+        assert same(streamed, "t")
 
 
 @pytest.mark.slow
-def test_counters_are_right_whatever_writers_do(postgres: PostgresSource) -> None:
-    """Four writers with savepoints and rollbacks, of which some commits hang; a copy in forty chunks meanwhile."""
-    prepared(postgres, 400)
-    ends = Event()
+@pytest.mark.parametrize("seed", range(3))
+def test_counters_are_right_whatever_writers_do(
+    tmp_path: Path, postgres: PostgresSource, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four writers with savepoints, rollbacks and keys that change, of which some commits hang; a copy in many chunks
+    meanwhile, a table that comes later, and one without a key."""
+    for table in ("t", "s", "k", "later"):
+        key = "" if table == "k" else " PRIMARY KEY"
+        postgres.run(
+            f"CREATE TABLE {table} (id int{key}, v int, big text)",
+            f"INSERT INTO {table} SELECT i, 0, {LARGE} FROM generate_series(1, 200) i",
+        )
+    postgres.run(
+        *(f"ALTER TABLE {table} REPLICA IDENTITY FULL" for table in ("s", "k")),
+        "CREATE PUBLICATION p FOR TABLE t, s, k",
+    )
+    monkeypatch.setattr(copied_table, "CHUNK_ROWS_MAX", 100)
+    ends, waited = Event(), list[int]()
 
-    def write(seed: int) -> int:
-        chance, written = random.Random(seed), 0
+    def write(number: int) -> int:
+        chance, written = random.Random(seed * 10 + number), 0
         with postgres.connect() as writer:
             while not ends.is_set():
                 hangs = "on" if chance.random() < 0.05 else "local"
-                first, second, third = sorted(chance.sample(range(1, 401), 3))  # in order: no deadlocks
+                first, second, third = sorted(chance.sample(range(1, 201), 3))  # in order: no deadlocks
+                update = " ".join(
+                    f"UPDATE {table} SET v = v + 1 WHERE id = {{0}};" for table in ("k", "later", "s", "t")
+                )
+                moved = f"UPDATE t SET id = id + 1000 * {number + 1} WHERE id = {second};" if written % 5 == 0 else ""
                 writer.execute(
-                    f"BEGIN; SET LOCAL synchronous_commit = {hangs}; UPDATE t SET n = n + 1 WHERE id = {first};"
-                    f"SAVEPOINT a; UPDATE t SET n = n + 1 WHERE id = {second};"
-                    f"SAVEPOINT b; UPDATE t SET n = n + 1 WHERE id = {third};"
+                    f"BEGIN; SET LOCAL synchronous_commit = {hangs}; {update.format(first)}"
+                    f"SAVEPOINT a; {update.format(second)} {moved}"
+                    f"SAVEPOINT b; {update.format(third)}"
                     f"{chance.choice(['ROLLBACK TO b;', 'RELEASE b;'])} COMMIT".encode()
                 )
                 written += 1
@@ -156,28 +244,29 @@ def test_counters_are_right_whatever_writers_do(postgres: PostgresSource) -> Non
 
     def let_go() -> None:
         while not ends.is_set():
-            postgres.let_go()
+            waited.append(postgres.let_go())
             ends.wait(0.05)
         wait_for(lambda: postgres.let_go() or all(each.done() for each in writers))
 
-    with postgres.connect(options=SETTINGS_OPTION) as session, ThreadPoolExecutor(5) as others:
-        lake = Lake(session)
-        writers = [others.submit(write, seed) for seed in range(4)]
+    def turn(count: int) -> None:
+        if count == 12:
+            postgres.run("ALTER PUBLICATION p ADD TABLE later")
+        time.sleep(0.02)
+
+    between_chunks(monkeypatch, turn)
+    rules = '[{from: "[^.]*.public.([tk])", to: "db.{table}", primary_key: [id]}, '
+    rules += '{from: "[^.]*.public.(s|later)", to: "db.{table}", options: {' + SUMS + "}}]"
+    streamed = Streamed(tmp_path, postgres, snapshot="initial", rules=rules)
+    postgres.run("ALTER TABLE later REPLICA IDENTITY FULL")
+    with ThreadPoolExecutor(5) as others:
+        writers = [others.submit(write, number) for number in range(4)]
         helper = others.submit(let_go)
         try:
-            waited = applied = 0
-            for until in [*((str(10 * n),) for n in range(1, 40)), None]:
-                while not lake.copy(until):
-                    waited += 1
-                applied += len(lake.follow())
-            applied += len(lake.follow())
+            streamed.run(SYNC)
         finally:
             ends.set()
         assert sum(each.result() for each in writers) > 100
         helper.result()
-        lake.follow()
-        assert waited, "some chunk had to wait"
-        assert applied, "some changes came beside the copy"
-        expected = {str(key): number for key, number in postgres.rows("SELECT id, n FROM t")}
-        assert lake.sums == expected
-        assert {key: int(number or 0) for key, number in lake.last.items()} == expected
+    streamed.run(SYNC)
+    assert any(waited)
+    assert same(streamed, "t", "s", "k", "later")

@@ -61,9 +61,7 @@ def test_columns_are_what_a_client_reads_in_binary(postgres: PostgresSource) -> 
         expected = session.execute("SELECT * FROM t ORDER BY id", binary=True).fetchall()
         table = CopiedTable.described(session, "public", "t")
         assert table is not None
-        with ChunkReader(session, table).chunk(None, None) as found:
-            assert found is not None
-            texts = pa.concat_tables(found[1]).combine_chunks()
+        texts = pa.concat_tables(ChunkReader(session, table).rows(None, None)).combine_chunks()
     columns = []
     for index, column in enumerate(table.columns):
         source = TypesSeen().source_type(column.type_oid, column.modifier)

@@ -77,10 +77,9 @@ def test_every_type_by_copy_and_by_the_stream(postgres: PostgresSource) -> None:
             table = CopiedTable.described(session, "public", f"t{number}")
             assert table is not None
             source = types.source_type(table.columns[1].type_oid, table.columns[1].modifier)
-            with ChunkReader(session, table).chunk(None, None) as found:
-                assert found is not None
-                rows = {int(row["0"]): row["1"] for row in pa.concat_tables(found[1]).to_pylist()}
-                copied = [rows[number] for number in range(len(rows))]
+            texts = pa.concat_tables(ChunkReader(session, table).rows(None, None))
+            rows = {int(row["0"]): row["1"] for row in texts.to_pylist()}
+            copied = [rows[number] for number in range(len(rows))]
             by_stream = streamed[f"t{number}"]
             assert copied == by_stream, case.declared
             expected = [*case.values.values(), None]

@@ -16,7 +16,7 @@ from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.query.task.batch_work import RecordWork
 from freshet.pipeline.query.task.write_task import WriteTask
 from freshet.pipeline.running.spark_pipeline import spark_runner
-from freshet.pipeline.spark import arrow_batches, packed_frames
+from freshet.pipeline.spark import arrow_batches, packed_way
 from freshet.storage.catalog import Catalog
 from tests.pipeline.noted_work import NotedWork
 from tests.pipeline.small_pipeline import TEXT
@@ -48,7 +48,7 @@ def test_a_batch_is_cut_by_the_records_of_the_batches_before(
         write_lines(tmp_path / "in" / f"{name}.json", 500, size, seconds)
     text = TEXT.replace('/in"}', '/in", maxFilesPerTrigger: 1}').replace("FOLDER", str(tmp_path))
     (tmp_path / "p.yaml").write_text(text)
-    monkeypatch.setattr(packed_frames, "RecordWork", partial(_noted, RecordWork, tmp_path / "seen"))
+    monkeypatch.setattr(packed_way, "RecordWork", partial(_noted, RecordWork, tmp_path / "seen"))
     spark_runner(spark, [load_pipeline(tmp_path / "p.yaml", {})], say=lambda _: None).run()
     sizes = [int(line) for line in (tmp_path / "seen").read_text().split()]
     small, grown, known = (
@@ -69,7 +69,7 @@ def test_neither_decoder_nor_task_gets_small_batches(
     (tmp_path / "p.yaml").write_text(TEXT.replace("FOLDER", str(tmp_path)))
     for name, work in (("RecordWork", RecordWork), ("WriteTask", WriteTask)):
         noted = partial(_noted, work, tmp_path / name)
-        monkeypatch.setattr(packed_frames, name, noted)
+        monkeypatch.setattr(packed_way, name, noted)
     before = {key: spark.conf.get(key, None) for key in (BYTES, RECORDS)}
     spark.conf.set(BYTES, "1000")
     spark.conf.unset(RECORDS)

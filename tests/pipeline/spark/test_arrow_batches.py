@@ -9,8 +9,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
-from freshet.pipeline.spark.arrow_batches import BATCH_BYTES, LIMITED_ROWS, ArrowBatches, BatchLimits, limits_for
-from freshet.pipeline.spark.batch_settings import BYTES_OPTION, NO_BYTE_LIMIT, RECORDS_MAX, RECORDS_OPTION
+from freshet.pipeline.spark.arrow_batches import (
+    BATCH_BYTES,
+    BYTES_OPTION,
+    LIMITED_ROWS,
+    NO_BYTE_LIMIT,
+    RECORDS_MAX,
+    RECORDS_OPTION,
+    ArrowBatches,
+    BatchLimits,
+    limits_for,
+)
 
 LARGE = RecordSizes(5_000_000, 5_000_000)
 SMALL = RecordSizes(650, 700)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from freshet.pipeline.commands.preparing import prepare_machine
-from freshet.pipeline.spark.class_archive import archive_file, archive_option
 from freshet.pipeline.spark.jars import cache_folder
+from freshet.pipeline.spark.java_process import archive_file, archive_option
 
 PROGRAM = """
 import sys

@@ -8,8 +8,13 @@ import pytest
 from pyspark.errors.utils import is_debugging_enabled
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.spark.collector import collector_option
-from freshet.pipeline.spark.session import DEFAULT_OPTIONS, JAVA_OPTIONS, LOGGING_OPTION, settings_of_this_machine
+from freshet.pipeline.spark.session import (
+    DEFAULT_OPTIONS,
+    JAVA_OPTIONS,
+    LOGGING_OPTION,
+    collector_option,
+    settings_of_this_machine,
+)
 
 OURS = "-XX:+UseParallelGC"
 VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.spark.java_launch import quiet_java
+from freshet.pipeline.spark.java_process import quiet_java
 
 MODULE = "--add-modules=jdk.incubator.vector"
 LAUNCHER = "org.apache.spark.launcher.Main"

@@ -7,7 +7,7 @@ from typing import Any
 
 from freshet.logstore.kafka.record_sizes import RecordSizes
 from freshet.pipeline.spark.active_query import ActiveQuery
-from freshet.pipeline.spark.kafka_parameters import follow_sizes
+from freshet.pipeline.spark.job import follow_sizes
 
 FETCH = str(8 << 20)
 SMALL, LARGE = RecordSizes(1000, 1000), RecordSizes(1_000_000, 1_000_000)

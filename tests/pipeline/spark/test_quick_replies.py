@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.spark.quick_replies import hasten_replies
+from freshet.pipeline.spark.active_query import hasten_replies
 
 pytestmark = pytest.mark.spark
 

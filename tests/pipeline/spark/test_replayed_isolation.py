@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from freshet.pipeline.spark.active_query import ActiveQuery
-from freshet.pipeline.spark.kafka_parameters import read_under
+from freshet.pipeline.spark.job import read_under
 
 
 class Query(ActiveQuery):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.errors import PySparkException
 
-from freshet.pipeline.spark.retry_whole_job import ATTEMPTS_MAX, retry_whole_job
+from freshet.pipeline.spark.job import ATTEMPTS_MAX, retry_whole_job
 
 GIVEN_UP = (
     "Job aborted due to stage failure: A shuffle map stage with indeterminate output was failed and retried. However, "

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
 
-from freshet.pipeline.spark.arrow_map import KeptColumns
-from freshet.pipeline.spark.batch_settings import batch_settings
-from freshet.pipeline.spark.packed_frames import RESULT_STRUCT
+from freshet.pipeline.spark.arrow_batches import batch_settings
+from freshet.pipeline.spark.arrow_bridge import KeptColumns
+from freshet.pipeline.spark.packed_way import RESULT_STRUCT
 from freshet.pipeline.spark.single_stage import SingleStage
 
 pytestmark = pytest.mark.spark

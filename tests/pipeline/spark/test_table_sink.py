@@ -19,7 +19,7 @@ from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.query.driver.batch_report import BatchReport
 from freshet.pipeline.query.task.outcome_counts import HALF_APPLIED, IGNORED
 from freshet.pipeline.query.task.unavailable_values import NOT_STORED
-from freshet.pipeline.spark.batch_settings import RECORDS_MAX, batch_settings
+from freshet.pipeline.spark.arrow_batches import RECORDS_MAX, batch_settings
 from freshet.pipeline.spark.column_way import ColumnWay
 from freshet.pipeline.spark.frame_write import write
 from freshet.pipeline.spark.routing import Routing

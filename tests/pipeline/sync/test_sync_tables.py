@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from freshet import Catalog, sql
-from freshet.pipeline.config.model import CompactionConfig
+from freshet.pipeline.config.sections import CompactionConfig
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
 from freshet.pipeline.decode.described_table import DescribedTable
 from freshet.pipeline.decode.outcomes import SeenSchema

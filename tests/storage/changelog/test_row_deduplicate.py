@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.storage.changelog.row_deduplicate import SameValues, same_values
+from freshet.storage.changelog.producer import SameValues, same_values
 
 NAN = float("nan")
 OTHER_NAN = np.frombuffer(bytes.fromhex("010000000000f8ff"), np.float64)[0]

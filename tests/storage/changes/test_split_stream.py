@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from freshet.storage.changes.split_stream import SplitStream
-from freshet.storage.changes.stream_position import StreamPosition
-from freshet.storage.changes.stream_request import StreamRequest
+from freshet.storage.changes.stream_request import StreamPosition, StreamRequest
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError
 from freshet.storage.io.env import local_env
 from freshet.storage.table_engine import StreamLimit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from freshet.storage.compact.curves import UInt64s, hilbert, z_order
+from freshet.storage.maintenance.sort_compaction import UInt64s, hilbert, z_order
 
 
 def cells(dimensions: int, bits: int) -> list[UInt64s]:

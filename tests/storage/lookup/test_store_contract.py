@@ -27,7 +27,7 @@ from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.lookup import open_stores
 from freshet.storage.lookup.key_search import key_bytes
 from freshet.storage.lookup.lookup_cost import FileCosts
-from freshet.storage.lookup.row_bytes import decode_rows, encode_rows
+from freshet.storage.lookup.rocks_store import decode_rows, encode_rows
 from tests.kit.hypothesis_profile import examples
 from tests.kit.small_disk import file_size_limit
 from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_once

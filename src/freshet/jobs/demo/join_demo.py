@@ -31,8 +31,8 @@ from freshet.jobs.demo.kafka_broker import any_broker
 from freshet.jobs.demo.paimon_reader import read_by_paimon
 from freshet.jobs.demo.shop import Message
 from freshet.jobs.demo.stage import PIPELINES, headline, play
-from freshet.pipeline.config.model import RunOn
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipelines
+from freshet.pipeline.config.sections import RunOn
 from freshet.pipeline.query.driver.table_setup import open_or_create
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.progress_report import progress_line

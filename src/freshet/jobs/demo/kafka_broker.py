@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -32,6 +31,7 @@ from confluent_kafka.admin import AdminClient, TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from freshet.jobs.demo.child_process import start_child, stop_child, tail
+from freshet.jobs.demo.free_ports import free_ports
 from freshet.pipeline.spark.jars import ensure_jars, java_command
 
 CLUSTER_ID: Final = "FreshetTestsClusterAAA"
@@ -43,8 +43,6 @@ JVM_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
-PORTS: Final = (10_000, 16_000)
-"""Below those that Linux gives by itself (`ip_local_port_range`)."""
 
 SERVER_PROPERTIES: Final = """
 process.roles=broker,controller
@@ -221,19 +219,6 @@ def any_broker() -> Iterator[ForeignBroker]:
     else:
         with KafkaBroker.start() as broker:
             yield broker
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, none of those that the system gives to outgoing connections: a client that
-    tries to reach a broker that is down could be given the broker's own port, and hold it.
-    """
-    found: list[int] = []
-    while len(found) < count:
-        port = random.SystemRandom().randrange(*PORTS)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            found += [port] if port not in found else []
-    return found
 
 
 def _has_leaders(topic: TopicMetadata) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from freshet.jobs.demo.child_process import start_child, stop_child, tail
-from freshet.jobs.demo.kafka_broker import free_ports
+from freshet.jobs.demo.free_ports import free_ports
 from freshet.pipeline.spark.jars import ensure_jars, java_command
 
 DEBEZIUM_GROUP: Final = "debezium"
@@ -74,6 +74,12 @@ class KafkaConnect:
             yield connect
         finally:
             stop_child(connect._child)
+
+    @property
+    def pid(self) -> int:
+        """Of the worker."""
+        assert self._child is not None
+        return self._child.pid
 
     def runs(self) -> bool:
         """True when the connector and its task run."""

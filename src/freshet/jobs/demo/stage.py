@@ -24,10 +24,18 @@ EXIT_INTERRUPTED: Final = 130
 """As shells have it for Ctrl-C: nothing was compared, so nothing is known to be equal."""
 
 
-def play(demo: Callable[[Path], int], output: Path | None, default: str) -> int:
-    """Plays a demo in the folder `output`, or `default` below `OUTPUT`; returns its exit code."""
+class DemoError(Exception):
+    """The demo cannot go on."""
+
+
+def play(demo: Callable[[Path], int], output: Path | None, default: str, *, fetches: bool = True) -> int:
+    """Plays a demo in the folder `output`, or `default` below `OUTPUT`; returns its exit code.
+
+    Apache Paimon, which judges, is fetched first.
+    """
     folder = _empty_folder(output, OUTPUT / default)
-    ensure_jars(PAIMON_GROUP)  # it is needed last, too late to find that it cannot be fetched
+    if fetches:
+        ensure_jars(PAIMON_GROUP)  # it is needed last, too late to find that it cannot be fetched
     signal.signal(signal.SIGTERM, _interrupted)
     try:
         return demo(folder)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from freshet._frozen import Frozen, field
 from freshet.logstore.kafka.connection import LastError, error_text
@@ -82,6 +82,24 @@ class KafkaCluster:
             if topic_id.get_most_significant_bits() or topic_id.get_least_significant_bits():
                 ids[name] = str(topic_id)
         return ids
+
+    def topic_settings(
+        self, names: Collection[str], keys: Collection[str], timeout_s: float
+    ) -> dict[str, dict[str, str]]:
+        """Some settings of those topics whose settings the user may see; raises `OSError` where none can be had."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in sorted(names)]
+        found = {}
+        try:
+            answers = self._client.describe_configs(resources, request_timeout=timeout_s) if resources else {}
+        except KafkaException as error:
+            raise OSError(error_text(error)) from error
+        for resource, future in answers.items():
+            try:
+                entries = future.result()
+            except KafkaException:
+                continue
+            found[resource.name] = {key: entries[key].value for key in keys if key in entries}
+        return found
 
     def bounds(
         self, places: Collection[tuple[str, int]], timeout_s: float, *, isolation: str = READ_UNCOMMITTED

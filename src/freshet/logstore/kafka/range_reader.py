@@ -26,6 +26,7 @@ Source: docs/explanation/spark.md.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -188,7 +189,10 @@ class RangeReader:
         if offset is not None:
             stand.offset = offset
             is_over = not messages or (not has_events and offset_of(messages[-1]) < offset)
-            messages = [] if is_over else [each for each in messages if offset_of(each) >= offset]
+            if not has_events:
+                messages = messages[bisect_left(messages, offset, key=offset_of) :]
+            else:
+                messages = [] if is_over else [each for each in messages if offset_of(each) >= offset]
         if has_events and any(
             error and error.code() != KafkaError._PARTITION_EOF for error in map(Message.error, messages)
         ):

@@ -92,7 +92,7 @@ def _source(
             bounds = client.bounds(there, ASK_S)
             ends = {place: end for place, (_, end) in bounds.items()}
             texts = [*checkpoint_offset_problems(kept, ends, checkpoint=config.checkpoint)]
-            for text in texts or lost_offset_problems(_positions(config, folder, kept), bounds):
+            for text in texts or lost_offset_problems(positions_of(config, folder, kept), bounds):
                 yield Problem(("checkpoint",), f"sources[{index}] {text}")
         return
     start = start_of(options)
@@ -103,7 +103,7 @@ def _source(
             yield Problem((*key_path, start.option), text)
 
 
-def _positions(config: PipelineConfig, folder: CheckpointFolder, kept: CheckpointOffsets) -> Positions:
+def positions_of(config: PipelineConfig, folder: CheckpointFolder, kept: CheckpointOffsets) -> Positions:
     """Where the next run reads on: not what the batch that was planned last has, where the table holds it already."""
     planned = {**kept.planned, **kept.start}
     number = unfinished_batch(folder)

@@ -5,10 +5,13 @@
     ·  the dead-letter table is one  ·  neither table holds commits of an earlier query of this name
     ·  no other pipeline writes the log of the table  ·  what keeps the index of a table whose rows move is installed
     ·  nothing needs Spark in a file that runs without it (`local_engine`)
-    ·  the rules of `expect` are conditions over the columns of the table (`expected_rows`)
+    ·  the rules of `expect` are conditions over the columns of the table
 
 An earlier query: with table and checkpoint removed to start over, and the dead letters kept, a pipeline would run until
 the first dead letter, and then be refused at every start.
+
+Of a file with `sync` the columns of a table are known once the table is there: the rules of `expect` that name its
+table are looked at then. At `run_on: spark`, what only Spark computes is left to Spark (`sources.select_check`).
 """
 
 from __future__ import annotations
@@ -16,18 +19,22 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
-from freshet.pipeline.checks.expected_rows import expectation_problems
 from freshet.pipeline.checks.local_engine import local_problems
 from freshet.pipeline.config.catalogs import target_catalog, target_location
-from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.config.expectations import Expectation
+from freshet.pipeline.config.model import PipelineConfig, revealed
 from freshet.pipeline.config.rules import warnings
+from freshet.pipeline.config.sync import SyncPipelineConfig
+from freshet.pipeline.decode.expectations import ONLY_SPARK, condition_of
+from freshet.pipeline.decode.planning import meaning_settings
 from freshet.pipeline.errors.failure import kind_of
-from freshet.pipeline.exceptions import KeyPath, Problem
+from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
 from freshet.pipeline.identity.checkpoint_folder import (
     CheckpointFolder,
     CheckpointPlace,
@@ -40,6 +47,7 @@ from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem, query
 from freshet.pipeline.query.driver.table_setup import check_table, default_buckets, unused_options, with_table
 from freshet.storage.catalog import is_catalog_option
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
+from freshet.storage.model.data_type import DataField
 from freshet.storage.table import Table
 
 DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
@@ -48,12 +56,14 @@ DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
 _NEW_QUERY: Final = "a query that has not begun"
 _LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
 
+_PLACES: Final = ("{", "$")
+
 
 def problems_before_start(config: PipelineConfig) -> list[Problem]:
     """Everything that would keep a pipeline from running, with the keys in its file."""
     looks: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (
         local_problems,
-        expectation_problems,
+        _expectation_problems,
         _files,
         _read_tables,
         _tables,
@@ -240,3 +250,68 @@ def _key_path_of(error: Exception, config: PipelineConfig) -> KeyPath:
     if option:
         return ("table", "options", option)
     return ("table", "columns", column) if column else ("table",)
+
+
+def _expectation_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """What is wrong with the rules of a file, of each the first thing."""
+    if isinstance(config, SyncPipelineConfig):
+        for index, rule in enumerate(config.sync.tables):
+            fields = _fields_of(config, rule.to or "") if rule.expect else None
+            yield from _wrong(rule.expect, fields, ("sync", "tables", index, "expect"), "use a simpler condition")
+        return
+    if config.follows_tables or not config.table.expect:
+        return
+    known = config
+    with suppress(StorageError, OSError):  # said elsewhere
+        known = with_table(config)
+    fields, key_path = known.table.fields, ("table", "expect")
+    settings = meaning_settings(revealed(config.spark))
+    under = f"under the setting {settings[0]}, " if settings else ""
+    remedy = f"{under}use a simpler condition, or write run_on: spark" if config.is_local else None
+    found = list(_wrong(config.table.expect, fields, key_path, remedy, is_sparks=bool(settings)))
+    yield from found
+    for name, expected in config.table.expect.items():
+        if not any(problem.key_path[-1] == name for problem in found):
+            yield from _unfilled(config, fields, expected, (*key_path, name))
+
+
+def _wrong(
+    rules: Mapping[str, Expectation],
+    fields: Sequence[DataField] | None,
+    key_path: KeyPath,
+    remedy: str | None,
+    *,
+    is_sparks: bool = False,
+) -> Iterator[Problem]:
+    """`fields` are the columns of the table, None where they are not known; with a `remedy`, what only Spark computes
+    is refused; `is_sparks`: all of them are such."""
+    for name, rule in rules.items():
+        try:
+            condition = condition_of(fields, rule.sql) if fields is not None else None
+        except ConfigurationError as error:
+            yield Problem((*key_path, name), str(error))
+            continue
+        if remedy is not None and (is_sparks or (condition is not None and condition.sql is None)):
+            yield Problem((*key_path, name), f"{ONLY_SPARK.format(sql=rule.sql)}: {remedy}")
+
+
+def _unfilled(
+    config: PipelineConfig, fields: Sequence[DataField], rule: Expectation, key_path: KeyPath
+) -> Iterator[Problem]:
+    """A rule of which no source fills all columns judges nothing."""
+    read = [fields[index] for index in condition_of(fields, rule.sql).reads or ()]
+    names = [each.name for each in read if each.default_value is None]
+    if config.sources and not any(all(map(source.fills, names)) for source in config.sources):
+        text = f"no source fills {' and '.join(names)}, which {rule.sql!r} reads: it would judge no row"
+        yield Problem(key_path, text)
+
+
+def _fields_of(config: SyncPipelineConfig, target: str) -> Sequence[DataField] | None:
+    """The columns of the table that a rule names; None where it names many, or the table is not there."""
+    if any(mark in target for mark in _PLACES):
+        return None
+    try:
+        catalog = target_catalog(config)
+        return catalog.table(target).schema.fields if catalog.has_table(target) else None
+    except (StorageError, OSError):
+        return None  # said elsewhere

@@ -12,7 +12,7 @@ from typing import Final
 from freshet.pipeline.checks.local_engine import REMEDY
 from freshet.pipeline.config.catalogs import source_catalog, target_catalog
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig, revealed
-from freshet.pipeline.config.rules import nearest
+from freshet.pipeline.config.source_options import nearest
 from freshet.pipeline.config.stream_options import (
     ISOLATION_OPTION,
     PlannedStream,

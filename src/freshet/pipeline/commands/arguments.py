@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from freshet.storage.catalog import SystemTable
     from freshet.storage.table import Table
 
+PIPELINE_FILES: Final = (".yaml", ".yml")
 HOUR_MS: Final = 3_600_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 HOURS_MAX: Final = 1_000_000
@@ -81,6 +82,19 @@ def record_places(skip_record: Sequence[str] | None) -> list[RecordPlace]:
         return [RecordPlace.parse(text) for text in skip_record or ()]
     except ValueError as error:
         raise InvalidRequestError(f"--skip-record {error}") from error
+
+
+def files_or_warehouse(places: Sequence[str], command: str) -> tuple[list[Path], str, str | None]:
+    """What a command that takes either was given: pipeline files, or a warehouse and maybe a table of it."""
+    files = [Path(place) for place in places if place.endswith(PIPELINE_FILES)]
+    if len(files) == len(places):
+        return files, "", None
+    if files or len(places) > 2:
+        raise InvalidRequestError(
+            "give pipeline files (*.yaml), or a warehouse and at most one table: "
+            f"freshet {command} orders.yaml, freshet {command} /data/lake shop.orders"
+        )
+    return [], places[0], places[1] if len(places) == 2 else None
 
 
 def open_catalog(warehouse: str, catalog_option: Sequence[str] | None) -> Catalog:

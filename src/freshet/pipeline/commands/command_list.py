@@ -74,7 +74,13 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
         "doctor": Listed(
             "doctor",
-            "Say what is wrong with tables: how bad, by how much, why, and the command that mends it. Changes nothing.",
+            "Say what is wrong with pipelines and tables: how bad, by how much, why, and the command that mends it. "
+            "Changes nothing.",
+        ),
+        "report": Listed(
+            "report",
+            "Print a report of pipelines and tables as one HTML file, to look at or to attach to a ticket. Changes "
+            "nothing.",
         ),
     },
     "Tables": {

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ParamSpec
 from freshet.pipeline.commands.failure_report import Refusals
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.spark_part import spark_part
-from freshet.pipeline.config.model import PipelineConfig, RunOn
+from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.config.sections import RunOn
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError, Problem
 from freshet.pipeline.identity.checkpoint_topics import renewal_text

@@ -33,7 +33,7 @@ from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import complain, in_snapshots, plural, print_json, say
 from freshet.pipeline.commands.partitions import partitions_given
 from freshet.pipeline.commands.spark_part import spark_part
-from freshet.pipeline.config.interval import interval_ms, spark_interval
+from freshet.pipeline.config.sections import interval_ms, spark_interval
 from freshet.pipeline.errors.error_kind import ErrorKind, worst
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import PipelineFailedError

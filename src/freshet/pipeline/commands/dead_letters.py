@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
@@ -19,24 +17,19 @@ from freshet.pipeline.config.catalogs import target_location
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.identity.checkpoint_folder import local_folder
+from freshet.pipeline.report.dead_letters import (
+    VALUE_MAX,
+    by_reason,
+    dead_letter_rows,
+    holds_dead_letters,
+    in_utc,
+)
 from freshet.storage.catalog import split_branch, warehouse_location
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.display import printable, shortened
 from freshet.storage.table import Table
 
-NEEDED: Final = (
-    "pipeline",
-    "topic",
-    "kafka_partition",
-    "log_offset",
-    "record_time",
-    "reason",
-    "column_name",
-    "raw_value",
-)
 LAST: Final = 5
-VALUE_MAX: Final = 160
-"""Characters of a record's value that are shown."""
 
 
 def dead_letters(
@@ -64,13 +57,13 @@ def dead_letters(
     if replay is not None:
         _replay(replay, warehouse, table, catalog_option, everything=everything, as_json=as_json)
         return
-    rows = _rows(_dead_letter_table(warehouse, table, catalog_option))
+    rows = dead_letter_rows(_dead_letter_table(warehouse, table, catalog_option))
     if pipeline is not None:
         rows = rows.filter(pc.equal(rows["pipeline"], pipeline))
-    reasons = _by_reason(rows)
+    reasons = by_reason(rows)
     shown = rows.slice(max(0, rows.num_rows - last)).to_pylist()
     if as_json:
-        last_ones = [{**row, "record_time": _in_utc(row["record_time"])} for row in shown]
+        last_ones = [{**row, "record_time": in_utc(row["record_time"])} for row in shown]
         print_json({"count": rows.num_rows, "reasons": reasons, "last": last_ones})
         return
     say(plural(rows.num_rows, "dead letter"))
@@ -137,7 +130,7 @@ def _folder(warehouse: str) -> str:
 def _dead_letter_table(warehouse: str, name: str, catalog_option: CatalogOption) -> Table:
     """The table of this name if it holds dead letters, else the one that a pipeline into it uses by default."""
     opened = open_table(warehouse, name, catalog_option)
-    if set(NEEDED) <= set(opened.schema.column_names):
+    if holds_dead_letters(opened.schema):
         return opened
     default = f"{split_branch(name)[0]}_dead_letters"
     try:
@@ -147,31 +140,6 @@ def _dead_letter_table(warehouse: str, name: str, catalog_option: CatalogOption)
             f"table {name} holds no dead letters, and there is no table {default}; name the table that the pipeline "
             "file calls dead_letters (a table is made when a pipeline runs for the first time)"
         ) from error
-
-
-def _rows(table: Table) -> pa.Table:
-    """Dead letters in the order of their record times; values are cut, they may be megabytes."""
-    batches = []
-    for batch in table.scan(columns=[*NEEDED, "raw_key"]).to_batches():
-        index = batch.schema.get_field_index("raw_value")
-        cut = pc.binary_slice(batch.column(index), 0, VALUE_MAX + 1)
-        batches.append(batch.set_column(index, "raw_value", cut))
-    if not batches:
-        return table.scan(columns=[*NEEDED, "raw_key"]).schema.empty_table()
-    return pa.Table.from_batches(batches).sort_by("record_time")
-
-
-def _by_reason(rows: pa.Table) -> list[dict[str, Any]]:
-    counted = rows.group_by(["pipeline", "column_name", "reason"]).aggregate([([], "count_all")])
-    facts = [
-        {"count": row["count_all"], "pipeline": row["pipeline"], "column": row["column_name"], "reason": row["reason"]}
-        for row in counted.to_pylist()
-    ]
-    return sorted(facts, key=lambda fact: (-fact["count"], fact["pipeline"], fact["reason"]))
-
-
-def _in_utc(at: datetime | None) -> datetime | None:
-    return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _record_lines(row: dict[str, Any]) -> list[str]:

@@ -20,8 +20,8 @@ def demo(
         typer.Argument(
             help="shop: a change stream becomes two tables, two readers follow its log, and the writer is killed; "
             "join: three change streams make one wide row each, by one query and by several; database: the tables of a "
-            "PostgreSQL database, as Debezium reads them, become tables of a lake while they change; broker: a broker "
-            "with the shop's change stream, for pipelines of your own, which runs until Ctrl-C."
+            "PostgreSQL database become tables of a lake while they change, with neither broker nor JVM; broker: a "
+            "broker with the shop's change stream, for pipelines of your own, which runs until Ctrl-C."
         ),
     ] = "shop",
     output: Annotated[
@@ -31,16 +31,24 @@ def demo(
     variant: Annotated[
         Literal["one", "several", "both"] | None, typer.Option(help="Of join: one query, several, or both [default].")
     ] = None,
+    debezium: Annotated[
+        bool, typer.Option("--debezium", help="Of database: Debezium reads it, into Kafka; Apache Paimon judges.")
+    ] = False,
     on: RunsOn = None,
 ) -> int:
-    """Play a demo on a real Kafka broker, and compare its tables with what Apache Paimon reads; takes some minutes.
+    """Play a demo on a real Kafka broker or PostgreSQL, and compare its tables with what should be in them; takes up to
+    some minutes.
 
-    Broker, Debezium and Paimon run in JVMs of their own, from pinned jars that are fetched once; PostgreSQL must be
-    installed. KAFKA_BOOTSTRAP_SERVERS names another broker to use. Exit code 1 says that something was different, 130
-    that Ctrl-C came before all was compared.
+    Broker, Debezium and Apache Paimon run in JVMs of their own, from pinned jars that are fetched once; PostgreSQL must
+    be installed. KAFKA_BOOTSTRAP_SERVERS names another broker to use. Exit code 1 says that something was different,
+    130 that Ctrl-C came before all was compared.
     """
     if variant and which != "join":
         raise InvalidRequestError("--variant belongs to `freshet demo join`")
+    if debezium and which != "database":
+        raise InvalidRequestError("--debezium belongs to `freshet demo database`")
+    if on == "spark" and which == "database" and not debezium:
+        raise InvalidRequestError("a database is read without Spark; `freshet demo database --debezium` plays with it")
     if on is not None and which == "broker":
         raise InvalidRequestError("--on belongs to the other demos; broker runs no pipeline")
     if output and which == "broker":
@@ -49,8 +57,10 @@ def demo(
         code: int = spark_part("join_demo", DEMOS).play_join(output, variant or "both", on or "spark")
     elif which == "broker":
         code = spark_part("broker_demo", DEMOS).serve_shop()
+    elif which == "database" and debezium:
+        code = spark_part("debezium_demo", DEMOS).play_debezium(output, on or "spark")
     elif which == "database":
-        code = spark_part("database_demo", DEMOS).play_database(output, on or "spark")
+        code = spark_part("database_demo", DEMOS).play_database(output)
     else:
         code = spark_part("shop_demo", DEMOS).play_shop(output, on or "spark")
     return code

@@ -1,19 +1,32 @@
-"""The command `doctor`: what is wrong with tables, from their files alone."""
+"""The command `doctor`: what is wrong with pipelines, with tables, and with this machine."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, CatalogOption, complain_of_none, open_catalog
-from freshet.pipeline.commands.output import plural, print_json, say
+from freshet.pipeline.commands.arguments import (
+    PIPELINE_FILES,
+    AsJson,
+    CatalogOption,
+    complain_of_none,
+    files_or_warehouse,
+    open_catalog,
+)
+from freshet.pipeline.commands.output import complain, plural, print_json, say
+from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.exceptions import PipelineError
+from freshet.storage.exceptions import StorageError
 from freshet.storage.model.display import printable
 
 if TYPE_CHECKING:
-    from freshet.storage.status.findings import Finding
+    from freshet.pipeline.checks.topic_reach import TopicReach
+    from freshet.pipeline.config.model import PipelineConfig
+    from freshet.storage.status.finding import Finding
 
 EXIT_FOUND: Final = 3
 """Something is wrong, and more than a note."""
@@ -23,34 +36,67 @@ SHOWN_MAX: Final = 15
 
 
 def doctor(
-    warehouse: Annotated[
-        str,
+    places: Annotated[
+        list[str],
         typer.Argument(
-            help="A folder, a URI such as s3://bucket/lake, or the name of a catalog (see freshet catalogs).",
+            metavar="FILES… | WAREHOUSE [TABLE]",
+            help="Pipeline files (YAML); or a warehouse, as a folder, a URI or the name of a catalog, with a table as "
+            "database.table.",
             show_default=False,
         ),
     ],
-    table: Annotated[
-        str | None, typer.Argument(help="Table as database.table; default: every table.", show_default=False)
-    ] = None,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong with tables: how bad, by how much, why, and the command that mends it. Changes nothing.
+    """Say what is wrong with pipelines and tables: how bad, by how much, why, and the command that mends it. Changes
+    nothing.
 
-    Reads files alone, so it works where nothing runs. Exit code 3 where an error or a warning is found; 0 where nothing
-    is, or notes alone.
+    Reads files alone, so it works where nothing runs; of pipeline files it asks Kafka too, how long it keeps what they
+    have not read. Looks at this machine besides: its libraries, and Java. Exit code 3 where an error or a warning is
+    found; 0 where nothing is, or notes alone.
     """
-    catalog = open_catalog(warehouse, catalog_option)
-    if table is None and not catalog.list_databases():
-        complain_of_none(catalog)
-    found = catalog.doctor(warehouse=warehouse) if table is None else catalog.table(table).doctor(warehouse=warehouse)
+    from freshet.pipeline.checks.machine import machine_findings
+
+    found = sorted([*machine_findings(), *_found(places, catalog_option)], key=attrgetter("severity.rank"))
     if as_json:
         print_json({"findings": [each.facts() for each in found]})
     else:
-        say("\n".join(_in_short(found) if table is None else _in_full(found)))
+        is_warehouse = len(places) == 1 and not places[0].endswith(PIPELINE_FILES)
+        say("\n".join(_in_short(found) if is_warehouse else _in_full(found)))
     if any(each.asks_to_act for each in found):
         raise typer.Exit(EXIT_FOUND)
+
+
+def _found(places: Sequence[str], catalog_option: Sequence[str] | None) -> list[Finding]:
+    files, warehouse, table = files_or_warehouse(places, "doctor")
+    if files:
+        from freshet.pipeline.config.pipeline_file import load_pipelines
+        from freshet.pipeline.running.pipeline_findings import pipeline_findings
+
+        return pipeline_findings(load_pipelines(files), _reaches)
+    catalog = open_catalog(warehouse, catalog_option)
+    if table is not None:
+        return catalog.table(table).doctor(warehouse=warehouse)
+    if not catalog.list_databases():
+        complain_of_none(catalog)
+    return catalog.doctor(warehouse=warehouse)
+
+
+def _reaches(config: PipelineConfig, now_ms: int) -> Sequence[TopicReach]:
+    """Where the topics of a pipeline cannot be asked it says so, and the rest is found all the same."""
+    from freshet.pipeline.identity.checkpoint_folder import as_folder
+    from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
+
+    if all(source.kafka is None for source in config.sources):
+        return ()
+    reach, kafka = (spark_part(name, "freshet.pipeline.checks") for name in ("topic_reach", "kafka_reach"))
+    try:
+        folder = as_folder(config.checkpoint) or pipeline_checkpoint(config)
+        reaches: Sequence[TopicReach] = reach.topic_reaches(config, folder, kafka.Clusters(), now_ms)
+        return reaches
+    except (OSError, ValueError, StorageError, PipelineError) as error:
+        complain(f"{config.name}: its topics were not looked at: {config.without_secrets(str(error))}")
+        return ()
 
 
 def _in_full(found: Sequence[Finding]) -> Iterator[str]:

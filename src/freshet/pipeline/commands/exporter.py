@@ -13,7 +13,7 @@ from freshet.pipeline.commands.output import complain
 from freshet.pipeline.commands.publishing import address_of
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.commands.status import look_of
-from freshet.pipeline.config.model import METRICS_PORT
+from freshet.pipeline.config.sections import METRICS_PORT
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.running.signals import when_asked_to_stop
 

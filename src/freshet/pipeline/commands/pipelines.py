@@ -19,9 +19,9 @@ from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.publishing import address_of, published
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import adopting
-from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines, read_pipelines
+from freshet.pipeline.config.sections import interval_ms, spark_interval
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
 from freshet.pipeline.identity.checkpoint_folder import as_folder

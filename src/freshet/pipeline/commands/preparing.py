@@ -20,8 +20,8 @@ from typing import Any, Final
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineError
 from freshet.pipeline.running.spark_pipeline import spark_runner
-from freshet.pipeline.spark.class_archive import archive_file
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, exclusive
+from freshet.pipeline.spark.java_process import archive_file
 from freshet.pipeline.spark.session import LOGGING_OPTION, SHORT_LIVED, create_session
 
 TRAINING_S: Final = 600

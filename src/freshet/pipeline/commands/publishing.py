@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.commands.spark_part import spark_part
-from freshet.pipeline.config.model import METRICS_HOST, PipelineConfig
+from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.config.sections import METRICS_HOST
 from freshet.pipeline.exceptions import InvalidRequestError
 
 if TYPE_CHECKING:

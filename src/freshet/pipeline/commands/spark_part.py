@@ -25,6 +25,10 @@ def spark_part(name: str, package: str = "freshet.pipeline.commands") -> Any:
             raise InvalidRequestError(
                 f"this command asks Kafka brokers, and the client is not installed here; {_extra_text('kafka')}"
             ) from error
+        if error.name == "psycopg":
+            raise InvalidRequestError(
+                f"this command connects to PostgreSQL, and psycopg is not installed here; {_extra_text('postgres')}"
+            ) from error
         if error.name == "prometheus_client":
             raise InvalidRequestError(
                 f"metrics need prometheus_client, which is not installed here; {_extra_text('metrics')}"

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from freshet.pipeline.commands.arguments import AsJson, CatalogOption, complain_of_none, open_catalog
+from freshet.pipeline.commands.arguments import (
+    AsJson,
+    CatalogOption,
+    complain_of_none,
+    files_or_warehouse,
+    open_catalog,
+)
 from freshet.pipeline.commands.output import print_json, say
 from freshet.pipeline.commands.status_text import pipeline_text, table_lines, table_text
-from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.running.seen import Seen
 from freshet.storage.model.display import rfc3339
 
 EXIT_BEHIND: Final = 3
 """Something is behind its target."""
-_FILES: Final = (".yaml", ".yml")
 _MOMENTS: Final = frozenset(
     {"observed_ms", "time_ms", "since_ms", "earliest_ms", "last_ms", "started_ms", "batch_done_ms", "last_event_ms"}
 )
@@ -60,21 +63,16 @@ def status(
 def look_of(places: Sequence[str], catalog_option: Sequence[str] | None, *, detailed: int = 0) -> Callable[[], Seen]:
     """Looks at the pipelines of files, at a table, or at those of a warehouse: at a glance, but for the first
     `detailed`."""
-    files = [Path(place) for place in places if place.endswith(_FILES)]
-    if len(files) == len(places):
+    files, warehouse, table = files_or_warehouse(places, "status")
+    if files:
         from freshet.pipeline.config.pipeline_file import load_pipelines
         from freshet.pipeline.running.pipeline_status import pipeline_statuses
 
         configs = load_pipelines(files)
         return lambda: Seen(pipelines=pipeline_statuses(configs))
-    if files or len(places) > 2:
-        raise InvalidRequestError(
-            "give pipeline files (*.yaml), or a warehouse and at most one table: "
-            "freshet status orders.yaml, freshet status /data/lake shop.orders"
-        )
-    catalog = open_catalog(places[0], catalog_option)
-    if len(places) == 2:
-        return lambda: Seen(tables=[catalog.table(places[1]).status()])
+    catalog = open_catalog(warehouse, catalog_option)
+    if table is not None:
+        return lambda: Seen(tables=[catalog.table(table).status()])
     if not catalog.list_databases():
         complain_of_none(catalog)
     return lambda: Seen(tables=catalog.status(detailed=detailed), warehouse=catalog.warehouse)

@@ -16,38 +16,44 @@ Source: conf/reference.yaml.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    PlainSerializer,
     PrivateAttr,
     SecretStr,
-    StrictBool,
     model_validator,
 )
 
 from freshet.logstore.kafka.java_options import READ_COMMITTED
 from freshet.pipeline.config.expectations import Expectations
 from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, DEBEZIUM_FORMATS, Format
-from freshet.pipeline.config.interval import interval_ms, spark_interval
-from freshet.pipeline.config.only_tables import ANY, OnlyTables, number_text
+from freshet.pipeline.config.only_tables import ANY, OnlyTables
 from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.record_place import RecordPlace
-from freshet.storage.catalog import split_branch, split_identifier
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.pipeline.config.sections import (
+    LOCAL_INTERVAL_MS,
+    SPARK_INTERVAL,
+    CompactionConfig,
+    FileModel,
+    MaskedTexts,
+    MetricsConfig,
+    OptionTexts,
+    RunOn,
+    TableName,
+    TableTexts,
+    Texts,
+    TriggerConfig,
+    interval_ms,
+)
+from freshet.storage.catalog import split_branch
 from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options import CoreOptions, is_secret, local_folders, shown_options, without_secrets
+from freshet.storage.options import CoreOptions, local_folders, without_secrets
 
 ROW_KIND_OPTION: Final = CoreOptions.rowkind_field.key
 SEQUENCE_OPTION: Final = CoreOptions.sequence_field.key
@@ -74,74 +80,14 @@ TABLE_SOURCE_OPTIONS: Final = (
     "maxRowsPerTrigger", "maxOffsetsPerTrigger",
 )  # fmt: skip
 """Options of a table that is read, besides everything that begins with `kafka.`."""
-_OPTION_NAMES: Final = {"isolation": "log.read.isolation"}
-
-RunOn = Literal["spark", "local"]
-
-SPARK_INTERVAL: Final = "1 second"
-LOCAL_INTERVAL_MS: Final = 200
-"""How often a batch begins by default, on Spark and without it."""
-
-METRICS_PORT: Final = 9464
-METRICS_HOST: Final = "127.0.0.1"
 
 SHARE_RECORDS_MIN: Final = 1000
 """`max_dead_letters.share` says nothing about smaller batches: a few bad records may be most of them."""
 
 
-class OptionTexts(dict[str, str]):
-    """Options of a table; its text hides secrets."""
-
-    def __repr__(self) -> str:
-        return repr(shown_options(self))
-
-
-def option_value(value: Any) -> str:
-    """An option as Spark and Paimon take it: text; booleans in small letters, objects as JSON."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping | list):
-        return json.dumps(value)
-    return str(value)
-
-
-def _texts(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return {str(key): "" if item is None else option_value(item) for key, item in value.items()}
-
-
-def _masked(value: Any) -> Any:
-    texts = _texts(value)
-    if not isinstance(texts, Mapping):
-        return texts
-    return {key: SecretStr(item) if is_secret(key, item) else item for key, item in texts.items()}
-
-
-def _table_name(text: str) -> str:
-    """Any name that the catalog takes, also of a branch of a table."""
-    try:
-        split_identifier(split_branch(text)[0])
-    except InvalidRequestError as error:
-        raise ValueError(str(error)) from error
-    return text
-
-
-TableName = Annotated[str, AfterValidator(_table_name)]
-Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
-TableTexts = Annotated[Texts, AfterValidator(OptionTexts), PlainSerializer(shown_options)]
-MaskedTexts = Annotated[dict[str, str | SecretStr], BeforeValidator(_masked)]
-
-
 def revealed(options: Mapping[str, str | SecretStr]) -> dict[str, str]:
     """The options with their secrets in plain text, for the library that needs them and nobody else."""
     return {key: item.get_secret_value() if isinstance(item, SecretStr) else item for key, item in options.items()}
-
-
-class FileModel(BaseModel):
-    """A section of a pipeline file: other keys than its own are refused, and no message has its values."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
 
 
 class FilesConfig(FileModel):
@@ -182,7 +128,7 @@ class TableSourceConfig(FileModel):
         own, options = {}, dict(value.get("options") or {})
         for key, item in value.items():
             if key in TABLE_SOURCE_OPTIONS or str(key).startswith("kafka."):
-                options[_OPTION_NAMES.get(key, key)] = item
+                options["log.read.isolation" if key == "isolation" else key] = item
             elif key != "options":
                 own[key] = item
         return {**own, "options": options}
@@ -397,36 +343,6 @@ class TableConfig(FileModel):
         """The schema that a table created from this file has."""
         fields, highest = assign_ids(self.fields)
         return TableSchema(0, fields, highest, self.partition_by, self.primary_key, dict(self.options))
-
-
-class TriggerConfig(FileModel):
-    """When micro-batches start: on a clock, or over what is there now and then the end."""
-
-    processing_time: Annotated[str, BeforeValidator(number_text), AfterValidator(spark_interval)] | None = None
-    """As Spark's trigger takes it, whatever unit was written."""
-    available_now: StrictBool = False
-
-
-class CompactionConfig(FileModel):
-    """Where the compactions of the tables are made."""
-
-    background: StrictBool = False
-    """Batches compact what readers wait for, larger compactions run in the background, as tasks of the application."""
-    batch_budget: Annotated[str, BeforeValidator(number_text), AfterValidator(spark_interval)] = "200 milliseconds"
-    """With `background`: time of each task of a batch for compactions that are not required, of all tables."""
-
-    @property
-    def budget_ms(self) -> int:
-        """`batch_budget` in milliseconds."""
-        return interval_ms(self.batch_budget)
-
-
-class MetricsConfig(FileModel):
-    """Where a run publishes its metrics by HTTP; only to programs of this machine unless `host` says more."""
-
-    port: int = Field(default=METRICS_PORT, ge=0, le=65535)
-    """0: any that is free."""
-    host: str = Field(default=METRICS_HOST, min_length=1)
 
 
 class MaxDeadLetters(FileModel):

@@ -33,7 +33,6 @@ from freshet.pipeline.config.expectations import Expectation
 from freshet.pipeline.config.model import (
     FILE_OPTIONS,
     TABLE_SOURCE_OPTIONS,
-    CompactionConfig,
     FilesConfig,
     MaxDeadLetters,
     PipelineConfig,
@@ -41,11 +40,12 @@ from freshet.pipeline.config.model import (
     SourceConfig,
     TableConfig,
     TableSourceConfig,
-    TriggerConfig,
 )
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
-from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
+from freshet.pipeline.config.rules import contradictions, decides_meaning, warnings
+from freshet.pipeline.config.sections import CompactionConfig, TriggerConfig
+from freshet.pipeline.config.source_options import nearest
 from freshet.pipeline.config.sync import SyncConfig, SyncPipelineConfig, TableRule
 from freshet.pipeline.config.sync_rules import RENAMED, as_written, misplaced_keys, sync_contradictions
 from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem

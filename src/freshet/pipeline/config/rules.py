@@ -5,23 +5,25 @@ started or read here.
 
 A source that fills a column of a sequence group must fill what orders the group, or nothing of it would ever be taken.
 
+Settings under `spark:` are refused here where their wrong value is known without Spark, which would answer it with a
+Java trace. What is not listed is passed on; where Spark refuses it, the start of the session says so with the same key.
+
 Source: pipeline/README.md, "Glossary" (input order); docs/reference/debezium.md (sequence fields of deletes).
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from freshet.logstore.kafka.java_options import java_client_option
-from freshet.pipeline.config.catalog_rules import wrong_catalog_options, wrong_places
+from pydantic import SecretStr
+
+from freshet.pipeline.config.catalogs import source_location, target_location
 from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.folder_rules import entangled_folders
 from freshet.pipeline.config.model import (
-    KAFKA_OPTIONS,
     ROW_KIND_OPTION,
     SEQUENCE_OPTION,
     PipelineConfig,
@@ -29,16 +31,18 @@ from freshet.pipeline.config.model import (
     TableConfig,
     revealed,
 )
-from freshet.pipeline.config.postgres_rules import wrong_postgres
-from freshet.pipeline.config.registry_rules import wrong_registry
-from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafka_values
-from freshet.pipeline.config.spark_options import wrong_spark_values
+from freshet.pipeline.config.source_options import (
+    nearest,
+    why_spark_reads,
+    wrong_location,
+    wrong_source,
+    wrong_type,
+)
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import KeyPath, Problem
-from freshet.storage.catalog import is_word
+from freshet.storage.catalog import WHY_NOT_SENT, holds_secret, is_catalog_option
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import is_system_name
-from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import (
     DYNAMIC_BUCKET,
     IMMUTABLE_KEYS,
@@ -48,23 +52,7 @@ from freshet.storage.options import (
     layout_warnings,
 )
 
-METADATA_COLUMNS: Final = ("_op", "_source", "_ts_ms", "_topic", "_partition", "_offset", "_timestamp", "_headers")
-"""What `select` sees besides the payload's fields."""
-
-_SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
-_SET_BY_US: Final = {
-    "includeHeaders": "headers are read where select reads _headers",
-    "kafka.key.deserializer": "keys are read as bytes",
-    "kafka.value.deserializer": "values are read as bytes",
-    "kafka.enable.auto.commit": "the checkpoint holds the offsets",
-    "kafka.auto.offset.reset": "use startingOffsets",
-    "endingOffsets": "a stream has no end; use trigger: {available_now: true}",
-    "endingOffsetsByTimestamp": "a stream has no end; use trigger: {available_now: true}",
-    "endingTimestamp": "a stream has no end; use trigger: {available_now: true}",
-}
 _ENVELOPE_NAMES: Final = re.compile(r"(?<![A-Za-z0-9_`.])(_source|_ts_ms|_offset|_timestamp)\b")
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_FILE_URI: Final = re.compile(r"file:(/[^/]|//[^/]*/)", re.IGNORECASE)
 QUICKEST_BATCH_MS: Final = 40
 SNAPSHOTS_MANY: Final = 20_000
 """An hour of batches every 200 ms, the default, has 18,000."""
@@ -79,13 +67,22 @@ COUNT_LOCALLY: Final = frozenset(
 _COLUMN_PREFIX: Final = "fields."
 _STATS_SUFFIX: Final = ".stats-mode"
 
+_WAREHOUSE: Final = "warehouse"
 
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """` (did you mean …?)` for the closest choice, or nothing when none is close."""
-    known = list(choices)
-    same = [each for each in known if each.lower() == word.lower()]
-    close = same or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+_MASTER: Final = re.compile(
+    r"local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|(spark|k8s)://.+"
+)
+_MEMORY: Final = re.compile(r"\d+\s*([kmgtp]b?)?", re.IGNORECASE)
+_WHOLE: Final = re.compile(r"[1-9]\d{0,8}")
+_WANTED: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
+    "spark.master": (_MASTER, "local[*], local[4], spark://host:7077, yarn or k8s://…"),
+    "spark.driver.memory": (_MEMORY, "a size such as 2g or 512m"),
+    "spark.executor.memory": (_MEMORY, "a size such as 2g or 512m"),
+    "spark.executor.cores": (_WHOLE, "a whole number of 1 or more"),
+    "spark.driver.cores": (_WHOLE, "a whole number of 1 or more"),
+    "spark.sql.shuffle.partitions": (_WHOLE, "a whole number of 1 or more"),
+}
+_PREFIX: Final = "spark."
 
 
 def contradictions(config: PipelineConfig) -> Iterator[Problem]:
@@ -97,19 +94,19 @@ def contradictions(config: PipelineConfig) -> Iterator[Problem]:
 def _each_key(config: PipelineConfig) -> Iterator[Problem]:
     yield from _table(config)
     yield from _trigger(config)
-    yield from _location(config.checkpoint, ("checkpoint",))
-    misplaced = list(wrong_places(config)) or list(_location(config.table.warehouse, ("table", "warehouse")))
+    yield from wrong_location(config.checkpoint, ("checkpoint",))
+    misplaced = list(_wrong_places(config)) or list(wrong_location(config.table.warehouse, ("table", "warehouse")))
     yield from misplaced or entangled_folders(config)
     if not config.name.strip():
         yield Problem(("name",), "must not be blank: it is the identity of the stream")
-    yield from wrong_spark_values(revealed(config.spark), ("spark",))
-    yield from wrong_catalog_options(config)
+    yield from _wrong_spark_values(revealed(config.spark), ("spark",))
+    yield from _wrong_catalog_options(config)
     if config.dead_letter_table == config.table.name:
         yield Problem(("dead_letters",), "the dead letters need a table of their own")
     if not config.sources:
         yield Problem(("sources",), "must not be empty")
     for index, source in enumerate(config.sources):
-        yield from _source(config, source, ("sources", index))
+        yield from wrong_source(config, source, ("sources", index))
 
 
 def decides_meaning(key: str) -> bool:
@@ -284,7 +281,7 @@ def _groups(config: PipelineConfig) -> Iterator[Problem]:
 def _table(config: PipelineConfig) -> Iterator[Problem]:
     table = config.table
     for name, text in table.columns.items():
-        yield from _type(text, ("table", "columns", name))
+        yield from wrong_type(text, ("table", "columns", name))
         if is_system_name(name):
             yield Problem(
                 ("table", "columns", name), f"the column name {name} is reserved by the table format; rename it"
@@ -354,166 +351,50 @@ def _trigger(config: PipelineConfig) -> Iterator[Problem]:
         yield Problem(("trigger",), "wants exactly one of processing_time and available_now: true")
 
 
-def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
-    if sum(each is not None for each in (source.kafka, source.files, source.table, source.postgres)) != 1:
-        yield Problem(key_path, "a source has exactly one of kafka, files, table and postgres")
-        return
-    yield from _selected(config, source, key_path)
-    if source.table is not None:
-        from freshet.pipeline.config.table_source_rules import table_source
-
-        yield from table_source(config, source, source.table, key_path)
-        return
-    if source.format is None:
-        yield Problem((*key_path, "format"), "is missing")
-    if source.postgres is not None:
-        yield from wrong_postgres(config, source.postgres, (*key_path, "postgres"))
-    if source.kafka is not None:
-        yield from _kafka(revealed(source.kafka), (*key_path, "kafka"))
-        yield from _read(config, source, (*key_path, "read"))
-    if source.files is not None:
-        if "read" in source.model_fields_set:
-            yield Problem((*key_path, "read"), "belongs to Kafka; files are read by Spark")
-        yield from _location(source.files.path, (*key_path, "files", "path"))
-        yield from wrong_file_values(source.files.options, (*key_path, "files"))
-    for name, text in source.payload_types.items():
-        yield from _type(text, (*key_path, "schema", name))
-        if name in METADATA_COLUMNS:
-            yield Problem(
-                (*key_path, "schema", name), f"{name} is the name of a metadata column; it has a type already"
-            )
-    yield from _keys_of_formats(source, key_path)
-    yield from _changes_of_the_source(config, source, key_path)
-    yield from wrong_registry(source, key_path)
-
-
-def _keys_of_formats(source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
-    """Keys that have no meaning for the records of this format."""
-    other: dict[str, str] = {}
-    if not source.is_debezium:
-        other |= dict.fromkeys(("decimal_handling_mode", "unavailable_value_placeholder"), "the Debezium formats")
-    if source.is_avro:
-        other["decimal_handling_mode"] = "debezium-json and debezium-unwrapped"
-    if not source.captures_changes:
-        other["only"] = "the Debezium formats, canal-json and maxwell-json"
-    if not source.is_debezium and source.format != "canal-json":
-        other["on_truncate"] = "the Debezium formats and canal-json"
-    if source.is_binlog:
-        other |= dict.fromkeys(("time_precision_mode", "binary_handling_mode"), "the Debezium formats and json")
-    for key, formats in other.items():
-        if key in source.model_fields_set:
-            yield Problem((*key_path, key), f"belongs to {formats}, not to {source.format}")
-
-
-def _changes_of_the_source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
-    """What keeps the table from following its source."""
-    if source.on_truncate == "apply":
-        reason = None
-        if source.files is not None:
-            reason = "lines of files have no order that a truncate could be placed in"
-        elif len(config.sources) > 1:
-            reason = "it would take away the rows of the other sources too"
-        elif (
-            source.postgres is not None
-            and source.postgres.may_be_several
-            and not isinstance(config, SyncPipelineConfig)
-        ):
-            reason = (
-                "postgres.tables takes several tables, and a truncate of one would take away the rows of the others"
-            )
-        elif source.only is not None and source.only.may_be_several:
-            reason = "only takes several tables, and a truncate of one would take away the rows of the others too"
-        elif config.table.moves_rows:
-            reason = "it does not go with rows that move between partitions (bucket=-1 and a key without them)"
-        if reason is not None:
-            yield Problem((*key_path, "on_truncate"), f"cannot be apply: {reason}; write fail or skip")
-    if source.on_unknown_field == "add" and source.select:
-        yield Problem(
-            (*key_path, "on_unknown_field"),
-            "add does not go with select, which says which fields are read",
-        )
-
-
-def _selected(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
-    for column in source.select:
-        if column not in config.table.columns:
-            known = nearest(column, config.table.columns)
-            yield Problem((*key_path, "select", column), f"selects {column!r}, which is no column of the table{known}")
-    if source.select:
-        for key in config.table.primary_key:
-            if key not in source.select:
-                yield Problem(
-                    (*key_path, "select"), f"lacks the key column {key}, which cannot be NULL; add {key}: <field>"
-                )
-
-
-def _location(text: str, key_path: KeyPath) -> Iterator[Problem]:
-    """A folder is a path or a URI; relative paths were taken against the current folder when the file was read."""
-    if is_word(text):
-        return  # the name of a catalog: other words have become paths
-    if _SCHEME.match(text):
-        if text.lower().startswith("file:") and not _FILE_URI.match(text):
-            yield Problem(key_path, f"{text!r} has no absolute path; write file:///data/…")
-    elif not text.startswith("/"):
-        yield Problem(key_path, f"{text!r} is no folder; write a path or a URI, such as file:///data/…")
-
-
-def _read(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
-    """What keeps the workers from reading the records themselves, where they are to."""
-    if source.read != "python":
-        return
-    reason = why_spark_reads(source.select, revealed(source.kafka or {}))
-    if reason is None:
-        others = (_why_other(index, each) for index, each in enumerate(config.sources) if each is not source)
-        reason = next(filter(None, others), None)
-    if reason is not None:
-        yield Problem(key_path, f"read: python cannot be: {reason}; write read: auto, with which Spark reads them")
-
-
-def _why_other(index: int, source: SourceConfig) -> str | None:
-    """Why another source is read by Spark, and with it all of the file; None where it is not."""
-    if source.kafka is None:
-        reason: str | None = "is files"
-    elif source.read == "spark":
-        reason = "says read: spark"
-    else:
-        reason = why_spark_reads(source.select, revealed(source.kafka))
-        reason = None if reason is None else f"cannot be read otherwise ({reason})"
-    return None if reason is None else f"sources.{index} {reason}, and all sources of a file are read in one way"
-
-
-def why_spark_reads(select: Mapping[str, str], options: Mapping[str, str]) -> str | None:
-    """Why records of Kafka cannot be read without the JVM; None where they can."""
-    if any("_headers" in text for text in select.values()):
-        return "select reads _headers"
-    option = java_client_option(options)
-    return None if option is None else f"{option} is an option of the Java client"
-
-
-def _kafka(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Problem]:
-    if not options.get("kafka.bootstrap.servers"):
-        yield Problem(key_path, "kafka.bootstrap.servers is missing (host:port[,host:port])")
-    given = [key for key in _SUBSCRIPTIONS if key in options]
-    if len(given) != 1:
-        yield Problem(
-            key_path, f"wants exactly one of {', '.join(_SUBSCRIPTIONS)}; given: {', '.join(given) or 'none'}"
-        )
-    lowered = {key.lower(): key for key in (*KAFKA_OPTIONS, *_SET_BY_US)}
-    for key in options:
-        known = lowered.get(key.lower())
-        if known in _SET_BY_US:
-            yield Problem((*key_path, key), f"cannot be set here: {_SET_BY_US[known]}")
-        elif known is None and not key.startswith("kafka."):
-            yield Problem((*key_path, key), f"unknown option of the Kafka source{nearest(key, KAFKA_OPTIONS)}")
-    yield from wrong_kafka_values({key: value for key, value in options.items() if value}, key_path)
-
-
-def _type(text: str, key_path: KeyPath) -> Iterator[Problem]:
-    try:
-        parse_sql_type(text)
-    except InvalidRequestError as error:
-        yield Problem(key_path, str(error))
-
-
 def _is_plain(expression: str) -> bool:
     return re.fullmatch(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*", expression) is not None
+
+
+def _wrong_catalog_options(config: PipelineConfig) -> Iterator[Problem]:
+    """Options that no catalog takes, and secrets that are written in full: Spark's tasks need the options."""
+    yield from _wrong(config.catalog, ("catalog",))
+    for index, source in enumerate(config.sources):
+        if source.table is not None and source.table.catalog is not None:
+            yield from _wrong(source.table.catalog, ("sources", index, "table", "catalog"))
+
+
+def _wrong_places(config: PipelineConfig) -> Iterator[Problem]:
+    """Warehouses that a catalog could not be opened at: a name of a catalog and a folder, a database without a
+    warehouse, a name whose options are wrong."""
+    try:
+        target_location(config)
+    except InvalidRequestError as error:
+        yield Problem(("table", "warehouse"), str(error))
+        return
+    for index, source in enumerate(config.sources):
+        if source.table is not None:
+            try:
+                source_location(config, source.table)
+            except InvalidRequestError as error:
+                yield Problem(("sources", index, "table", "warehouse"), str(error))
+
+
+def _wrong(options: Mapping[str, str | SecretStr], key_path: KeyPath) -> Iterator[Problem]:
+    for key, text in revealed(options).items():
+        if holds_secret(key, text):
+            yield Problem((*key_path, key), WHY_NOT_SENT.format(key=key) + " (env:NAME, not ${NAME})")
+        elif key != _WAREHOUSE and not is_catalog_option(key):
+            yield Problem((*key_path, key), "is no option of a catalog or of a store; leave it out")
+
+
+def _wrong_spark_values(settings: Mapping[str, str], key_path: KeyPath) -> Iterator[Problem]:
+    """Settings that Spark would refuse or not see, with their keys in the file."""
+    for key, value in settings.items():
+        if not key.startswith(_PREFIX):
+            yield Problem(
+                (*key_path, key), f"is no setting of Spark: those begin with {_PREFIX!r}, such as spark.master"
+            )
+            continue
+        pattern, wanted = _WANTED.get(key, (None, ""))
+        if pattern is not None and not pattern.fullmatch(value.strip()):
+            yield Problem((*key_path, key), f"wants {wanted}, not {value!r}")

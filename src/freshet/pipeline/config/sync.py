@@ -22,15 +22,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
 from freshet.pipeline.config.expectations import Expectations
-from freshet.pipeline.config.model import (
-    FileModel,
-    OptionTexts,
-    PipelineConfig,
-    SourceConfig,
-    TableName,
-    TableTexts,
-    Texts,
-)
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig
+from freshet.pipeline.config.sections import FileModel, OptionTexts, TableName, TableTexts, Texts
 
 WithoutKey = Literal["fail", "append"]
 MetadataColumn = Literal["db", "schema", "table", "op", "op_ts", "topic", "partition", "offset"]

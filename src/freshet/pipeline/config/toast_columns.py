@@ -46,14 +46,20 @@ def toast_warning(names: Sequence[str], where: str = "") -> str:
 
 def toast_warnings(config: PipelineConfig) -> Iterator[str]:
     """The warnings of a file with one table."""
+    yield from (toast_warning(names) for names in _by_source(config) if names)
+
+
+def toast_columns(config: PipelineConfig) -> list[str]:
+    """Those of a file with one table, by all of its sources."""
+    return list(dict.fromkeys(name for names in _by_source(config) for name in names))
+
+
+def _by_source(config: PipelineConfig) -> Iterator[list[str]]:
     if isinstance(config, SyncPipelineConfig) or not config.table.primary_key:
         return
     types = {field.name: field.type for field in config.table.table_schema.fields}
     for source in config.sources:
-        filled = {name: each for name, each in types.items() if source.fills(name)}
-        names = null_when_unchanged(filled, source)
-        if names:
-            yield toast_warning(names)
+        yield null_when_unchanged({name: each for name, each in types.items() if source.fills(name)}, source)
 
 
 def _is_unseen(data_type: DataType, source: SourceConfig) -> bool:

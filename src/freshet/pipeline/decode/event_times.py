@@ -16,14 +16,14 @@ class EventTimes(NamedTuple):
 
 
 def joined_times(one: EventTimes | None, other: EventTimes | None) -> EventTimes | None:
-    """Those of both together; None where neither knows any."""
+    """The times of both together; None where neither knows any."""
     if one is None or other is None:
         return one or other
     return EventTimes(min(one.first_ms, other.first_ms), max(one.last_ms, other.last_ms))
 
 
 def event_times(times: pa.Array[Any]) -> EventTimes | None:
-    """Those of a column of microseconds; None where all are NULL, or none lies after the epoch (Kafka's -1)."""
+    """The times of a column of microseconds; None where all are NULL, or none lies after the epoch (Kafka's -1)."""
     bounds = pc.min_max(times.cast(pa.int64()))
     first, last = bounds["min"].as_py(), bounds["max"].as_py()
     if last is None or last <= 0:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from freshet._frozen import Frozen
 from freshet.pipeline.config.expectations import Expectation, by_severity
-from freshet.pipeline.config.rules import nearest
+from freshet.pipeline.config.source_options import nearest
 from freshet.pipeline.decode.carriers import carrier_arrow_type
 from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
 from freshet.pipeline.decode.convert.converter import Mask

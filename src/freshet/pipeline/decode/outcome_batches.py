@@ -13,7 +13,6 @@ from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
 from freshet.pipeline.decode.change import DELETE, INSERT, UPDATE_BEFORE
-from freshet.pipeline.decode.computed_values import computed_values
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.expectations import broken_records, rule_columns
 from freshet.pipeline.decode.images import Cause, Images, RowIndexes, Subs
@@ -45,7 +44,7 @@ from freshet.pipeline.decode.outcomes import (
 from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, ScopeColumn
 from freshet.pipeline.decode.record_block import RecordBlock
 from freshet.pipeline.decode.row_rules import Broken, Kinds, broken_rules, with_zeros
-from freshet.pipeline.decode.selected_columns import fill_selected
+from freshet.pipeline.decode.selected_columns import computed_values, fill_selected
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataType
 

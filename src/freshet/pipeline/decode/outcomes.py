@@ -77,7 +77,7 @@ TAG_GONE: Final = 2
 TAG_TALLY: Final = 3
 
 TAG_INDEX: Final = 4
-"""What an assigner of dynamic buckets reports (`assigner_task`), in `_raw_value`."""
+"""What an assigner of dynamic buckets reports (`AssignerTask`), in `_raw_value`."""
 
 TAG_QUARANTINED: Final = 5
 TAG_DROPPED: Final = 6

@@ -14,7 +14,7 @@ from freshet.pipeline.config.computed_columns import ComputedColumn
 from freshet.pipeline.config.formats import AVRO_FORMATS, BINLOG_FORMATS, ENVELOPE_FORMATS, Format
 from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.record_place import RecordPlace
-from freshet.pipeline.config.rules import METADATA_COLUMNS
+from freshet.pipeline.config.source_options import METADATA_COLUMNS
 from freshet.pipeline.decode.dialect import Dialect
 from freshet.storage.codec.bucket_function import BucketRule
 from freshet.storage.model.data_type import LENGTH_MAX, ArrayType, DataField, DataType, ScalarType, TypeRoot

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
-from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest
+from freshet.pipeline.config.source_options import METADATA_COLUMNS, nearest
 from freshet.pipeline.decode.dialect import dialect_of
 from freshet.pipeline.decode.expectations import with_rules
 from freshet.pipeline.decode.plan import (
@@ -310,7 +310,7 @@ def _parsed(text: str) -> Parsed | None:
 
 
 def meaning_settings(settings: Mapping[str, str]) -> list[str]:
-    """Those of some settings of Spark under which expressions may mean what they do not mean without."""
+    """The settings, out of some of Spark under which expressions may mean what they do not mean without."""
     return [key for key in settings if key.startswith("spark.sql.") and not key.startswith(_HARMLESS_SETTINGS)]
 
 

@@ -24,7 +24,7 @@ _SPECIAL_WORDS: Final = re.compile(r"current_\w+|session_user|user|localtimestam
 _TEXT_MAX: Final = 4000
 
 
-class _Parser(SparkParser):
+class _ExpressionParser(SparkParser):
     """Functions keep the names and arguments that they are written with."""
 
     STRICT_CAST: ClassVar[Any] = True
@@ -36,7 +36,7 @@ class _Parser(SparkParser):
 class _SparkExpressions(Spark):
     """Spark's dialect, of one expression."""
 
-    Parser = _Parser
+    Parser = _ExpressionParser
 
 
 _DIALECT: Final = _SparkExpressions()

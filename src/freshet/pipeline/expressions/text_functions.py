@@ -1,14 +1,13 @@
-"""Functions of texts."""
+"""Functions of texts; and what functions take: how many arguments, of which types, constants or not."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from freshet.pipeline.expressions.casts import cast
 from freshet.pipeline.expressions.grammar import NotOursError
 from freshet.pipeline.expressions.odd_texts import ODD_LETTERS_LOWER, ODD_LETTERS_UPPER, ODD_LOWER, ODD_UPPER
-from freshet.pipeline.expressions.signatures import TEXT, Function, literal, plain, want
 from freshet.pipeline.expressions.values import (
     BINARY,
     BOOLEAN,
@@ -17,7 +16,38 @@ from freshet.pipeline.expressions.values import (
     STRING,
     TINYINT,
     Value,
+    spark_name,
 )
+from freshet.storage.model.data_type import ScalarType
+
+Function = Callable[[Sequence[Value]], Value]
+TEXT: Final = (STRING,)
+
+
+def plain(template: str, result: ScalarType, *kinds: Sequence[ScalarType | None]) -> Function:
+    """A function whose SQL is a template over arguments of these types."""
+
+    def function(arguments: Sequence[Value]) -> Value:
+        want(arguments, *kinds)
+        return Value(template.format(*(f"({each.sql})" for each in arguments)), result).over(*arguments)
+
+    return function
+
+
+def want(arguments: Sequence[Value], *kinds: Sequence[ScalarType | None]) -> None:
+    """Raises `NotOursError` for other arguments than of these types."""
+    if len(arguments) != len(kinds):
+        raise NotOursError(f"a function of {len(arguments)} arguments")
+    for each, allowed in zip(arguments, kinds, strict=True):
+        if each.type not in allowed:
+            raise NotOursError(f"a function of {spark_name(each.type)}")
+
+
+def literal(value: Value, kind: type) -> str | int:
+    """A constant. Raises `NotOursError` for what is none."""
+    if not isinstance(value.constant, kind):
+        raise NotOursError("a function whose argument is no constant")
+    return value.constant  # type: ignore[return-value]
 
 
 def _cased(name: str, odd: str, letters: str) -> Function:

@@ -1,6 +1,6 @@
 """What a file source has read, in `sources/<i>` of a checkpoint, as Spark keeps it; either engine goes on with it.
 
-Every tenth file holds all entries of before (`query.driver.file_entries`): what a new run reads is the last of these
+Every tenth file holds all entries of before (`query.driver.read_digests`): what a new run reads is the last of these
 and what follows. A log that was begun with another interval keeps it, or one that fits. The others go at the next tenth
 file once a hundred batches and ten minutes are behind them, counted from when this run has seen them first: Spark's
 defaults, which look at the time of the file.
@@ -19,7 +19,7 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.identity.checkpoint_offsets import second_run_error
-from freshet.pipeline.query.driver.file_entries import (
+from freshet.pipeline.query.driver.read_digests import (
     COMPACT,
     FileEntry,
     UnknownLogError,

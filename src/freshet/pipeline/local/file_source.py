@@ -31,8 +31,7 @@ from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint, loca
 from freshet.pipeline.local.file_listing import FileListing, FoundFile, Where
 from freshet.pipeline.local.file_log import INTERVAL, FileLog
 from freshet.pipeline.local.file_options import FolderOptions, file_options
-from freshet.pipeline.query.driver.file_entries import FileEntry
-from freshet.pipeline.query.driver.read_digests import FILES_OFFSET
+from freshet.pipeline.query.driver.read_digests import FILES_OFFSET, FileEntry
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.task.file_lines import PART_BYTES, SPAN_UNIT, FilePiece, FileRule, FileSpan, is_splittable
 from freshet.pipeline.query.wire.file_uris import place_of

@@ -1,8 +1,10 @@
-"""The copy of the tables of a database, chunk by chunk, before their stream: planned here, read by the workers.
+"""The copy of the tables of a database, chunk by chunk, beside their stream: planned here, read by the workers.
 
     plan ── SharedSnapshot: taken, its text in the offset ─▶ chunks of the batch ─▶ workers import it ─▶ COPY
+                 └─ the stream of the batch ends before the first transaction that the snapshot does not hold
 
-A snapshot ends with the process that took it. A batch that was planned, whose process died, is read in another one:
+A table without a key is read in one snapshot, which is that of one batch, by ranges of its pages. A snapshot ends with
+the process that took it. A batch that was planned, whose process died, is read in another one:
 
 | the target of a table | the rows that it has, or gets, are of |
 |---|---|
@@ -19,8 +21,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from freshet.pipeline.decode.source_table import SourceTable
-from freshet.pipeline.errors.error_kind import ErrorKind
-from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.identity.checkpoint_offsets import OFFSETS
 from freshet.pipeline.local.postgres_offset import PostgresOffset
@@ -62,29 +62,34 @@ class TableCopy:
         self._shared: SharedSnapshot | None = None
         self._tables: dict[TableName, CopiedTable] = {}
 
-    def plan(self, begun: PostgresOffset) -> PostgresOffset:
-        """The offset behind the next chunks."""
-        assert begun.copy is not None
-        state = begun.copy
-        shared = self._renewed()
-        for name in state.left:
+    def plan(self, begun: CopyState) -> tuple[CopyState, TransactionSnapshot]:
+        """The copy with the next chunks, and the snapshot of these."""
+        shared, state, count = self._renewed(begun.left[:CHUNKS_MAX]), begun, 0
+        for name in begun.left[:CHUNKS_MAX]:
             table = self._table(shared, name)
-            while not state.of(name).is_whole and _count(state.since(begun.copy)) < CHUNKS_MAX:
+            parts = 1 if table is None or table.key else len(table.page_ranges)
+            if count and count + parts > CHUNKS_MAX:
+                break
+            while not state.of(name).is_whole and count < CHUNKS_MAX:
                 after = state.of(name).after
-                until = None if table is None else shared.key_behind(table, after, table.chunk_rows)
-                state = state.with_chunk(name, Chunk(after, until, shared.snapshot))
-        if state.is_whole:
-            state = replace(state, until=shared.insert_lsn())
-        return replace(begun, copy=state)
+                until = shared.key_behind(table, after, table.chunk_rows) if table is not None and table.key else None
+                state = state.with_chunk(name, Chunk(after, until, shared.snapshot, shared.lsn))
+                count += parts
+        return state, shared.snapshot
 
     def pieces(
-        self, begun: PostgresOffset, end: str, topic: str, work: KeptValue[BatchWork], index: int
+        self,
+        begun: PostgresOffset,
+        ends: PostgresOffset,
+        end: str,
+        topic: str,
+        work: KeptValue[BatchWork],
+        index: int,
     ) -> Iterator[ChunkOfTable]:
-        """The chunks of a batch."""
-        state = PostgresOffset.of(end).copy
-        assert begun.copy is not None
-        assert state is not None
-        chunks = state.since(begun.copy)
+        """The chunks of a batch, which ends at `end`."""
+        chunks = {} if ends.copy is None else ends.copy.since(begun.copy)
+        if not chunks:
+            return
         shared = self._shared
         if shared is None or any(chunk.snapshot != shared.snapshot for own in chunks.values() for chunk in own):
             shared = self._read_again(begun.copy, chunks, end)
@@ -94,50 +99,39 @@ class TableCopy:
                 continue
             now_us = time.time_ns() // 1000
             rows = CopiedRows(self._form(table), f"{topic}.copy", BegunTransaction(begun.lsn, now_us, 0))
-            first = len(begun.copy.of(name).chunks)
-            for number, chunk in enumerate(own, first):
+            ranges = [(chunk.after, chunk.until) for chunk in own] if table.key else table.page_ranges
+            for number, (after, until) in enumerate(ranges, 0 if begun.copy is None else begun.copy.of(name).count):
                 numbered = number << _CHUNK_BITS
-                yield ChunkOfTable(self._place, shared.name, table, chunk, rows, numbered, work, index)
+                yield ChunkOfTable(self._place, shared.name, table, after, until, rows, numbered, work, index)
 
     def corrected(self, text: str) -> PostgresOffset:
         """An offset with the snapshots that its chunks were really read in."""
         offset = PostgresOffset.of(text)
-        again = None if offset.copy is None else self._again()
-        if offset.copy is None or again is None or again["end"] != text:
+        copy = offset.copy
+        again = None if copy is None else self._again()
+        if copy is None:
             return offset
-        snapshots = {
-            (schema, name): TransactionSnapshot.parse(snapshot) for schema, name, snapshot, _ in again["snapshots"]
-        }
-        known = {(schema, name): count for schema, name, _, count in again["snapshots"]}
-        before = replace(
-            offset.copy,
-            progress={
-                table: replace(each, chunks=each.chunks[: known.get(table, 0)])
-                for table, each in offset.copy.progress.items()
-            },
-        )
-        corrected = offset.copy.read_in(snapshots, before)
-        if corrected.until is not None:  # else changes that only the later snapshot holds would count twice
-            corrected = replace(corrected, until=max(corrected.until, lsn_of(again["until"])))
-        return replace(offset, copy=corrected)
+        for schema, name, snapshot, count, lsn in again["snapshots"] if again and again["end"] == text else ():
+            read = Chunk(None, None, TransactionSnapshot.parse(snapshot), lsn_of(lsn))
+            copy = copy.read_in((schema, name), count, read)
+        return replace(offset, copy=copy.passed(offset.lsn))
 
-    def rule(self, begun: PostgresOffset) -> CopyRule | None:
-        """What decides which changes behind an offset are in chunks; None where none can be."""
-        state = begun.copy
-        if state is None or state.until is None or begun.lsn >= state.until:
+    def rule(self, begun: PostgresOffset, ends: PostgresOffset) -> CopyRule | None:
+        """What decides which changes of a batch are in chunks; None where none can be."""
+        state = begun.copy if ends.copy is None else ends.copy.at(begun.copy)
+        if state is None or (state.until is not None and begun.lsn >= state.until):
             return None
-        unknown = [name for name in state.progress if name not in self._tables]
+        unknown = [name for name, each in state.progress.items() if each.chunks and name not in self._tables]
         if unknown:
             with self._place.session() as session:
                 found = {name: CopiedTable.described(session, *name, self._catalog.publication) for name in unknown}
             self._tables |= {name: table for name, table in found.items() if table is not None}
-        known = {name: each for name, each in state.progress.items() if name in self._tables}
-        return CopyRule(self._place, {name: (self._tables[name], each) for name, each in known.items()}, state.until)
+        tables = {name: (self._tables.get(name), state.of(name)) for name in state.tables}
+        return CopyRule(self._place, tables, state.until)
 
-    def done(self, end: PostgresOffset) -> None:
-        """A batch is in the lake; the last snapshot is let go, as the server cannot clean up behind it."""
-        if end.copy is None or end.copy.is_whole:
-            self.close()
+    def done(self) -> None:
+        """A batch is in the lake; its snapshot is let go, as the server cannot clean up behind it."""
+        self.close()
 
     def close(self) -> None:
         """Lets the snapshot go."""
@@ -145,9 +139,10 @@ class TableCopy:
         if shared is not None:
             shared.close()
 
-    def _renewed(self) -> SharedSnapshot:
+    def _renewed(self, names: Sequence[TableName]) -> SharedSnapshot:
         self.close()
-        self._shared = SharedSnapshot(self._place)
+        self._tables.clear()  # they may have been altered
+        self._shared = SharedSnapshot(self._place, names)
         return self._shared
 
     def _table(self, shared: SharedSnapshot, name: TableName) -> CopiedTable | None:
@@ -166,46 +161,27 @@ class TableCopy:
         )
         return self._catalog.form(Relation(_NO_OID, table.schema, table.name, "d", columns))
 
-    def _read_again(self, begun: CopyState, chunks: dict[TableName, tuple[Chunk, ...]], end: str) -> SharedSnapshot:
+    def _read_again(
+        self, begun: CopyState | None, chunks: dict[TableName, tuple[Chunk, ...]], end: str
+    ) -> SharedSnapshot:
         """Another snapshot for a batch whose own is gone; see the module."""
-        shared = self._renewed()
+        shared = self._renewed(tuple(chunks))
         number = max(self._folder.numbers(OFFSETS), default=0)
         known = self._again()
-        before = (
-            {} if known is None or known["end"] != end else {(each[0], each[1]): each for each in known["snapshots"]}
-        )
+        before = {(each[0], each[1]): each for each in known["snapshots"]} if known and known["end"] == end else {}
         database = self._catalog.database
         snapshots: list[Any] = []
         for name in chunks:
             held = self._held(SourceTable(database, *name))
             if held is not None and held >= number:
                 snapshots += [before[name]] if name in before else []
-                continue
-            if not begun.of(name).may_be_read_in(shared.snapshot):
-                raise PipelineFailedError(f"snapshot {shared.snapshot} is too old", kind=ErrorKind.RETRYABLE)
-            snapshots.append([*name, str(shared.snapshot), len(begun.of(name).chunks)])
-        document = {"end": end, "snapshots": snapshots, "until": lsn_text(shared.insert_lsn())}
-        self._folder.replace(self._again_name, json.dumps(document))
+            else:
+                count = 0 if begun is None else begun.of(name).count
+                snapshots.append([*name, str(shared.snapshot), count, lsn_text(shared.lsn)])
+        self._folder.replace(self._again_name, json.dumps({"end": end, "snapshots": snapshots}))
         return shared
 
     def _again(self) -> dict[str, Any] | None:
         text = self._folder.read(self._again_name)
         found: dict[str, Any] | None = None if text is None else json.loads(text)
         return found
-
-
-def copied_tables(shared_tables: Sequence[tuple[TableName, CopiedTable | None]]) -> tuple[TableName, ...]:
-    """The tables that can be copied in chunks; raises `PipelineFailedError` naming those that have no key."""
-    keyless = [f"{schema}.{name}" for (schema, name), table in shared_tables if table is not None and not table.key]
-    if keyless:
-        raise PipelineFailedError(
-            f"{', '.join(keyless)}: without a primary key rows cannot be copied in chunks. Give it one (ALTER TABLE "
-            f"{keyless[0]} ADD PRIMARY KEY (…)), take it out of postgres.tables, or write snapshot: never, which "
-            "begins with the changes that come from now on",
-            kind=ErrorKind.INVALID_REQUEST,
-        )
-    return tuple(name for name, table in shared_tables if table is not None)
-
-
-def _count(chunks: dict[TableName, tuple[Chunk, ...]]) -> int:
-    return sum(map(len, chunks.values()))

@@ -35,6 +35,11 @@ def known_quiet(folder: CheckpointFolder, index: int) -> int:
     return 0 if text is None else lsn_of(text.strip())
 
 
+def ended_name(index: int) -> str:
+    """The file of a checkpoint that says that its source has copied all, and nothing follows."""
+    return f"postgres-{index}-ended"
+
+
 def published_name(index: int) -> str:
     """The file of a checkpoint that says what the publication had when it was last looked at."""
     return f"postgres-{index}-published"
@@ -57,7 +62,7 @@ def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig)
     folder = pipeline_checkpoint(config)
     lines = finished_lines(folder)
     text = lines[index] if index < len(lines) else folder.read("sources", str(index), "0")
-    if not text or not text.startswith("{"):
+    if not text or not text.startswith("{") or folder.read(ended_name(index)) is not None:
         return None
     begun, place = PostgresOffset.of(text), ServerPlace.of(source)
     with place.session() as session:

@@ -17,7 +17,7 @@ from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.postgres.change_block import ChangeBlock
 from freshet.pipeline.postgres.change_records import records_of
 from freshet.pipeline.postgres.copied_block import CopiedBlock, CopiedRows
-from freshet.pipeline.postgres.copied_chunks import Chunk
+from freshet.pipeline.postgres.copied_chunks import Bound
 from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.copy_rule import CopyRule
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
@@ -65,19 +65,20 @@ class ChangesOfStream(Frozen):
             stream.messages, stream.forms, self.versions, self.first_number, begins_inside=self.begins_inside
         )
         if self.rule is not None:
-            records = self.rule.applied(stream, records)
+            stream, records = self.rule.applied(stream, records)
         for start in range(0, len(records), MIXED_RECORDS):
             yield ChangeBlock(stream, records.taken(np.s_[start : start + MIXED_RECORDS]))
 
 
 class ChunkOfTable(Frozen):
-    """A `Piece`: the rows of a range of keys in a snapshot that another session has taken, by its name. `first_number`
-    is that of its first row."""
+    """A `Piece`: the rows of a range of keys, or of pages, in a snapshot that another session has taken, by its name.
+    `first_number` is that of its first row."""
 
     place: ServerPlace
     snapshot: str
     table: CopiedTable
-    chunk: Chunk
+    after: Bound | None
+    until: Bound | None
     rows: CopiedRows
     first_number: int
     work: KeptValue[BatchWork]
@@ -91,7 +92,7 @@ class ChunkOfTable(Frozen):
     def _blocks(self) -> Iterator[CopiedBlock]:
         number = self.first_number
         with ImportedSnapshot(self.place, self.snapshot) as snapshot:
-            for texts in snapshot.rows(self.table, self.chunk.after, self.chunk.until):
+            for texts in snapshot.rows(self.table, self.after, self.until):
                 for start in range(0, texts.num_rows, MIXED_RECORDS):
                     part = texts.slice(start, MIXED_RECORDS)
                     yield CopiedBlock(self.rows, part, number)

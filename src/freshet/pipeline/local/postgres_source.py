@@ -2,14 +2,16 @@
 
     {"slot": "freshet_shop", "systemid": "7386…", "timeline": 1, "lsn": "0/1566388", "changes": 1234}
 
-is its offset: the end of the last transaction, and how many numbers records had until there. Whatever died, the stream
-begins at the offset of the last batch that is done, and a batch that was planned is received again up to its end.
+is its offset: the end of the last transaction, and how many numbers records had until there; with `copy`, how far the
+copy of the tables is (`postgres_copy`). Whatever died, the stream begins at the offset of the last batch that is done,
+and a batch that was planned is received again up to its end.
 
 | file of the checkpoint | what it says |
 |---|---|
 | `postgres-<i>-slot` | the slot that is about to be created: one of its name that is there then is ours |
 | `sources/<i>/0` | where the slot began |
-| `postgres-<i>-copied` | the tables of the copy |
+| `postgres-<i>-copied` | the tables that were copied, or are, by schema, name and oid |
+| `postgres-<i>-ended` | with `snapshot: only`: all is copied, and the slot is not there any more |
 | `postgres-<i>-quiet` | how far the slot may be ahead of the last batch: there was nothing for it in between |
 
 What is confirmed to the server is in the lake: `done`.
@@ -17,7 +19,6 @@ What is confirmed to the server is in the lake: `done`.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -33,32 +34,32 @@ from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.postgres_copy import HeldBatch, TableCopy, copied_tables
+from freshet.pipeline.local.postgres_copy import HeldBatch, TableCopy
 from freshet.pipeline.local.postgres_going_on import known_quiet, published_before, quiet_name, write_published
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.postgres_piece import ChangesOfStream
+from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.local.source import Piece
 from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.change_records import BegunTransaction, transactions_of, weights_of
-from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.copy_rule import CopyRule
-from freshet.pipeline.postgres.copy_state import CopyState, TableName
+from freshet.pipeline.postgres.copy_state import TableName
 from freshet.pipeline.postgres.lsn import lsn_text
 from freshet.pipeline.postgres.publications import (
     narrowed_problems,
     publication_problems,
-    published_tables,
     remade_problems,
     remade_table,
     taken_tables,
 )
-from freshet.pipeline.postgres.received import Span
+from freshet.pipeline.postgres.received import Span, end_held
 from freshet.pipeline.postgres.receiver import Receiver
 from freshet.pipeline.postgres.replication import ReplicationStream
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
 from freshet.pipeline.postgres.server import ServerPlace, psycopg
 from freshet.pipeline.postgres.slots import (
     create_slot,
+    drop_slot,
     identify,
     refuse_active,
     refuse_identity,
@@ -77,6 +78,7 @@ PIECE_MESSAGES: Final = 10_000
 """Fewer are not worth another worker."""
 QUIET_BYTES: Final = 1 << 20
 ASKED_S: Final = 0.05
+DROP_S: Final = 10.0
 LOOK_S: Final = 30.0
 """How often a publication is looked at while its changes come."""
 RECEIVE_S: Final = 600.0
@@ -114,14 +116,14 @@ class PostgresSource:
         self._relations: dict[int, Relation] = {}
         """As they were at the start of what is held."""
         self._first: str | None = None
-        self._known: set[TableName] = set()
-        """Tables that were copied, or are spoken of."""
         self._timeline = 0
         self._oids: dict[TableName, int] = {}
         """Of the tables that are known, by their names."""
+        self._tables = CopiedTables(self._place, config, folder, index)
         self._bound: int | None = None
         self._is_bound = False
         self._looked_s = 0.0
+        self._is_dropped = False
 
     def first(self) -> str:
         """`Source.first`: the slot is created, unless it is there."""
@@ -131,23 +133,33 @@ class PostgresSource:
 
     def latest(self, start: str | None) -> str | None:
         """`Source.latest`."""
-        begun = self._copy.corrected(start or self.first())
-        if begun.copy is not None and not begun.copy.is_whole:
-            return self._copy.plan(begun).text
-        if self._config.snapshot == "only":
+        if self._tables.is_ended:
+            self._drop_slot()
             return start
+        begun = self._copy.corrected(start or self.first())
         receiver = self._receiving(begun)
         self._look_again()
-        if self._is_bound:
+        if self._is_bound and (begun.copy is None or begun.copy.is_whole):
             self._await_bound(receiver, begun)
         self._confirm_quiet(receiver)
         with receiver.held() as received:
             found = received.end_within(BATCH_BYTES)
-        if found is None or (self._bound is not None and begun.lsn >= self._bound):
+            span = None if found is None else received.up_to(found.lsn)
+        copy = self._tables.with_new(begun.copy, () if span is None else span.relations)
+        if copy is not None and not copy.is_whole:
+            copy, snapshot = self._copy.plan(copy)
+            found = None if span is None else end_held(span, snapshot)
+        elif self._config.snapshot == "only" and self._is_copied(receiver, begun):
+            self._tables.end()
+            self._drop_slot()
             return start
-        copy = None if begun.copy is None or found.lsn >= (begun.copy.until or 0) else begun.copy
+        elif found is None or (self._bound is not None and begun.lsn >= self._bound):
+            return start
+        elif copy is not None and copy.until is not None and found.lsn >= copy.until:
+            copy = None
         timeline = self._timeline or begun.timeline  # another one since a standby was promoted
-        return replace(begun, timeline=timeline, lsn=found.lsn, changes=begun.changes + found.weight, copy=copy).text
+        ends = replace(begun, timeline=timeline, copy=copy)
+        return (ends if found is None else replace(ends, lsn=found.lsn, changes=begun.changes + found.weight)).text
 
     def bound(self) -> None:
         """`Source.bound`."""
@@ -162,19 +174,21 @@ class PostgresSource:
     ) -> Sequence[Piece]:
         """`Source.pieces`: parts of the messages between two positions, in their order."""
         begun, ends = self._copy.corrected(start or self.first()), PostgresOffset.of(end)
-        if ends.copy is not None and ends.copy.is_begun_anew:
+        chunks = list(self._copy.pieces(begun, ends, end, self._config.slot, work, index))
+        if ends.copy is not None and (ends.copy.is_begun_anew or (ends.lsn == begun.lsn and not chunks)):
             raise PipelineFailedError(
                 "a resync was begun and has not ended: run freshet resync FILE again", kind=ErrorKind.INVALID_REQUEST
             )
-        if begun.copy is not None and not begun.copy.is_whole:
-            return list(self._copy.pieces(begun, end, self._config.slot, work, index))
-        rule = self._copy.rule(begun)
-        return list(self._pieces(self._span(begun, ends), begun, rule, work, index, count))
+        if ends.lsn == begun.lsn:
+            return chunks
+        rule = self._copy.rule(begun, ends)
+        return [*chunks, *self._pieces(self._span(begun, ends), begun, rule, work, index, count)]
 
     def done(self, end: str) -> None:
         """`Source.done`: the lake has it, so the server need not keep it."""
         offset = PostgresOffset.of(end)
-        self._copy.done(offset)
+        self._copy.done()
+        self._tables.done(offset.copy)
         receiver = self._receiver
         if receiver is None:
             return  # the stream begins there
@@ -192,7 +206,7 @@ class PostgresSource:
         begun = PostgresOffset.of(start or self.first())
         if begun.copy is not None and not begun.copy.is_whole:
             return True
-        if self._config.snapshot == "only":
+        if self._tables.is_ended:
             time.sleep(timeout_s)
             return False
         receiver = self._receiving(begun)
@@ -231,19 +245,9 @@ class PostgresSource:
         else:
             assert slot.confirmed is not None
             lsn = slot.confirmed
-        copy = None if self._config.snapshot == "never" else CopyState(self._copied_tables())
-        if copy is not None:
-            self._folder.replace(self._copied_name, json.dumps(copy.tables))
-        text = PostgresOffset(name, identity.systemid, identity.timeline, lsn, 0, copy).text
+        text = PostgresOffset(name, identity.systemid, identity.timeline, lsn, 0, self._tables.begin()).text
         self._folder.create("sources", str(self._index), "0", text=text)
         return self._folder.read("sources", str(self._index), "0") or text
-
-    def _copied_tables(self) -> tuple[TableName, ...]:
-        with self._place.session() as session:
-            publication = self._config.publication
-            published = published_tables(session, publication)
-            taken = [each for each in published if self._config.takes(*each)]
-            return copied_tables([(each, CopiedTable.described(session, *each, publication)) for each in taken])
 
     def _receiving(self, begun: PostgresOffset) -> Receiver:
         """What receives, from the first position that anybody asks for."""
@@ -273,7 +277,7 @@ class PostgresSource:
         """Refuses one that lacks what it had when it was last looked at, which is written down."""
         problems = list(publication_problems(session, self._config))
         before = published_before(self._folder, self._index)
-        now = taken_tables(session, self._config)
+        now = self._tables.published = taken_tables(session, self._config)
         if not problems:
             problems += narrowed_problems(session, self._config, before, now)
             problems += remade_problems(self._config, before, now)
@@ -303,26 +307,6 @@ class PostgresSource:
         if self._oids.setdefault((relation.schema, relation.name), relation.oid) != relation.oid:
             raise PipelineFailedError(remade_table(relation.schema, relation.name), kind=ErrorKind.INVALID_REQUEST)
 
-    def _warn_of_late(self, relation: Relation) -> None:
-        """Says once of a table that was not there, or not published, when the copy began."""
-        name = (relation.schema, relation.name)
-        if name in self._known or not self._config.takes(*name):
-            return
-        if not self._known:
-            text = self._folder.read(self._copied_name)
-            self._known = {(schema, table) for schema, table in json.loads(text or "[]")}
-        if self._config.snapshot == "initial" and name not in self._known:
-            _LOG.warning(
-                "table %s came to the stream after the copy had begun: rows from before it was published are not in "
-                "the lake; those of a table that is new are all there",
-                relation,
-            )
-        self._known.add(name)
-
-    @property
-    def _copied_name(self) -> str:
-        return f"postgres-{self._index}-copied"
-
     def _confirm_quiet(self, receiver: Receiver) -> None:
         """Lets the server go on where it has had nothing for this stream: first it is written down that this is why the
         slot is ahead of the lake."""
@@ -332,6 +316,29 @@ class PostgresSource:
         if quiet.is_asked or quiet.lsn - max(known_quiet(self._folder, self._index), receiver.confirmed) >= QUIET_BYTES:
             self._folder.replace(quiet_name(self._index), lsn_text(quiet.lsn))
             receiver.confirm_quiet(quiet)
+
+    def _is_copied(self, receiver: Receiver, begun: PostgresOffset) -> bool:
+        """Whether the lake is where the last chunk was read, of a copy that is whole."""
+        until = None if begun.copy is None else begun.copy.until
+        if until is None or begun.lsn >= until:
+            return True
+        receiver.ask()
+        with receiver.held() as received:
+            return received.is_empty and (receiver.seen >= until or receiver.is_at_end)
+
+    def _drop_slot(self) -> None:
+        """The slot of a copy alone, which nobody needs any more; once its process at the server has ended."""
+        if self._receiver is not None:
+            self.close()
+        until = time.monotonic() + DROP_S
+        while not self._is_dropped:
+            try:
+                drop_slot(self._place, self._config.slot)
+                self._is_dropped = True
+            except PipelineFailedError as error:
+                if error.kind is not ErrorKind.RETRYABLE or time.monotonic() > until:
+                    raise
+                time.sleep(ASKED_S)
 
     def _await_bound(self, receiver: Receiver, begun: PostgresOffset) -> None:
         """Waits until everything is here that was committed when the run began."""
@@ -394,7 +401,6 @@ class PostgresSource:
 
         def numbered(relation: Relation) -> int:
             self._refuse_remade(relation)
-            self._warn_of_late(relation)
             forms.append(self._catalog.form(relation))
             held[relation.oid] = len(forms) - 1
             return len(forms) - 1

@@ -13,9 +13,8 @@ from freshet.pipeline.checks.table_sources import open_source
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.stream_options import PlannedStream, stream_options
 from freshet.pipeline.local.source import Piece, Source
-from freshet.pipeline.query.driver.change_batches import ChangeBatches
+from freshet.pipeline.query.driver.change_batches import FIRST, ChangeBatches
 from freshet.pipeline.query.driver.engine import Engine
-from freshet.pipeline.query.driver.first_offset import FIRST
 from freshet.pipeline.query.driver.one_table import OneTable
 from freshet.pipeline.query.driver.row_works import RowWorks, SelectedRows, selected_rows
 from freshet.pipeline.query.driver.table_commit import TableCommit

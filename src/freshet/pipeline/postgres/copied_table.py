@@ -1,11 +1,13 @@
 """A table of the source as its copy reads it, and the SQL of its chunks: ranges of the whole key, in the key's order.
 
-A range is compared as a row (`(a, b) > ('1'::bigint, 'x'::text)`), which the index of the key answers.
+A range is compared as a row (`(a, b) > ('1'::bigint, 'x'::text)`), which the index of the key answers. A table without
+a key has ranges of pages (`ctid`), which are right within one snapshot alone: an update moves a row to another page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import psycopg
@@ -17,11 +19,16 @@ from freshet.pipeline.postgres.publications import published_part
 
 CHUNK_BYTES: Final = 32 * 2**20
 CHUNK_ROWS_MIN, CHUNK_ROWS_MAX = 1_000, 500_000
-_PAGE_BYTES: Final = 8192
 _PARTITIONED: Final = "p"
+_SINCE_14: Final = 140_000
+"""Before, a range of pages reads the whole table."""
 
 _DESCRIBE: Final = """
-SELECT c.relkind::text, c.reltuples::float8, c.relpages,
+SELECT c.relkind::text, c.reltuples::float8,
+       COALESCE((SELECT sum(pg_catalog.pg_table_size(t.relid)) FROM pg_catalog.pg_partition_tree(c.oid) t),
+                pg_catalog.pg_table_size(c.oid))::bigint,
+       COALESCE((SELECT max(pg_catalog.pg_relation_size(t.relid)) FROM pg_catalog.pg_partition_tree(c.oid) t),
+                pg_catalog.pg_relation_size(c.oid))::bigint / pg_catalog.current_setting('block_size')::bigint,
        a.attname::text, a.atttypid::bigint, a.atttypmod, pg_catalog.format_type(a.atttypid, a.atttypmod),
        CASE WHEN co.collname IS NULL THEN NULL
             ELSE pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(co.collname) END,
@@ -53,8 +60,9 @@ class CopiedColumn(Frozen):
 
 class CopiedTable(Frozen):
     """What a copy has to know of a table. `key` are the places of the columns of its primary key, in its order; `rows`
-    and `octets` are estimates, 0 where there is none. Of a table that others inherit from, the rows are its own.
-    `row_filter` is the condition that a publication has for its rows, in SQL."""
+    is an estimate, 0 where there is none, `octets` what the table has with its large values (TOAST), `pages` what its
+    largest partition has. Of a table that others inherit from, the rows are its own. `row_filter` is the condition that
+    a publication has for its rows, in SQL."""
 
     schema: str
     name: str
@@ -63,6 +71,7 @@ class CopiedTable(Frozen):
     is_partitioned: bool = False
     rows: int = 0
     octets: int = 0
+    pages: int = 0
     row_filter: str | None = None
 
     @classmethod
@@ -76,19 +85,27 @@ class CopiedTable(Frozen):
         if not found:
             return None
         part = published_part(session, publication, schema, name)
-        found = [row for row in found if part.columns is None or row[3] in part.columns]
-        columns = tuple(CopiedColumn(*row[3:9]) for row in found)
-        places = sorted((row[9], place) for place, row in enumerate(found) if row[9] is not None)
-        kind, rows, pages = found[0][:3]
+        found = [row for row in found if part.columns is None or row[4] in part.columns]
+        columns = tuple(CopiedColumn(*row[4:10]) for row in found)
+        places = sorted((row[10], place) for place, row in enumerate(found) if row[10] is not None)
+        kind, rows, octets, pages = found[0][:4]
         key = tuple(place for _, place in places)
-        is_partitioned, octets = kind == _PARTITIONED, pages * _PAGE_BYTES
-        return cls(schema, name, columns, key, is_partitioned, max(int(rows), 0), octets, part.row_filter)
+        pages = pages if session.info.server_version >= _SINCE_14 else 0
+        is_partitioned = kind == _PARTITIONED
+        return cls(schema, name, columns, key, is_partitioned, max(int(rows), 0), octets, pages, part.row_filter)
 
     @property
     def chunk_rows(self) -> int:
         """How many rows a chunk should have: by the width of a row, where the server has an estimate."""
         wanted = CHUNK_BYTES * self.rows // self.octets if self.rows and self.octets else CHUNK_ROWS_MAX // 5
         return min(max(wanted, CHUNK_ROWS_MIN), CHUNK_ROWS_MAX)
+
+    @property
+    def page_ranges(self) -> list[tuple[Bound | None, Bound | None]]:
+        """The whole of a table without a key in ranges of pages, each of about `CHUNK_BYTES`."""
+        size = max(1, CHUNK_BYTES * self.pages // max(1, self.octets))
+        cuts = [(str(page),) for page in range(size, self.pages, size)]
+        return list(pairwise([None, *cuts, None]))
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
@@ -168,6 +185,10 @@ class CopiedTable(Frozen):
 
     def _range(self, after: Bound | None, until: Bound | None) -> sql.Composable:
         parts: list[sql.Composable] = [] if self.row_filter is None else [self._published]
+        if not self.key:
+            pages = ((bound[0], mark) for bound, mark in ((after, ">="), (until, "<")) if bound is not None)
+            parts += [sql.SQL(f"ctid {mark} '({int(page)},0)'") for page, mark in pages]
+            after = until = None
         if after is not None:
             parts.append(sql.SQL("{} > {}").format(self._key, self._literal(after)))
         if until is not None:

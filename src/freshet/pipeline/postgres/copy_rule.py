@@ -1,12 +1,13 @@
 """Which changes of a stream the chunks of a copy have already: those that the snapshot of the chunk of their key holds.
 
-Only transactions that were committed before `until` can be in a snapshot, so the rest is not looked at.
+A row whose key changed between two chunks may be in neither: its change has the new row, but for large values that did
+not change (TOAST). Such rows are read again by their key, as they are now; what they have been given since comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,112 +20,136 @@ from freshet.pipeline.postgres.copied_chunks import CopyProgress, Places
 from freshet.pipeline.postgres.copied_table import CopiedTable
 from freshet.pipeline.postgres.copy_state import TableName
 from freshet.pipeline.postgres.key_order import places_of_keys
+from freshet.pipeline.postgres.row_again import LostRowError, rows_again
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.table_form import TableForm
-from freshet.pipeline.postgres.wire import TEXT, TRUNCATE, UNCHANGED, distinct, texts_at, tuples_at
+from freshet.pipeline.postgres.transactions import Ids
+from freshet.pipeline.postgres.wire import TEXT, TRUNCATE, UNCHANGED, Messages, distinct, texts_at, tuples_at
 
 
 @dataclass(frozen=True)
 class CopyRule:
-    """A value that travels to the workers: the copies that the changes of a batch may be in. `place` is asked for the
-    order of keys that nobody else knows."""
+    """A value that travels to the workers: the copies that the changes of a batch may be in; of tables whose copy has
+    begun, what it reads. `place` is asked for the order of keys that nobody else knows. Changes from `until` on are in
+    no chunk."""
 
     place: ServerPlace
-    tables: Mapping[TableName, tuple[CopiedTable, CopyProgress]]
-    until: int
+    tables: Mapping[TableName, tuple[CopiedTable | None, CopyProgress]]
+    until: int | None
 
-    def applied(self, sent: StreamedChanges, records: ChangeRecords) -> ChangeRecords:
-        """The records that no chunk has."""
-        lsns = np.array([each.commit_lsn for each in sent.transactions], np.int64)
-        xids = np.array([each.xid for each in sent.transactions], np.int64)
+    def applied(self, sent: StreamedChanges, records: ChangeRecords) -> tuple[StreamedChanges, ChangeRecords]:
+        """The records that no chunk has, and the changes that they are of."""
+        lsns = np.array([each.commit_lsn for each in sent.transactions], np.int64)[records.transactions]
+        ids = np.array([each.xid for each in sent.transactions], np.int64)[records.transactions]
         counts = np.ones(len(records), bool)
-        may_be = lsns[records.transactions] < self.until
+        may_be = counts if self.until is None else lsns < self.until
         for number in distinct(records.forms[may_be]):
             form = sent.forms[number]
             found = self.tables.get((form.relation.schema, form.relation.name))
             if found is None:
                 continue
+            table, progress = found
             rows = np.flatnonzero(may_be & (records.forms == number))
-            counts[rows] = self._counts(sent, records.taken(rows), form, *found, xids)
-        return records if counts.all() else records.taken(counts)
+            if not progress.chunks:
+                counts[rows] = False
+            elif table is not None:
+                own = _Copied(self.place, sent, form, table, progress)
+                counts[rows] = own.counts(records.taken(rows), ids[rows], lsns[rows])
+                sent, records = own.with_lost_values(records, rows, counts)
+        return sent, records if counts.all() else records.taken(counts)
 
-    def _counts(
-        self,
-        sent: StreamedChanges,
-        records: ChangeRecords,
-        form: TableForm,
-        table: CopiedTable,
-        progress: CopyProgress,
-        xids: Places,
-    ) -> Places:
-        ids = xids[records.transactions]
+
+@dataclass(frozen=True)
+class _Copied:
+    """The changes of one table in one form, of which chunks are in the lake."""
+
+    place: ServerPlace
+    sent: StreamedChanges
+    form: TableForm
+    table: CopiedTable
+    progress: CopyProgress
+
+    def counts(self, records: ChangeRecords, ids: Ids, lsns: Places) -> Places:
+        """Which of them count."""
         counts = np.ones(len(records), bool)
         truncates = np.flatnonzero(records.kinds == TRUNCATE)
         if len(truncates):
-            held = np.array([chunk.snapshot.holds(ids[truncates]) for chunk in progress.chunks])
-            if (held.any(axis=0) != held.all(axis=0)).any():
-                raise _torn(form, "was truncated")
-            counts[truncates] = ~held.any(axis=0)
+            places = range(len(self.progress.chunks) + (not self.progress.is_whole))
+            count = [
+                self.progress.counting(np.full(len(truncates), place), ids[truncates], lsns[truncates])
+                for place in places
+            ]
+            counts[truncates] = np.logical_and.reduce(count)
+            if (np.logical_or.reduce(count) != counts[truncates]).any():
+                raise _torn(self.form, "was truncated")
         rows = np.flatnonzero(records.kinds != TRUNCATE)
-        keys = self._keys(sent, records.taken(rows), form, table)
-        places = self._places(form, table, progress, keys)
-        counts[rows], _ = progress.applied(places, ids[rows])
-        self._refuse_torn_rows(sent, records, counts, form, table, progress)
+        if len(rows):
+            counts[rows] = self.progress.counting(self._places(records.taken(rows)), ids[rows], lsns[rows])
         return counts
 
-    def _keys(
-        self, sent: StreamedChanges, records: ChangeRecords, form: TableForm, table: CopiedTable
-    ) -> list[pa.Array]:
+    def _keys(self, records: ChangeRecords) -> list[pa.Array]:
         """The texts of the columns of the keys."""
+        messages, indexes = self.sent.messages, self.form.indexes
         at = np.where(records.news == NOWHERE, records.olds, records.news)
-        tuples = tuples_at(sent.messages.octets, at, len(form.relation.columns))
-        names = [table.columns[place].name for place in table.key]
-        if not all(name in form.indexes for name in names):
-            raise _torn(form, "got another key")
-        return [
-            texts_at(sent.messages.data, tuples.begins[index], tuples.lengths[index], tuples.kinds[index] != TEXT).cast(
-                pa.string()
-            )
-            for index in (form.indexes[name] for name in names)
+        tuples = tuples_at(messages.octets, at, len(self.form.relation.columns))
+        names = [self.table.columns[place].name for place in self.table.key]
+        if not all(name in indexes for name in names):
+            raise _torn(self.form, "got another key")
+        keys = [
+            texts_at(messages.data, tuples.begins[place], tuples.lengths[place], tuples.kinds[place] != TEXT)
+            for place in (indexes[name] for name in names)
         ]
-
-    def _places(self, form: TableForm, table: CopiedTable, progress: CopyProgress, keys: Sequence[pa.Array]) -> Places:
-        columns = [table.columns[place] for place in table.key]
-        types = [form.types[form.indexes[column.name]] for column in columns]
-        if not progress.bounds:
-            return np.zeros(len(keys[0]), np.int64)
         if any(each.null_count for each in keys):
-            raise _torn(form, "got another key")
-        places = places_of_keys(progress.bounds, keys, columns, types)
+            raise _torn(self.form, "got another key")
+        return [each.cast(pa.string()) for each in keys]
+
+    def _places(self, records: ChangeRecords) -> Places:
+        """The chunks of their keys."""
+        bounds = self.progress.bounds
+        if not bounds:
+            return np.zeros(len(records), np.int64)
+        columns = [self.table.columns[place] for place in self.table.key]
+        types = [self.form.types[self.form.indexes[column.name]] for column in columns]
+        keys = self._keys(records)
+        places = places_of_keys(bounds, keys, columns, types)
         if places is not None:
             return places
         with self.place.session() as session:
-            bounds = [tuple(key) for key in zip(*(each.to_pylist() for each in keys), strict=True)]
-            return np.array(ChunkReader(session, table).places(progress.bounds, bounds), np.int64)
+            return np.array(ChunkReader(session, self.table).places(bounds, _tuples(keys)), np.int64)
 
-    def _refuse_torn_rows(
-        self,
-        sent: StreamedChanges,
-        records: ChangeRecords,
-        counts: Places,
-        form: TableForm,
-        table: CopiedTable,
-        progress: CopyProgress,
-    ) -> None:
-        """Of a row whose key changed between two chunks neither may have brought what it has; what the change does not
-        bring either (TOAST) is nowhere in the lake."""
-        moved = np.flatnonzero(records.is_moved & counts)
-        if not len(moved) or not progress.bounds:
-            return
-        own = records.taken(moved)
-        news = tuples_at(sent.messages.octets, own.news, len(form.relation.columns))
-        lacking = np.flatnonzero(np.logical_or.reduce([kinds == UNCHANGED for kinds in news.kinds]))
-        if not len(lacking):
-            return
-        deletes = {int(number): bool(counts[row]) for row, number in enumerate(records.numbers.tolist())}
-        if any(not deletes.get(int(number) - 1, False) for number in own.numbers[lacking].tolist()):
-            raise _torn(form, "has a row whose key changed, with large values that the change does not bring (TOAST),")
+    def with_lost_values(
+        self, records: ChangeRecords, rows: Places, counts: Places
+    ) -> tuple[StreamedChanges, ChangeRecords]:
+        """The same with values that no chunk has and the change does not bring; `rows` are those of the table."""
+        moved = rows[(records.is_moved & records.has_key_only)[rows] & counts[rows]]
+        if not len(moved) or not self.progress.bounds:
+            return self.sent, records
+        news = tuples_at(self.sent.messages.octets, records.news[moved], len(self.form.relation.columns))
+        lacks = np.logical_or.reduce([kinds == UNCHANGED for kinds in news.kinds])
+        deletes = dict(zip(records.numbers[rows].tolist(), counts[rows].tolist(), strict=True))
+        came = np.array([deletes.get(number - 1, False) for number in records.numbers[moved].tolist()], bool)
+        lost = moved[lacks & ~came]
+        if not len(lost):
+            return self.sent, records
+        messages, keys = self.sent.messages, _tuples(self._keys(records.taken(lost)))
+        with self.place.session() as session:
+            try:
+                found = rows_again(session, self.table, self.form, messages.data, records.news[lost].tolist(), keys)
+            except LostRowError as error:
+                raise _torn(
+                    self.form,
+                    "has a row whose key changed, with large values that the change does not bring (TOAST), and "
+                    f"{error},",
+                ) from error
+        places = records.news.copy()
+        places[lost] = len(messages.data) + np.cumsum([0, *map(len, found[:-1])])
+        more = Messages(messages.data + b"".join(found), messages.starts)
+        return replace(self.sent, messages=more), replace(records, news=places)
+
+
+def _tuples(keys: Sequence[pa.Array]) -> list[tuple[str, ...]]:
+    return [tuple(key) for key in zip(*(each.to_pylist() for each in keys), strict=True)]
 
 
 def _torn(form: TableForm, what: str) -> PipelineFailedError:

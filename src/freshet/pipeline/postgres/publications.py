@@ -88,7 +88,7 @@ def taken_tables(session: psycopg.Connection[Any], config: PostgresConfig) -> Pu
         f"SELECT p.schemaname::text, p.tablename::text, {row_filter}, c.oid::bigint, u.oid::bigint "
         "FROM pg_publication_tables p "
         "JOIN pg_publication u USING (pubname) JOIN pg_namespace n ON n.nspname = p.schemaname "
-        "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename WHERE pubname = %s"
+        "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename WHERE pubname = %s ORDER BY 1, 2"
     )
     rows = session.execute(query.encode(), (config.publication,)).fetchall()
     return {(schema, table): PublishedTable(*each) for schema, table, *each in rows if config.takes(schema, table)}

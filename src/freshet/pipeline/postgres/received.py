@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from freshet._frozen import Frozen
-from freshet.pipeline.postgres.change_records import weights_of
-from freshet.pipeline.postgres.spilled_messages import SpilledMessages, TransactionFile
+from freshet.pipeline.postgres.change_records import transactions_of, weights_of
+from freshet.pipeline.postgres.spilled_messages import SpilledMessages, TransactionFile, runs_of
+from freshet.pipeline.postgres.transactions import TransactionSnapshot
 from freshet.pipeline.postgres.wire import COMMIT, Messages, Positions, Relation, numbers, relations_in
 
 KEPT_MAX: Final = 64 << 20
@@ -64,6 +65,7 @@ class Span(Frozen):
 
     parts: tuple[Messages | SpilledMessages, ...]
     weight: int
+    relations: tuple[Relation, ...] = ()
 
 
 class End(Frozen):
@@ -149,15 +151,17 @@ class Received:
 
     def up_to(self, end: int) -> Span | None:
         """The messages from the start to this position; None where no transaction ends there."""
-        parts, weight = list[Messages | SpilledMessages](), 0
+        parts, relations, weight = list[Messages | SpilledMessages](), list[Relation](), 0
         for segment in self._segments:
             place = int(np.searchsorted(segment.ends, end))
             if place < len(segment.ends):
                 if int(segment.ends[place]) != end:
                     return None
-                parts.append(segment.cut(0, int(segment.commits[place]) + 1).content)
-                return Span(tuple(parts), weight + int(segment.weights[place]))
+                cut = segment.cut(0, int(segment.commits[place]) + 1)
+                relations += cut.relations
+                return Span((*parts, cut.content), weight + int(segment.weights[place]), tuple(relations))
             parts.append(segment.content)
+            relations += segment.relations
             weight += segment.total
         return None
 
@@ -184,3 +188,19 @@ class Received:
         self.size_bytes = sum(each.size_bytes for each in self._segments)
         if self._spill is not None and not any(isinstance(each.content, SpilledMessages) for each in self._segments):
             self._spill.close()
+
+
+def end_held(span: Span, snapshot: TransactionSnapshot) -> End | None:
+    """Where whole transactions end that a snapshot holds, of which the first may be one that it does not: None."""
+    ids, ends, weights, sizes = list[int](), list[int](), list[int](), list[int]()
+    weight = size = 0
+    for _, messages in runs_of(span.parts):
+        segment = Segment.of(messages)
+        ids += [each.xid for each in transactions_of(messages)]
+        ends += segment.ends.tolist()
+        weights += (segment.weights + weight).tolist()
+        sizes += (segment.sizes + size).tolist()
+        weight, size = weight + segment.total, size + segment.size_bytes
+    missing = np.flatnonzero(~snapshot.holds(np.array(ids, np.int64)))
+    place = (int(missing[0]) if len(missing) else len(ends)) - 1
+    return None if place < 0 else End(ends[place], weights[place], sizes[place])

@@ -196,17 +196,21 @@ class Receiver:
     def _receive(self, stream: ReplicationStream) -> None:
         """Receives until it is closed, or the stream ends."""
         told, asked_count = -1, 0
+        may_hold = True
         while not self._is_closed:
             is_full = self._is_full()
             due_s = stream.replied_s + stream.reply_every_s - time.monotonic()
             readers = [self._wake_read] if is_full else [stream.socket, self._wake_read]
-            ready, _, _ = select.select(readers, [], [], max(0.0, due_s))
+            # libpq reads as it begins a stream, and as it sends: what it holds does not make the socket readable.
+            is_due = may_hold and not is_full
+            ready, _, _ = select.select(readers, [], [], 0.0 if is_due else max(0.0, due_s))
             if self._wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
             is_asked = False
-            if stream.socket in ready:
+            if stream.socket in ready or is_due:
                 is_asked, has_data = self._take(stream)
+                may_hold = has_data
                 asked_count = 0 if has_data else asked_count + is_asked
             confirmed = self._confirmed
             waited_s = time.monotonic() - stream.replied_s
@@ -214,6 +218,7 @@ class Receiver:
             asks, self._asks = self._asks, False
             if is_news or asks or waited_s >= stream.reply_every_s or (is_asked and waited_s >= _REPEAT_S):
                 stream.confirm(confirmed, asks=asks)
+                may_hold = True
                 told, asked_count = confirmed, 0 if is_news else asked_count
             if asked_count > _IMPATIENT:
                 return  # it waits for a confirmation that nobody can give, and would not end with us here

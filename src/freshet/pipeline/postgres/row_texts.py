@@ -31,9 +31,9 @@ def row_of(messages: Messages, records: ChangeRecords, index: int, form: TableFo
     at = int(records.news[index])
     if at == NOWHERE:
         return None
-    row = _row_at(messages.data, at)
+    row = row_at(messages.data, at)
     if NOT_SENT in row.values() and int(records.olds[index]) != NOWHERE and not records.has_key_only[index]:
-        old = _row_at(messages.data, int(records.olds[index]))
+        old = row_at(messages.data, int(records.olds[index]))
         row = {place: old[place] if value is NOT_SENT else value for place, value in row.items()}
     return row
 
@@ -43,7 +43,7 @@ def row_before(messages: Messages, records: ChangeRecords, index: int, form: Tab
     at = int(records.olds[index])
     if at == NOWHERE:
         return None
-    row = _row_at(messages.data, at)
+    row = row_at(messages.data, at)
     if records.has_key_only[index]:
         kept = {place for place, column in enumerate(form.relation.columns) if column.is_identity}
         row = {place: value for place, value in row.items() if place in kept}
@@ -84,7 +84,8 @@ def _shown(form: Form, text: str) -> JsonValue:
             return text
 
 
-def _row_at(data: bytes, at: int) -> RowTexts:
+def row_at(data: bytes, at: int) -> RowTexts:
+    """The row at a position of messages, as it was sent."""
     count = int.from_bytes(data[at : at + 2], "big")
     at += 2
     row: RowTexts = {}

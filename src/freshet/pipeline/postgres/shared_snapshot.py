@@ -1,13 +1,18 @@
-"""One snapshot that several sessions read in: a session takes it and stays, the others import it by its name."""
+"""One snapshot that several sessions read in: a session takes it and stays, the others import it by its name.
+
+Its tables are locked before it is taken (ACCESS SHARE, as any SELECT does): a table that is rewritten after a snapshot
+was taken (ALTER TYPE) looks empty in it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
+from psycopg import sql
 
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
@@ -20,23 +25,26 @@ from freshet.pipeline.postgres.transactions import TransactionSnapshot
 
 _BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _STAYS: Final = b"SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0; SET lock_timeout = 0"
-_SINCE_13: Final = 130_000
-_STANDBY_S: Final = 10.0
-_END: Final = b"""
+_LOCK: Final = sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE")
+_END_OF_LOG: Final = b"""
 SELECT CASE WHEN pg_is_in_recovery() THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
 ELSE pg_current_wal_insert_lsn() END::text"""
+_SINCE_13: Final = 130_000
+_STANDBY_S: Final = 10.0
 
 
 class SharedSnapshot:
     """The session that has it; raises `PipelineFailedError`."""
 
-    def __init__(self, place: ServerPlace) -> None:
+    def __init__(self, place: ServerPlace, tables: Sequence[tuple[str, str]] = ()) -> None:
+        """`tables` are those that are read in it, by schema and name; one that is gone is passed over."""
         self._place = place
         self._session = place.connect()
         until = time.monotonic() + _STANDBY_S
         try:
             self._session.execute(_STAYS)
-            while not self._is_taken() and time.monotonic() < until:
+            there = [sql.Identifier(*each) for each in tables if self._is_there(*each)]
+            while not self._is_taken(there) and time.monotonic() < until:
                 self._session.execute(b"ROLLBACK")
                 time.sleep(_STANDBY_S / 1000)
         except psycopg.Error as error:
@@ -49,11 +57,15 @@ class SharedSnapshot:
                 f"{_STANDBY_S:.0f} s there was no moment without one: copy from the primary",
                 kind=ErrorKind.INVALID_REQUEST,
             )
+        self.lsn = self._end_of_log()
+        """Behind all that the snapshot holds."""
 
-    def _is_taken(self) -> bool:
+    def _is_taken(self, there: Sequence[sql.Identifier]) -> bool:
         """Takes it; False where it cannot be told what it holds: on a standby, which lists no transactions that run,
         while some do."""
         self._session.execute(_BEGIN)
+        if there:
+            self._session.execute(_LOCK.format(sql.SQL(", ").join(there)))
         what = "pg_current" if self._session.info.server_version >= _SINCE_13 else "txid_current"
         query = f"SELECT {what}_snapshot()::text, pg_export_snapshot(), pg_is_in_recovery()"
         row = self._session.execute(query.encode()).fetchone()
@@ -71,21 +83,26 @@ class SharedSnapshot:
     def key_behind(self, table: CopiedTable, after: Bound | None, rows: int) -> Bound | None:
         """The last key of a chunk of so many rows, as the snapshot has them; None where the table ends before."""
         try:
-            self._session.execute(b"SET LOCAL enable_seqscan = off")
-            return next(iter(ChunkReader(self._session, table)._texts(table.key_behind(after, rows))), None)
+            return ChunkReader(self._session, table).key_behind(after, rows)
         except psycopg.Error as error:
             raise failure(self._place, error, f"table {table.schema}.{table.name}") from error
-
-    def insert_lsn(self) -> int:
-        """The end of the log now, which is behind all that the snapshot holds."""
-        with self._place.session() as session:
-            row = session.execute(_END).fetchone()
-        assert row is not None
-        return lsn_of(str(row[0]))
 
     def close(self) -> None:
         """Lets it go; sessions that have imported it keep it."""
         self._session.close()
+
+    def _is_there(self, schema: str, name: str) -> bool:
+        named = sql.Identifier(schema, name).as_string(self._session)
+        return self._session.execute(b"SELECT to_regclass(%s) IS NOT NULL", (named,)).fetchone() == (True,)
+
+    def _end_of_log(self) -> int:
+        try:
+            row = self._session.execute(_END_OF_LOG).fetchone()
+        except psycopg.Error as error:
+            self._session.close()
+            raise failure(self._place, error) from error
+        assert row is not None
+        return lsn_of(str(row[0]))
 
 
 class ImportedSnapshot:
@@ -104,9 +121,7 @@ class ImportedSnapshot:
     def rows(self, table: CopiedTable, after: Bound | None, until: Bound | None) -> Iterator[pa.Table]:
         """The rows of a range, in tables of texts."""
         try:
-            if after is not None or until is not None:
-                self._session.execute(b"SET LOCAL enable_seqscan = off")
-            yield from ChunkReader(self._session, table)._rows(table.copy(after, until))
+            yield from ChunkReader(self._session, table).rows(after, until)
         except psycopg.Error as error:
             raise failure(self._place, error, f"table {table.schema}.{table.name}") from error
 
@@ -117,6 +132,3 @@ class ImportedSnapshot:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._session.close()
-
-
-__all__ = ["Any", "ImportedSnapshot", "SharedSnapshot"]

@@ -112,8 +112,6 @@ def _of_table(
             f"ALTER TABLE {name} ADD PRIMARY KEY (…), ALTER TABLE {name} REPLICA IDENTITY FULL, or take it out of the "
             "publication"
         )
-    if identity == "f" and not key and config.snapshot != "never":
-        yield f"{name} has no primary key, and is copied by its key: add one, or write snapshot: never"
     if not may_read and config.snapshot != "never":
         yield f"{name} may not be read: GRANT SELECT ON {name} TO {quoted(str(session.info.user))}"
     if is_secured and config.snapshot != "never":

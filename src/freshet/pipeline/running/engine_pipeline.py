@@ -1,4 +1,7 @@
-"""A pipeline as an engine runs it, and the engine of a run: what `runner` and `running_pipeline` ask of either engine.
+"""A pipeline as an engine runs it, the tables of one that is opened, and the engine of a run.
+
+It is what `runner` and `running_pipeline` ask of either engine:
+
 
 plan()    its checkpoint is opened, and what it reads is understood; nothing is written
 open()    what writes its batches is made, by tables that are there now
@@ -11,15 +14,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from freshet._frozen import Frozen
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.exceptions import PipelineError
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
+from freshet.pipeline.identity.planned_isolation import PlannedBefore
+from freshet.pipeline.query.driver.engine import Job
+from freshet.pipeline.query.driver.one_table import OneTable
+from freshet.pipeline.query.driver.query_run import Accepts, QueryRun
+from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.running.progress import ProgressHub
-
-if TYPE_CHECKING:  # the parts of a run, which a check does not load
-    from freshet.pipeline.running.open_tables import OpenTables
+from freshet.storage.table import Table
 
 
 class StopRequested(PipelineError):
@@ -106,3 +113,27 @@ class PipelineEngine(Protocol):
     def death(self, error: Exception, *, may_survive: bool) -> PipelineError | None:
         """The error to raise where the engine has died, and all queries with it; None where it lives. `may_survive`:
         it is likely that a restart gets past the batches that ran."""
+
+
+class OpenTables(Frozen):
+    """What a pipeline writes, and what its checkpoint says of how batches were planned."""
+
+    table: Table
+    dead_letters: Table | None
+    """None where rows of tables are read, none of which becomes a dead letter."""
+    planned_before: PlannedBefore | None
+
+    def commit(self, config: PipelineConfig) -> TableCommit:
+        """What commits the batches of a file to its one table."""
+        return TableCommit(
+            self.table,
+            config.name,
+            decoded=config.table.table_schema,
+            options=config.table.own_options,
+            compaction=config.compaction,
+        )
+
+    def run(self, config: PipelineConfig, target: OneTable, job: Job) -> QueryRun:
+        """What writes the batches of a file into its one table."""
+        accepts = Accepts(config.max_dead_letters, every_batch=True, lost=config.accepted_loss)
+        return QueryRun(target, job, config.name, accepts, dead_letters=self.dead_letters)

@@ -29,8 +29,7 @@ from freshet.pipeline.query.driver.engine import MicroBatch
 from freshet.pipeline.query.driver.jobs import decoded_table
 from freshet.pipeline.query.driver.query_run import QueryRun
 from freshet.pipeline.query.driver.work import Work
-from freshet.pipeline.running.engine_pipeline import Gate
-from freshet.pipeline.running.open_tables import OpenTables
+from freshet.pipeline.running.engine_pipeline import Gate, OpenTables
 from freshet.pipeline.running.progress import ProgressHub
 
 
@@ -180,7 +179,7 @@ def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCh
         from freshet.pipeline.local.postgres_source import postgres_source
 
         if isinstance(config, SyncPipelineConfig):
-            from freshet.pipeline.sync.held_batches import last_batch_of
+            from freshet.pipeline.sync.sync_run import last_batch_of
 
             return postgres_source(source, checkpoint, index, partial(last_batch_of, config))
         return postgres_source(source, checkpoint, index)

@@ -57,8 +57,8 @@ class PipelineStatus(Frozen):
         return {**asdict(self), "tables": [table.facts() for table in self.tables], "is_behind": self.is_behind}
 
 
-def pipeline_statuses(configs: Sequence[PipelineConfig]) -> list[PipelineStatus]:
-    """The pipelines now; one that cannot be read hides no other. Raises where none can be."""
+def pipeline_statuses(configs: Sequence[PipelineConfig], *, needs_one: bool = True) -> list[PipelineStatus]:
+    """The pipelines now; one that cannot be read hides no other. Raises where none can be, with `needs_one`."""
     found: list[PipelineStatus] = []
     errors: list[Exception] = []
     for config in configs:
@@ -72,7 +72,7 @@ def pipeline_statuses(configs: Sequence[PipelineConfig]) -> list[PipelineStatus]
                 )
             )
             errors.append(error)
-    if errors and len(errors) == len(found):
+    if needs_one and errors and len(errors) == len(found):
         raise errors[0]
     return found
 

@@ -11,15 +11,16 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
 import orjson
 
-from freshet._frozen import Frozen
+from freshet._frozen import Frozen, field
 from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.decode.careful import UNKNOWN_NOTE
 from freshet.pipeline.exceptions import PipelineError, PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, CheckpointPlace, as_folder
 from freshet.pipeline.identity.checkpoint_owner import OWNER_FILE
@@ -30,6 +31,7 @@ STATUS_FILE: Final = "freshet-status.json"
 WRITE_EVERY_MS: Final = 2_000
 BEAT_EVERY_MS: Final = 15_000
 BEAT_LOST_MS: Final = 60_000
+FIELDS_MAX: Final = 16
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -66,6 +68,8 @@ class RunNote(Frozen):
     last_event_ms: int | None = None
     """The time of its latest record at the source."""
     error: str | None = None
+    unknown_fields: Mapping[str, int] = field(default_factory=dict)
+    """Of this run: fields that records have and the table does not, with how often, `FIELDS_MAX` at most."""
 
 
 def read_note(checkpoint: CheckpointFolder) -> RunNote | None:
@@ -78,6 +82,14 @@ def read_note(checkpoint: CheckpointFolder) -> RunNote | None:
         return RunNote(**{**{k: v for k, v in source.items() if k in known}, "state": RunState(source["state"])})
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
+
+
+def _more(known: Mapping[str, int], notes: Mapping[str, int]) -> Mapping[str, int]:
+    new = {name[len(UNKNOWN_NOTE) :]: count for name, count in notes.items() if name.startswith(UNKNOWN_NOTE)}
+    if not new:
+        return known
+    kept = [*known, *(name for name in new if name not in known)][:FIELDS_MAX]
+    return {name: known.get(name, 0) + new.get(name, 0) for name in kept}
 
 
 class RunNotes:
@@ -112,6 +124,7 @@ class RunNotes:
             lag_records=progress.lag,
             last_event_ms=known.last_event_ms if times is None else times.last_ms,
             error=None,
+            unknown_fields=_more(known.unknown_fields, report.result.notes),
         )
 
     def idle(self, pipeline: str, lag: int | None = None) -> None:

@@ -29,8 +29,7 @@ from freshet.pipeline.identity.memory_failures import TIMES_MAX, count_memory_fa
 from freshet.pipeline.identity.planned_isolation import claim_isolation
 from freshet.pipeline.query.driver.dead_letters import open_dead_letters
 from freshet.pipeline.query.driver.table_setup import open_or_create, with_table
-from freshet.pipeline.running.engine_pipeline import Gate, PipelineEngine, StopRequested
-from freshet.pipeline.running.open_tables import OpenTables
+from freshet.pipeline.running.engine_pipeline import Gate, OpenTables, PipelineEngine, StopRequested
 from freshet.pipeline.running.progress import ProgressHub
 from freshet.pipeline.running.restarts import Restart, RestartRule
 from freshet.storage.exceptions import LostCommitError, StorageError

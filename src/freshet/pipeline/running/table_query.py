@@ -25,10 +25,10 @@ from freshet.pipeline.query.driver.one_table import OneTable
 from freshet.pipeline.query.driver.query_run import QueryRun
 from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.query.driver.table_setup import with_table
-from freshet.pipeline.running.open_tables import OpenTables
+from freshet.pipeline.running.engine_pipeline import OpenTables
 from freshet.pipeline.sources.outcome_frame import decoded_frame, outcomes_of_ranges
 from freshet.pipeline.sources.raw_frame import read_stream, sets_poll_records
-from freshet.pipeline.sources.table_frame import followed_frame
+from freshet.pipeline.sources.record_frame import followed_frame
 from freshet.pipeline.spark.column_way import ColumnWay
 from freshet.pipeline.spark.engine import SparkEngine
 from freshet.pipeline.spark.job import SparkJob

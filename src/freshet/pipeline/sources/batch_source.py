@@ -73,8 +73,14 @@ from freshet.pipeline.config.travel_options import (
 )
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineError
 from freshet.pipeline.sources.batch_writer import FreshetWriter
-from freshet.pipeline.sources.change_reader import ChangeReader, carried, changes_struct, check_given
-from freshet.pipeline.sources.stream_source import ChangeStreamReader, stream_struct
+from freshet.pipeline.sources.stream_source import (
+    ChangeReader,
+    ChangeStreamReader,
+    carried,
+    changes_struct,
+    check_given,
+    stream_struct,
+)
 from freshet.pipeline.spark.arrow_bridge import spark_struct
 from freshet.pipeline.spark.worker_python import is_connect, settle_python
 from freshet.storage.catalog import Catalog, check_no_secrets, is_catalog_option, is_system_name

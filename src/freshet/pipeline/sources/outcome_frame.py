@@ -29,8 +29,7 @@ from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.query.wire.packed_rows import PackRule
 from freshet.pipeline.query.wire.ranges import Ranges
 from freshet.pipeline.sources.select.projection import read_references, select_columns, select_failures
-from freshet.pipeline.spark.arrow_bridge import spark_type
-from freshet.pipeline.spark.arrow_map import KeptColumns
+from freshet.pipeline.spark.arrow_bridge import KeptColumns, spark_type
 from freshet.pipeline.spark.engine import InTask
 from freshet.pipeline.spark.routing import with_buckets
 

@@ -15,8 +15,7 @@ from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.decode.planning import plan_decoding, spark_expressions
 from freshet.pipeline.exceptions import ConfigurationError, Problem, brief_reason
 from freshet.pipeline.sources.outcome_frame import decoded_frame, expression_failures
-from freshet.pipeline.sources.record_frame import no_records
-from freshet.pipeline.sources.table_frame import table_frame
+from freshet.pipeline.sources.record_frame import no_records, table_frame
 
 
 def has_expressions(configs: Sequence[PipelineConfig]) -> bool:

@@ -15,16 +15,14 @@ from freshet.pipeline.query.driver.direct_reads import DirectReads
 from freshet.pipeline.query.driver.engine import Engine
 from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.query.driver.task_plan import TaskPlan
-from freshet.pipeline.query.task.assigner_task import AssignerTask
 from freshet.pipeline.query.task.batch_work import BatchWork, TableWork
-from freshet.pipeline.query.task.key_task import KeyTask
-from freshet.pipeline.query.task.mover_task import MoverTask
+from freshet.pipeline.query.task.key_task import AssignerTask, KeyTask, MoverTask
 from freshet.pipeline.query.task.write_task import WriteTask
 from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.query.wire.ranges import Ranges
-from freshet.pipeline.spark.arrow_map import schema_text
+from freshet.pipeline.spark.arrow_bridge import schema_text
 from freshet.pipeline.spark.engine import InTask
-from freshet.pipeline.spark.packed_frames import RESULT_STRUCT
+from freshet.pipeline.spark.packed_way import RESULT_STRUCT
 from freshet.pipeline.spark.routing import Routing, is_outcomes, route_outcomes, route_rows
 from freshet.pipeline.spark.single_stage import TASKS_MAX, SingleStage
 from freshet.storage.table import TableHandle

@@ -52,7 +52,7 @@ class InTask(Frozen):
         return batches
 
 
-class _Call(Frozen):
+class _ItemCall(Frozen):
     """A call for one item, in the place of its task."""
 
     work: Callable[[Any, TaskPlace], bytes]
@@ -107,7 +107,7 @@ class SparkEngine:
             context.setJobGroup(group, "calls of Freshet beside its batches")
         parts = min(len(items), self.parallelism)
         try:
-            return context.parallelize(items, parts).map(_Call(work)).collect()
+            return context.parallelize(items, parts).map(_ItemCall(work)).collect()
         except (PySparkException, Py4JError) as error:
             if group is None:
                 raise

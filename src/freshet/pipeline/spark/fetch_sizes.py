@@ -22,7 +22,7 @@ A fetch is counted in bytes as they were sent, a poll in records. A fetch of ver
 times its size and more, all of it in one poll if the count allows: 16384 records of 100 KB are more than any heap that
 Spark has by default. So the count follows the records that were looked at (`unread_records`), uncompressed: a poll has
 about as many bytes as a fetch may have. Spark takes these options when a query starts; later
-`spark/kafka_parameters` lets the number follow.
+`spark/job` lets the number follow.
 """
 
 from __future__ import annotations

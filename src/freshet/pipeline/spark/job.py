@@ -6,18 +6,42 @@
 | Spark, of a frame of `with_tasks` | that of the query itself, which has the tasks in it |
 | the same, and the batch is small (`single_stage`) | that of the query without its shuffle: one task |
 | Spark, of any other frame | made here, batch by batch |
+
+The job of a batch, run again as a whole where Spark could not repair it after an executor was lost.
+
+Spark computes the shuffle output of a lost executor again. Where that output is not what it was (the report of an
+assigner names other index files at each attempt, and frames of users need not be deterministic) and a task behind the
+shuffle has ended already, Spark ends the job, since rows of both attempts would come together. Nothing of the batch is
+committed then: the same job from the start gives one consistent result, and what the first has written are orphans.
+Source: `spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch`, Spark 4.2.
+
+Parameters of Kafka's client that change while a query runs, for the batches of Spark's source.
+
+| parameter | changes |
+|---|---|
+| `max.poll.records` | as the sizes of the records do, where it is half or twice the other |
+| `isolation.level` | for a batch that was planned under another one (`identity.planned_isolation`) |
+
+Spark takes them when a query starts. The consumers of each batch are made by the parameters that the source holds, or
+taken from those that are kept. They are kept by group, and must have the parameters that their group had at first. So
+another value comes with another group; what is kept of the old one goes after some idle minutes.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
-from contextlib import nullcontext
-from typing import Any, Final, Protocol
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final, Protocol, TypeVar
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from freshet.logstore.kafka.offset_range import OffsetRange
+from freshet.logstore.kafka.record_sizes import RecordSizes
 from freshet.pipeline.identity.planned_isolation import PlannedBefore
 from freshet.pipeline.query.driver.direct_reads import DirectReads, look_pieces
 from freshet.pipeline.query.driver.engine import MicroBatch
@@ -27,16 +51,27 @@ from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.query.wire.ranges import Ranges
 from freshet.pipeline.query.wire.task_result import TaskResult, sum_results
 from freshet.pipeline.spark.active_query import ActiveQuery, collected_binary
-from freshet.pipeline.spark.arrow_batches import BATCH_BYTES, ArrowBatches
-from freshet.pipeline.spark.batch_settings import batch_settings
+from freshet.pipeline.spark.arrow_batches import BATCH_BYTES, ArrowBatches, batch_settings
 from freshet.pipeline.spark.engine import SparkEngine, hand_over
-from freshet.pipeline.spark.kafka_parameters import follow_sizes, read_under
-from freshet.pipeline.spark.retry_whole_job import retry_whole_job
+from freshet.pipeline.spark.fetch_sizes import CLIENT_POLL_RECORDS, FETCH_MIN_BYTES, poll_records
 from freshet.pipeline.spark.single_stage import RANGES_MAX, SingleStage, is_small
 from freshet.storage.exceptions import InvalidRequestError
 
 _STATE: Final = "state"
 """The folder of a checkpoint in which Spark keeps what stateful operators know."""
+
+ATTEMPTS_MAX: Final = 4
+"""As often as Spark tries a task."""
+
+_MIXED_ATTEMPTS: Final = "shuffle map stage with indeterminate output was failed and retried"
+_LOG: Final = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+_POLL: Final = "max.poll.records"
+_FETCH: Final = "max.partition.fetch.bytes"
+_ISOLATION: Final = "isolation.level"
+_GROUP: Final = "group.id"
+_MARK: Final = re.compile(r"-poll\d+$")
 
 
 class Way(Protocol):
@@ -213,3 +248,53 @@ def _planned_ranges(query: ActiveQuery, most: float) -> Ranges | None:
     """What the plan of the batch reads; None where a source is not Kafka, or has more than `most` ranges."""
     found = query.kafka_ranges(most)
     return None if found is None else {index: [OffsetRange(*each) for each in ranges] for index, ranges in found}
+
+
+def retry_whole_job(run: Callable[[], _Result], *, table: str, micro_batch_id: int) -> _Result:
+    """What `run` gives; called again where it fails because results of two attempts would come together."""
+    for attempt in range(1, ATTEMPTS_MAX):
+        try:
+            return run()
+        except (Py4JError, PySparkException) as error:
+            if _MIXED_ATTEMPTS not in str(error):
+                raise
+            _LOG.warning(
+                "table %s: the job of batch %d is run again from its start, since an executor was lost whose shuffle "
+                "output cannot be computed as it was (attempt %d of %d)",
+                table,
+                micro_batch_id,
+                attempt + 1,
+                ATTEMPTS_MAX,
+            )
+    return run()
+
+
+def follow_sizes(query: ActiveQuery, sizes: RecordSizes) -> None:
+    """The next batch of a query polls as these sizes ask for. Of several sources none gets more than it has: which
+    of them has the large records is not known."""
+    try:
+        sources = query.kafka_parameters().values()
+        for parameters in sources:
+            now = int(parameters.get(_POLL) or CLIENT_POLL_RECORDS)  # a map of the JVM knows no default
+            wanted = poll_records(int(parameters.get(_FETCH) or FETCH_MIN_BYTES), sizes)
+            if 2 * wanted <= now or (len(sources) == 1 and wanted >= 2 * now):
+                parameters[_GROUP] = f"{_MARK.sub('', str(parameters.get(_GROUP)))}-poll{wanted}"
+                parameters[_POLL] = str(wanted)
+    except Py4JError as error:
+        _LOG.warning("polls keep their number of records: %s", error)
+
+
+@contextmanager
+def read_under(query: ActiveQuery, isolations: Mapping[int, str]) -> Iterator[None]:
+    """The jobs of the block read each Kafka source under its isolation of these."""
+    sources = query.kafka_parameters()
+    kept = {index: {key: each.get(key) for key in (_ISOLATION, _GROUP)} for index, each in sources.items()}
+    for index, parameters in sources.items():
+        parameters[_ISOLATION] = isolations[index]
+        parameters[_GROUP] = f"{kept[index][_GROUP]}-{isolations[index]}"
+    try:
+        yield
+    finally:
+        for index, parameters in sources.items():
+            for key, text in kept[index].items():
+                parameters[key] = text

@@ -12,9 +12,9 @@ crosses to a task. A frame of outcomes crosses as it is; the rows of any other f
 | all others | as they are | left out |
 
 A table with dynamic buckets has a stage between: rows go to an assigner by the hash of their key, which puts the bucket
-in its place, and then through a second shuffle, of the same job, to the task of the bucket (`assigner_task`). Where a
+in its place, and then through a second shuffle, of the same job, to the task of the bucket (`AssignerTask`). Where a
 partition has one assigner, that is the task which writes all of its buckets, and there is no stage between. Where rows
-move between partitions there is one always (`mover_task`): it gets all rows of its keys, of whatever partition.
+move between partitions there is one always (`MoverTask`): it gets all rows of its keys, of whatever partition.
 
 Rows of a table with postponed buckets wait in files of the task that writes them, in the order in which that task wrote
 them: all rows of a key go to the task of one number, batch after batch.
@@ -43,8 +43,7 @@ from freshet.pipeline.query.driver.schema_follow import check_names
 from freshet.pipeline.query.driver.task_plan import TaskPlan
 from freshet.pipeline.query.task.key_task import INDEX
 from freshet.pipeline.query.wire.read_count import POSITION
-from freshet.pipeline.spark.arrow_bridge import spark_type
-from freshet.pipeline.spark.arrow_map import ArrowFunction, KeptColumns
+from freshet.pipeline.spark.arrow_bridge import ArrowFunction, KeptColumns, spark_type
 from freshet.pipeline.spark.bucket_expression import (
     KeyColumn,
     assigner_task_column,

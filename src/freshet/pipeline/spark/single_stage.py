@@ -9,7 +9,7 @@ The nodes below are those of the plan that Spark has made for the batch, so the 
 reported in the same way; nothing is analysed, optimised or planned once more. What is left out is the shuffle. This is
 the one place that makes nodes of a physical plan; the version of PySpark is pinned.
 
-Which batches are so small was measured on two cores: docs/decisions/2026-11-small-batches-in-one-task.md.
+Which batches are so small was measured on two cores: docs/decisions/micro-batches.md.
 
 Source: docs/explanation/spark.md.
 """
@@ -24,7 +24,7 @@ from pyspark import SparkContext
 from pyspark.sql import types as spark
 
 from freshet._frozen import Frozen
-from freshet.pipeline.spark.arrow_map import ArrowFunction, arrow_udf
+from freshet.pipeline.spark.arrow_bridge import ArrowFunction, arrow_udf
 
 if TYPE_CHECKING:  # the client of Kafka, which other sources do not need
     from freshet.logstore.kafka.record_sizes import RecordSizes

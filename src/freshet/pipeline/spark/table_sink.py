@@ -19,7 +19,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
+from freshet.pipeline.config.model import MaxDeadLetters
+from freshet.pipeline.config.sections import CompactionConfig
 from freshet.pipeline.errors.failure import is_interruption, kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
 from freshet.pipeline.query.driver.batch_report import BatchReport

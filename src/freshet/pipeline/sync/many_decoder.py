@@ -59,7 +59,7 @@ _OF_NO_TABLE: Final = (
 
 
 @dataclass(slots=True)
-class _Stream:
+class _BatchStream:
     """One stream of batches."""
 
     news: StreamNews
@@ -81,7 +81,7 @@ class ManyDecoder(Frozen):
 
     def _of_stream(self, batches: Iterable[pa.RecordBatch | RecordBlock]) -> Iterator[tuple[int, int, pa.Buffer]]:
         shared = _shared(self.plan.ledger)
-        stream = _Stream(StreamNews(self.plan, shared.schemas))
+        stream = _BatchStream(StreamNews(self.plan, shared.schemas))
         for batch in batches:
             records = block_of(batch)
             stream.counts.saw(records)
@@ -103,7 +103,7 @@ class ManyDecoder(Frozen):
 
     def _alone(self, block: RecordBlock) -> None:
         shared = _shared(self.plan.ledger)
-        list(self._decoded(block, _Stream(StreamNews(self.plan, shared.schemas)), shared))
+        list(self._decoded(block, _BatchStream(StreamNews(self.plan, shared.schemas)), shared))
 
     def tally(self, tally: Tally) -> Iterator[tuple[int, int, pa.Buffer]]:
         """What whoever reads the records has to say, packed."""
@@ -113,7 +113,9 @@ class ManyDecoder(Frozen):
         for task, packed in self.plan.rules[table].packed(outcomes):
             yield task, table, packed
 
-    def _decoded(self, block: RecordBlock, stream: _Stream, shared: _Shared) -> Iterator[tuple[int, int, pa.Buffer]]:
+    def _decoded(
+        self, block: RecordBlock, stream: _BatchStream, shared: _Shared
+    ) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts = stream.counts
         if self.plan.ledger.skips:
             count = block.num_rows
@@ -146,7 +148,7 @@ class ManyDecoder(Frozen):
             yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
 
     def _of_presumed(
-        self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
+        self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _BatchStream, shared: _Shared
     ) -> Generator[tuple[int, int, pa.Buffer], None, RowIndexes]:
         """Records that are taken for those of a table; gives the indexes of those that are to be sorted."""
         decoding, counts = self.plan.tables.get(table), stream.counts
@@ -179,7 +181,7 @@ class ManyDecoder(Frozen):
         indexes: RowIndexes,
         by_table: dict[SourceTable | None, RowIndexes],
         dead: dict[int, tuple[str, str | None]],
-        stream: _Stream,
+        stream: _BatchStream,
     ) -> None:
         """Sorts the records that the sorter could not; what is no change of a table is counted here."""
         format_name, counts = self.plan.ledger.format, stream.counts
@@ -209,7 +211,7 @@ class ManyDecoder(Frozen):
         indexes: RowIndexes,
         by_table: dict[SourceTable | None, RowIndexes],
         dead: dict[int, tuple[str, str | None]],
-        stream: _Stream,
+        stream: _BatchStream,
     ) -> None:
         """Sorts those of unwrapped rows by their topics; of tables that are not known they are dead letters."""
         for table, own in tables_of_topics(self.plan.ledger.format, block, indexes):
@@ -223,7 +225,7 @@ class ManyDecoder(Frozen):
                 dead |= dict.fromkeys(own.tolist(), (_OF_NO_TABLE.format(table=table), None))
 
     def _of_table(
-        self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
+        self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _BatchStream, shared: _Shared
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts = stream.counts
         decoding = self.plan.tables.get(table)
@@ -254,7 +256,7 @@ class ManyDecoder(Frozen):
         yield from self._of_plan(part, table, decoding, stream)
 
     def _kept(
-        self, block: RecordBlock, indexes: RowIndexes, reason: str, stream: _Stream, shared: _Shared
+        self, block: RecordBlock, indexes: RowIndexes, reason: str, stream: _BatchStream, shared: _Shared
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         """Dead letters that stay what they are."""
         if not stream.news.is_any:
@@ -262,7 +264,7 @@ class ManyDecoder(Frozen):
             yield from self._packed(NO_TABLE, shared.writer.block(block, 0).dead(dead))
 
     def _of_plan(
-        self, part: RecordBlock, table: SourceTable, decoding: TableDecoding, stream: _Stream
+        self, part: RecordBlock, table: SourceTable, decoding: TableDecoding, stream: _BatchStream
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         counts = stream.counts
         if self.plan.follows_fields:
@@ -282,7 +284,7 @@ class ManyDecoder(Frozen):
             stream.news.look_at_notes(part, table, decoding, before, counts.notes)
 
     def _of_nothing(
-        self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _Stream, shared: _Shared
+        self, block: RecordBlock, table: SourceTable, indexes: RowIndexes, stream: _BatchStream, shared: _Shared
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         """Records of a table that is not there, of which none has said yet what it would be."""
         dead: dict[int, tuple[str, str | None]] = {}

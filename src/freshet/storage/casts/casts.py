@@ -31,8 +31,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.casts.decimal_casts import decimal_to_float, decimal_to_integer, float_to_decimal, rescale
-from freshet.storage.casts.text_casts import NESTED_TO_TEXT_ROOTS, fit_binary, from_text, to_text
+from freshet.storage.casts.text_casts import (
+    NESTED_TO_TEXT_ROOTS,
+    decimal_to_float,
+    decimal_to_integer,
+    fit_binary,
+    float_to_decimal,
+    from_text,
+    rescale,
+    to_text,
+)
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.model.arrow_types import arrow_type, numpy_type
 from freshet.storage.model.data_type import (

@@ -21,17 +21,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from freshet._frozen import Frozen
 from freshet.storage.catalogs.coordination import CommitRules, commit_rules
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from freshet.storage.options.secrets import shown_option, shown_text, without_secrets
-from freshet.storage.options.values import parse_bool, parse_duration_ms, parse_int
+from freshet.storage.options.secrets import shown_text, without_secrets
+from freshet.storage.options.values import parse_bool, parse_duration_ms, parse_int, parsed_option
 from freshet.storage.paths import scheme_of
-
-T = TypeVar("T")
 
 OBJECT_STORES: Final = frozenset(
     {
@@ -86,13 +84,13 @@ def parse_options(options: Mapping[str, str], warehouse: str) -> JdbcOptions:
             option="uri",
         )
     properties = {key.removeprefix(PREFIX): text for key, text in options.items() if key.startswith(PREFIX)}
-    is_locked = _parsed(options, "lock.enabled", parse_bool, scheme_of(warehouse) in OBJECT_STORES)
+    is_locked = parsed_option(options, "lock.enabled", parse_bool, scheme_of(warehouse) in OBJECT_STORES)
     lock = _lock(options) if is_locked else None
     return JdbcOptions(
         address=parse_uri(uri, properties, busy_ms_max=lock.acquire_timeout_ms if lock else None),
         catalog_key=options.get("catalog-key", "jdbc"),
-        pool_size=_parsed(options, "client-pool-size", _positive, 2),
-        keeps_table_properties=_parsed(options, "sync-all-properties", parse_bool, True),
+        pool_size=parsed_option(options, "client-pool-size", _positive, 2),
+        keeps_table_properties=parsed_option(options, "sync-all-properties", parse_bool, True),
         time_zone=options.get("lock.time-zone"),
         lock=lock,
         rules=commit_rules(options, has_lock=is_locked),
@@ -100,15 +98,15 @@ def parse_options(options: Mapping[str, str], warehouse: str) -> JdbcOptions:
 
 
 def _lock(options: Mapping[str, str]) -> LockOptions:
-    timeout_ms = _parsed(options, "lock-acquire-timeout", parse_duration_ms, 8 * 60_000)
+    timeout_ms = parsed_option(options, "lock-acquire-timeout", parse_duration_ms, 8 * 60_000)
     if timeout_ms < LOCK_SECONDS_MIN * 1000:
         raise InvalidRequestError(
             f"option lock-acquire-timeout={options['lock-acquire-timeout']}: a lock counts {LOCK_SECONDS_MIN} s at "
             "least; give more",
             option="lock-acquire-timeout",
         )
-    max_sleep_ms = _parsed(options, "lock-check-max-sleep", parse_duration_ms, 8_000)
-    return LockOptions(timeout_ms, max_sleep_ms, _parsed(options, "lock-key-max-length", _positive, 255))
+    max_sleep_ms = parsed_option(options, "lock-check-max-sleep", parse_duration_ms, 8_000)
+    return LockOptions(timeout_ms, max_sleep_ms, parsed_option(options, "lock-key-max-length", _positive, 255))
 
 
 def _positive(text: str) -> int:
@@ -116,15 +114,6 @@ def _positive(text: str) -> int:
     if number < 1:
         raise ValueError("expected a number from 1 on")
     return number
-
-
-def _parsed(options: Mapping[str, str], key: str, parse: Callable[[str], T], default: T) -> T:
-    if key not in options:
-        return default
-    try:
-        return parse(options[key])
-    except ValueError as error:
-        raise InvalidRequestError(f"option {key}={shown_option(key, options[key])}: {error}", option=key) from error
 
 
 class LockOptions(Frozen):

@@ -26,7 +26,7 @@ from freshet.storage.changes.change_source import ChangeRules, ChangeSource
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.producer_change import ProducerChanges, is_missing_changelog, missing_changelog_error
-from freshet.storage.changes.stream_position import StreamPosition
+from freshet.storage.changes.stream_request import StreamPosition
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.changelog.row_deduplicate import SameValues
+from freshet.storage.changelog.producer import SameValues
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import DataFileRead, data_files_ahead
 from freshet.storage.merge.key_order import RowOrder, sort_segments

@@ -26,8 +26,7 @@ import pyarrow as pa
 from freshet.storage.changes.change_source import ChangeRules
 from freshet.storage.changes.follower import Follower
 from freshet.storage.changes.history import ChangeHistory
-from freshet.storage.changes.stream_position import ConsumerProgress, StreamPosition
-from freshet.storage.changes.stream_request import StreamRequest
+from freshet.storage.changes.stream_request import ConsumerProgress, StreamPosition, StreamRequest
 from freshet.storage.changes.stream_start import stream_start
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField

@@ -26,13 +26,14 @@ Source: FORMAT.md §12.1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from freshet._frozen import Frozen
 from freshet.storage.cleaning.named_files import ReadableManifests, every_name, names_of_copy
-from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
+from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError, StorageError
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.io.shown_work import advance_work
 from freshet.storage.metadata.changelog_store import ChangelogStore
@@ -55,6 +56,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 DEFAULT_AGE_MS: Final = 24 * 3600 * 1000
 """Age below which a file may belong to a commit that is being made."""
+
+LOOK_FILES_MAX: Final = 5_000
+LOOK_SNAPSHOTS_MAX: Final = 500
+"""A look from outside (`orphans_at_a_look`) reads no more."""
 
 
 class OrphanFile(Frozen):
@@ -104,20 +109,39 @@ def remove_orphan_files(
     store.check_is_there()
     before_ms = store.env.now_ms() - older_than_ms
     candidates = [status for status in _candidates(store) if status.modified_ms < before_ms]
-    orphans: list[OrphanFile] = []
-    if candidates:
-        names = _UsedNames(store)
-        used = names.collect()
-        orphans = [
-            OrphanFile(status.path, status.size_bytes)
-            for status in candidates
-            if status.path in names.unreadable or not _is_in_use(status.name, used)
-        ]
+    orphans = _unnamed(store, candidates)
     if not dry_run:
         for number, orphan in enumerate(orphans, 1):
             store.removal.delete(orphan.path)
             advance_work(number, len(orphans))
     return OrphanResult(tuple(orphans), dry_run)
+
+
+def orphans_at_a_look(store: TableStore, live_names: Collection[str]) -> tuple[int, int]:
+    """How many files nothing names, and their bytes, of the first `LOOK_FILES_MAX` of the folders of the table; none of
+    a table whose snapshots would take long to read. `live_names` are data files that need no further look."""
+    before_ms = store.env.now_ms() - DEFAULT_AGE_MS
+    try:
+        found = islice(_candidates(store), LOOK_FILES_MAX)
+        candidates = [each for each in found if each.modified_ms < before_ms and not _is_in_use(each.name, live_names)]
+        if not candidates or len(store.snapshots.list_ids()) > LOOK_SNAPSHOTS_MAX:
+            return 0, 0
+        orphans = _unnamed(store, candidates)
+    except StorageError:
+        return 0, 0  # `remove_orphan_files` says why; what else is there to say of the table is not less true
+    return len(orphans), sum(each.size_bytes for each in orphans)
+
+
+def _unnamed(store: TableStore, candidates: Sequence[FileStatus]) -> list[OrphanFile]:
+    if not candidates:
+        return []
+    names = _UsedNames(store)
+    used = names.collect()
+    return [
+        OrphanFile(status.path, status.size_bytes)
+        for status in candidates
+        if status.path in names.unreadable or not _is_in_use(status.name, used)
+    ]
 
 
 # ----------------------------------------------------------------------------------------------------- candidates
@@ -165,7 +189,7 @@ def _bucket_folders(store: TableStore, folder: str, depth: int) -> Iterator[str]
             yield from _bucket_folders(store, status.path, depth - 1)
 
 
-def _is_in_use(name: str, used: set[str]) -> bool:
+def _is_in_use(name: str, used: Collection[str]) -> bool:
     return name in used or numbered(name, SNAPSHOT_PREFIX) is not None
 
 

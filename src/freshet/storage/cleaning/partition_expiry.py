@@ -142,7 +142,7 @@ def expire_partitions_at_end(store: TableStore, latest: Snapshot) -> None:
         store.env.run_later(f"partitions of {store.location}", expire)
 
 
-class _Found(Frozen):
+class _Expired(Frozen):
     """What is to be taken away, and what was older than when."""
 
     choice: ExpiryChoice
@@ -188,17 +188,17 @@ def _follow(store: TableStore, latest: Snapshot) -> Snapshot:
         return latest
 
 
-def _chosen(store: TableStore, latest: Snapshot | None, age_ms: int, max_num: int | None) -> _Found:
+def _chosen(store: TableStore, latest: Snapshot | None, age_ms: int, max_num: int | None) -> _Expired:
     rule = partition_rule(store.schema.partition_keys, store.partition_types, store.options)
     before_ms = store.env.creation_time_ms() - age_ms
     entries = () if latest is None else store.live.at(latest).entries()
     newest = newest_files((entry.partition, entry.file.creation_time_ms) for entry in entries)
     partitions = (Partition(row, store.partition_values(row), time_ms) for row, time_ms in newest.items())
     limit = store.options.partition_expiration_max_num if max_num is None else max_num
-    return _Found(rule.choose(partitions, before_ms, limit), rule, before_ms)
+    return _Expired(rule.choose(partitions, before_ms, limit), rule, before_ms)
 
 
-def _take_away(store: TableStore, found: _Found) -> tuple[Snapshot, ...]:
+def _take_away(store: TableStore, found: _Expired) -> tuple[Snapshot, ...]:
     """One commit for each batch; a crash between two leaves the rest to the next look."""
     if not found.choice.expired:
         return ()

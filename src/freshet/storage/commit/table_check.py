@@ -209,7 +209,7 @@ class _Checker:
                 found += (lost := list(_lost_files(self._store, snapshot, version.folder, version.live)))
                 if snapshot.id == self._check.snapshot_id and bucket[1] >= 0 and not lost:
                     files = [entry.file for entry in version.live]
-                    self._check.deleted_values += _count_deleted_values(self._store, bucket, files)
+                    self._check.deleted_values += count_deleted_values(self._store, bucket, files)
                 if snapshot.id == self._check.snapshot_id:
                     self._check.bucket_count += bool(version.live)
                     self._check.file_count += len(version.live)
@@ -343,7 +343,7 @@ def _unreadable(error: StorageError, location: str) -> Damage:
     return Damage("metadata_is_readable", error.path or location, str(error), RESTORE.format("the file"))
 
 
-def _count_deleted_values(store: TableStore, bucket: BucketId, files: Iterable[DataFileMeta]) -> int:
+def count_deleted_values(store: TableStore, bucket: BucketId, files: Iterable[DataFileMeta]) -> int:
     """The number of rows of kind -D in these files that hold values of the row that they removed, in tables where
     deletes remove rows; only files with retracts are read, and of these only what is asked.
 

@@ -23,14 +23,14 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
 from freshet._frozen import Frozen
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.io.local_cache import CacheFolder, LocalCache
-from freshet.storage.options.values import parse_bool, parse_names, parse_size_bytes
+from freshet.storage.options.values import parse_bool, parse_names, parse_size_bytes, parsed_option
 
 FOLDER: Final = CacheFolder("freshet-cache", re.compile(r"[a-z-]+/[0-9a-f]{2}/[0-9a-f]{32}"))
 
@@ -53,8 +53,6 @@ _NAMES: Final = ("enabled", "dir", "max-size", "block-size", "whitelist")
 _MAX_BYTES: Final = 1024**3
 BLOCK_BYTES: Final = 1024**2
 _BLOCK_BYTES_MIN: Final = 4096
-
-T = TypeVar("T")
 
 
 class FileCache:
@@ -219,11 +217,11 @@ def cache_settings(options: Mapping[str, str], *, is_on: bool) -> CacheSettings 
             raise InvalidRequestError(f"option {key} is not known; there are {known}", option=key)
     settings = CacheSettings(
         options.get(f"{_PREFIX}dir") or None,
-        _parsed(options, f"{_PREFIX}max-size", parse_size_bytes, _MAX_BYTES),
-        max(_BLOCK_BYTES_MIN, _parsed(options, f"{_PREFIX}block-size", parse_size_bytes, BLOCK_BYTES)),
-        _parsed(options, f"{_PREFIX}whitelist", _kinds, frozenset({CacheKind.META})),
+        parsed_option(options, f"{_PREFIX}max-size", parse_size_bytes, _MAX_BYTES),
+        max(_BLOCK_BYTES_MIN, parsed_option(options, f"{_PREFIX}block-size", parse_size_bytes, BLOCK_BYTES)),
+        parsed_option(options, f"{_PREFIX}whitelist", _kinds, frozenset({CacheKind.META})),
     )
-    is_on = _parsed(options, f"{_PREFIX}enabled", parse_bool, is_on)
+    is_on = parsed_option(options, f"{_PREFIX}enabled", parse_bool, is_on)
     return settings if is_on and settings.max_bytes > 0 else None
 
 
@@ -233,12 +231,3 @@ def _kinds(text: str) -> frozenset[CacheKind]:
         if name not in known:
             raise ValueError(f"{name!r} is no kind of files; there are {', '.join(CacheKind)}")
     return frozenset(CacheKind(name) for name in parse_names(text))
-
-
-def _parsed(options: Mapping[str, str], key: str, parse: Callable[[str], T], default: T) -> T:
-    if key not in options:
-        return default
-    try:
-        return parse(options[key])
-    except ValueError as error:
-        raise InvalidRequestError(f"option {key}={options[key]}: {error}", option=key) from error

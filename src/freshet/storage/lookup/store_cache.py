@@ -46,6 +46,7 @@ from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.lookup_store import BrokenStoreError, LookupStore, StoreKind, StoreWriter
 from freshet.storage.lookup.open_stores import (
     BUSY_MS,
+    FREE_SHARE,
     NOTE_MS,
     OpenStore,
     StoreRoom,
@@ -251,6 +252,18 @@ class StoreCache(Frozen):
                 if is_last:
                     raise
         return None
+
+    def room_for(self, file: DataFileMeta) -> tuple[int, int] | None:
+        """Bytes that a store of the file takes at least, and those that it may; None where no stores are allowed.
+
+        Raises `StorageError` where the folder of stores cannot be used.
+        """
+        if not self.is_on:
+            return None
+        costs = FileCosts(file.row_count, file.file_size_bytes)
+        needed = min(costs.of_kind(is_packed=isinstance(kind, RocksKind)).store_bytes for kind in self._kinds)
+        free = self._cache.free_bytes() // FREE_SHARE
+        return needed, min(self.table.options.lookup_cache_max_disk_size_bytes, free)
 
     def discard(self, file: DataFileMeta, error: BrokenStoreError) -> None:
         """Throws away a store that turned out to be broken; the next lookup in the file builds it again."""

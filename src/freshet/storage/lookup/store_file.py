@@ -194,7 +194,7 @@ class _Summed:
         """The sink belongs to the caller."""
 
 
-class _Stream(Frozen):
+class _Span(Frozen):
     start: int
     length: int
     crc: int
@@ -204,7 +204,7 @@ class _Piece(Frozen):
     """Rows that follow each other; its columns and keys once they were used."""
 
     row_count: int
-    streams: Mapping[str, _Stream]
+    streams: Mapping[str, _Span]
     columns: dict[str, pa.Array[Any]] = field(default_factory=dict)
     batches: dict[tuple[str, ...], pa.RecordBatch] = field(default_factory=dict)
     keys: dict[tuple[str, ...], SortedKeys] = field(default_factory=dict)
@@ -237,12 +237,12 @@ class StoreFile(Frozen):
             raise BrokenStoreError(f"it is of another file: {footer['identity']}")
         pieces = []
         for piece in footer["pieces"]:
-            streams: dict[str, _Stream] = {}
+            streams: dict[str, _Span] = {}
             for names, stream in zip(footer["groups"], piece["streams"], strict=True):
-                streams |= dict.fromkeys(names, _Stream(*stream))
+                streams |= dict.fromkeys(names, _Span(*stream))
             pieces.append(_Piece(piece["rows"], streams))
         starts = np.cumsum([0, *(piece["rows"] for piece in footer["pieces"])], dtype=np.int64)
-        first_rows = _read(content, _Stream(*footer["first rows"]), "of first rows")
+        first_rows = _read(content, _Span(*footer["first rows"]), "of first rows")
         is_of_this_start = bool(machine_start) and footer["machine start"] == machine_start
         is_checked = len(view) <= CHECKED_BYTES_MAX or not is_of_this_start
         return cls(content, starts, tuple(pieces), first_rows, is_checked)
@@ -316,7 +316,7 @@ class StoreFile(Frozen):
         return piece.columns[name]
 
 
-def _read(content: pa.Buffer, stream: _Stream, what: str, *, is_checked: bool = True) -> pa.Table:
+def _read(content: pa.Buffer, stream: _Span, what: str, *, is_checked: bool = True) -> pa.Table:
     part = content.slice(stream.start, stream.length)
     if is_checked and zlib.crc32(part) != stream.crc:
         raise BrokenStoreError(f"its stream {what} is damaged")

@@ -17,6 +17,14 @@ with what it replaces.
        sorted in memory and written
 
 NULL comes first, NaN last. Memory: `write-buffer-size`, for the rows of a run or of a range.
+
+Rows that are near on a curve are near in every column.
+
+    z_order   the bits of all coordinates in turn, the highest first
+    hilbert   the Hilbert curve: neighbours on it are neighbours in space, so it makes no jumps
+
+Coordinates are whole numbers of `bits` bits, one row of `coordinates` per column; the position on the curve is a number
+of as many bits as all of them together, 64 at most.
 """
 
 from __future__ import annotations
@@ -24,14 +32,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet._frozen import Frozen
-from freshet.storage.compact.curves import UInt64s, hilbert, z_order
 from freshet.storage.compact.rewriter import CompactedFiles
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import DataFileRead
@@ -67,6 +76,8 @@ SAMPLE_ROWS: Final = 100_000
 BATCH_ROWS: Final = 64 * 1024
 
 _POSITION: Final = "_position"
+
+UInt64s = npt.NDArray[np.uint64]
 
 
 class SortStrategy(StrEnum):
@@ -286,14 +297,14 @@ def _in_order(
     positions = np.sort(curve.positions(sample))
     count = max(1, -(-total // budget))
     ends = np.unique(positions[np.arange(1, count) * len(positions) // count])
-    readers = [_Run(run.read()) for run in runs]
+    readers = [_SortedRun(run.read()) for run in runs]
     for end in [*ends.tolist(), None]:
         parts = [part for reader in readers for part in reader.until(end)]
         if parts:
             yield curve.sorted(pa.Table.from_batches(parts))
 
 
-class _Run:
+class _SortedRun:
     """A run read range by range."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -329,3 +340,33 @@ def _order(rows: pa.Table, names: Sequence[str]) -> Any:
             keys[f"{number} is valid"] = column.is_valid()
         keys[f"{number}"] = column
     return pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys])
+
+
+def z_order(coordinates: Sequence[UInt64s], bits: int) -> UInt64s:
+    """Places on the Z-order curve."""
+    position = np.zeros(len(coordinates[0]), np.uint64)
+    one = np.uint64(1)
+    for bit in range(bits - 1, -1, -1):
+        for values in coordinates:
+            position = (position << one) | ((values >> np.uint64(bit)) & one)
+    return position
+
+
+def hilbert(coordinates: Sequence[UInt64s], bits: int) -> UInt64s:
+    """Places on the Hilbert curve: the coordinates are turned bit by bit (Skilling's transform), then interleaved."""
+    turned = [values.copy() for values in coordinates]
+    zero = np.uint64(0)
+    for bit in range(bits - 1, 0, -1):
+        mask, below = np.uint64(1 << bit), np.uint64((1 << bit) - 1)
+        for values in turned:
+            is_set = (values & mask) != zero
+            swapped = np.where(is_set, zero, (turned[0] ^ values) & below)
+            turned[0] ^= np.where(is_set, below, swapped)
+            if values is not turned[0]:
+                values ^= swapped
+    for before, values in pairwise(turned):
+        values ^= before
+    last = np.zeros(len(turned[0]), np.uint64)
+    for bit in range(bits - 1, 0, -1):
+        last ^= np.where((turned[-1] & np.uint64(1 << bit)) != zero, np.uint64((1 << bit) - 1), zero)
+    return z_order([values ^ last for values in turned], bits)

@@ -44,7 +44,7 @@ def _look_after_tags(store: TableStore, latest: Snapshot) -> None:
 
     create_due_tags(store, latest)  # where it fails, what it would have named must not expire
     try:
-        from freshet.storage.tags.expiry import expire_tags_now_and_then
+        from freshet.storage.tags.table_tags import expire_tags_now_and_then
 
         expire_tags_now_and_then(store)
     except StorageError as error:

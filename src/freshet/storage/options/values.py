@@ -15,10 +15,13 @@ Source: FORMAT.md §15.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.options.secrets import shown_option
+
+T = TypeVar("T")
 
 LONG_MAX: Final = 9223372036854775807
 INT_MAX: Final = 2147483647
@@ -150,3 +153,13 @@ def _with_unit(text: str, units: dict[str, int], expected: str) -> int:
     if unit not in units:
         raise ValueError(f"expected {expected}; the unit {unit!r} is none of {', '.join(u for u in units if u)}")
     return int(match[1]) * units[unit]
+
+
+def parsed_option(options: Mapping[str, str], key: str, parse: Callable[[str], T], default: T) -> T:
+    """The value of an option, or `default` where it is not given; what cannot be read is refused with the key."""
+    if key not in options:
+        return default
+    try:
+        return parse(options[key])
+    except ValueError as error:
+        raise InvalidRequestError(f"option {key}={shown_option(key, options[key])}: {error}", option=key) from error

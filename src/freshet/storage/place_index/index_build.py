@@ -28,8 +28,7 @@ from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.place_index.index_database import IndexDatabase
-from freshet.storage.place_index.key_places import place_value
-from freshet.storage.place_index.key_rows import KeyShare, keys_of
+from freshet.storage.place_index.key_rows import KeyShare, keys_of, place_value
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.split_reader import SplitReader
 

@@ -52,8 +52,7 @@ from freshet.storage.place_index.index_database import (
     LockedIndexError,
     is_rocksdb_installed,
 )
-from freshet.storage.place_index.key_places import KeyPlaces, bucket_of, decode_places, place_value
-from freshet.storage.place_index.key_rows import ALL_KEYS, KeyShare
+from freshet.storage.place_index.key_rows import ALL_KEYS, KeyPlaces, KeyShare, bucket_of, decode_places, place_value
 
 FOLDER: Final = CacheFolder("freshet-place-index", re.compile(r"[0-9a-f]{24}/\d+-of-\d+-\d+\.rocks(\.lock)?"))
 SLOTS_MAX: Final = 64

@@ -36,8 +36,16 @@ from freshet.storage.schema.change import (
     SetOption,
 )
 from freshet.storage.sql.column_types import field_of_definition, type_of
-from freshet.storage.sql.literals import PartitionValues, partition_values, plain_text, properties, text_literal
-from freshet.storage.sql.names import SqlName, column_name, table_name
+from freshet.storage.sql.names import (
+    PartitionValues,
+    SqlName,
+    column_name,
+    partition_values,
+    plain_text,
+    properties,
+    table_name,
+    text_literal,
+)
 from freshet.storage.sql.partitions import plan_drop_partitions
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.refused_statements import refuse_known_change

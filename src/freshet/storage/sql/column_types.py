@@ -31,7 +31,7 @@ from freshet.storage.model.data_type import (
     parse_data_type,
     with_nullable,
 )
-from freshet.storage.sql.literals import text_literal
+from freshet.storage.sql.names import text_literal
 from freshet.storage.sql.refusals import only, refused
 
 _PRECISION: Final = 6

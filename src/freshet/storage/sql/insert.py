@@ -19,8 +19,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.maintenance.partition_choice import partition_scalar
 from freshet.storage.model.arrow_types import is_lossless_pair
 from freshet.storage.sql.column_types import type_text
-from freshet.storage.sql.literals import partition_values
-from freshet.storage.sql.names import SqlName, column_name, name_of, only_name
+from freshet.storage.sql.names import SqlName, column_name, name_of, only_name, partition_values
 from freshet.storage.sql.partitions import by_keys, columns_as_written
 from freshet.storage.sql.query import checked_query, rows_of
 from freshet.storage.sql.refusals import only, refused, wrong

@@ -1,13 +1,18 @@
-"""Names in SQL: `table`, `database.table`, `catalog.database.table`, with backticks around other characters."""
+"""Names in SQL: `table`, `database.table`, `catalog.database.table`, with backticks around other characters; and the
+values that a statement writes out: texts, options, the values of a partition, moments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 from sqlglot import exp
 
 from freshet._frozen import Frozen
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.literal import timestamp_value
 from freshet.storage.sql.refusals import refused, wrong
 
 FILES: Final = (
@@ -15,6 +20,14 @@ FILES: Final = (
     "and freshet merge take the file itself"
 )
 """What does the work of statements that read files."""
+
+_CAST_TYPES = frozenset(
+    {"BIGINT", "DATE", "DECIMAL", "DOUBLE", "FLOAT", "SMALLINT", "TIMESTAMP", "TIMESTAMPLTZ", "TIMESTAMPNTZ",
+     "TIMESTAMPTZ", "TINYINT"}
+)  # fmt: skip
+
+PartitionValues = Mapping[str, str | None]
+"""Partition keys with their values as folders write them; None is NULL."""
 
 
 class SqlName(Frozen):
@@ -74,3 +87,83 @@ def column_name(node: exp.Expr) -> str:
     if not isinstance(node, exp.Column) or len(node.parts) != 1 or isinstance(node.this, exp.Star):
         raise refused(node, "the name of one column is expected there, not of a field in it")
     return str(node.name)
+
+
+def text_literal(node: exp.Expr | None) -> str:
+    """A text in quotes."""
+    if isinstance(node, exp.Literal) and node.is_string:
+        return str(node.this)
+    raise refused(node if node is not None else "nothing", "a text in quotes is expected there")
+
+
+def properties(nodes: Sequence[exp.Expr]) -> dict[str, str]:
+    """Options of a table, `'key' = 'value'`."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        if type(node) is not exp.Property:
+            raise refused(node, "options are written as 'key' = 'value'")
+        key, value = _key(node.this), plain_text(node.args.get("value"))
+        if key in found:
+            raise wrong(node, f"{key!r} has two values")
+        found[key] = value
+    return found
+
+
+def plain_text(node: exp.Expr | None) -> str:
+    """A text, a number or a truth value, as options and partition folders have them."""
+    match node:
+        case exp.Literal():
+            return str(node.this)
+        case exp.Boolean():
+            return "true" if node.this else "false"
+        case exp.Neg(this=exp.Literal() as number) if not number.is_string:
+            return f"-{number.this}"
+        case exp.Cast(this=exp.Literal() as text) if node.to.this.value in _CAST_TYPES:
+            return str(text.this)
+    raise refused(node if node is not None else "nothing", "a value is expected there: 'text', 1, TRUE")
+
+
+def partition_values(node: exp.Expr) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """The keys of `PARTITION (dt = '…', hour)` with values, and those without."""
+    if not isinstance(node, exp.Partition) or node.args.get("subpartition"):
+        raise refused(node)
+    values: dict[str, str | None] = {}
+    open_keys = []
+    for each in node.expressions:
+        if isinstance(each, exp.EQ):
+            name = column_name(each.this)
+            if name in values:
+                raise wrong(node, f"{name} has two values")
+            values[name] = None if isinstance(each.expression, exp.Null) else plain_text(each.expression)
+        elif isinstance(each, exp.Predicate):
+            raise refused(
+                each,
+                "a partition is named by the value of its key, dt = '…'; rows of a range of them go by "
+                "DELETE FROM t WHERE …",
+            )
+        else:
+            open_keys.append(column_name(each))
+    return values, tuple(open_keys)
+
+
+def moment_ms(text: str, zone: tzinfo = UTC) -> int:
+    """A moment as it is written, `2026-11-22 08:00:00`, in milliseconds since 1970; without a zone it is of `zone`."""
+    try:
+        instant = timestamp_value(text.strip())
+    except ValueError as error:
+        raise InvalidRequestError(f"SQL: {text!r} is no moment: {error}") from error
+    if instant.has_zone is not None or zone is UTC:
+        return int(instant.nanos // 1_000_000)
+    local = datetime.fromtimestamp(instant.nanos / 1_000_000_000, UTC).replace(tzinfo=zone)
+    return int(local.timestamp() * 1000)
+
+
+def _key(node: exp.Expr) -> str:
+    match node:
+        case exp.Literal():
+            return str(node.this)
+        case exp.Identifier() | exp.Var():
+            return str(node.name)
+        case exp.Column() | exp.Dot():
+            return ".".join(part.name for part in node.parts)
+    raise refused(node, "the key of an option is expected there")

@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.sql.literals import PartitionValues
-from freshet.storage.sql.names import SqlName
+from freshet.storage.sql.names import PartitionValues, SqlName
 from freshet.storage.sql.result import SqlResult, edited
 from freshet.storage.sql.session import Plan, SqlSession
 

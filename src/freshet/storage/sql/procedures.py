@@ -29,8 +29,7 @@ from freshet._frozen import Frozen
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.options.values import parse_duration_ms, split_names
 from freshet.storage.sql.arguments import Arguments, age_ms, done, partitions_of, table_of, with_options
-from freshet.storage.sql.literals import moment_ms
-from freshet.storage.sql.names import SqlName
+from freshet.storage.sql.names import SqlName, moment_ms
 from freshet.storage.sql.refusals import refused, wrong
 from freshet.storage.sql.result import SqlResult, given
 from freshet.storage.sql.session import SqlSession

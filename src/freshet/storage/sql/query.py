@@ -5,25 +5,36 @@
 | nothing | the latest snapshot, the same for all places of a table in a query |
 | `VERSION AS OF 7`, `VERSION AS OF 'name'` | that snapshot; a tag of this name goes first |
 | `TIMESTAMP AS OF '2026-11-22 08:00:00'` | the newest snapshot committed by then; a number is seconds since 1970 |
+
+Refuses a query that compares a text with a number: engines read the text as a number, and fail at the first row in
+which it is none. Whether a query can be computed would be a matter of its rows.
+
+A text that is written in the query (`n = '7'`) is read once, before any row, and so it is taken. Scans refuse the same
+(`filter_text`). What the types of a query cannot be told of is left to the engine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import tzinfo
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+from sqlglot.optimizer.qualify_columns import qualify_columns
+from sqlglot.optimizer.qualify_tables import qualify_tables
+from sqlglot.schema import MappingSchema
 
 from freshet._frozen import Frozen
 from freshet.storage.model.arguments import reading
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.sql.literals import moment_ms
-from freshet.storage.sql.mixed_types import note_comparisons, refuse_mixed_comparisons
-from freshet.storage.sql.names import FILES, SqlName, name_of, only_name
+from freshet.storage.sql.names import FILES, SqlName, moment_ms, name_of, only_name
 from freshet.storage.sql.push_down import needs
-from freshet.storage.sql.refusals import refused, wrong
+from freshet.storage.sql.refusals import refused, shown, wrong
 from freshet.storage.sql.result import Rows, SqlResult
 from freshet.storage.sql.session import UTC_ZONE, Plan, Query, SqlSession, TableRead, Travel
 from freshet.storage.system_tables.system_table import SystemTable
@@ -31,6 +42,7 @@ from freshet.storage.system_tables.system_table import SystemTable
 if TYPE_CHECKING:
     from freshet.storage.catalog import Catalog
     from freshet.storage.table import Table
+
 
 _LABEL: Final = "freshet_"
 _NOT_IN_QUERIES: Final = (exp.Into, exp.Lock, exp.Placeholder, exp.Parameter, exp.DML, exp.DDL, exp.Command)
@@ -42,8 +54,16 @@ _INSTEAD: Final = {
 """What does the work of a function in the place of a table, by its name in small letters."""
 _SECONDS_MAX: Final = 10**11
 
+_DIALECT: Final = "spark"
+_COMPARISONS: Final = (
+    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
+    *(exp.NullSafeEQ, exp.NullSafeNEQ, exp.In, exp.Between),
+)
+_WRITTEN: Final = "freshet-written"
+_REMEDY: Final = "a text cannot be compared with a number: write the value as text, in quotes, or CAST one of them"
 
-class _Opened(Frozen, dict=True):
+
+class _OpenedTable(Frozen, dict=True):
     """A table that a query reads."""
 
     catalog: Catalog
@@ -63,7 +83,7 @@ class _Opened(Frozen, dict=True):
         return None if isinstance(self.readable, SystemTable) else self.readable.latest_snapshot()
 
 
-class _Found(Frozen):
+class _NamedTable(Frozen):
     """A table at the place where a query names it."""
 
     node: exp.Table
@@ -96,13 +116,13 @@ def checked_query(tree: exp.Expr) -> exp.Query:
 def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
     """The rows of a query, of the snapshots that there are now."""
     tree = _without_hints(tree.copy())
-    note_comparisons(tree)
+    _note_comparisons(tree)
     found = _tables(tree, session)
-    opened: dict[SqlName, _Opened] = {}
-    travels: dict[str, tuple[_Opened, Travel]] = {}
+    opened: dict[SqlName, _OpenedTable] = {}
+    travels: dict[str, tuple[_OpenedTable, Travel]] = {}
     schemas: dict[str, pa.Schema] = {}
     for number, each in enumerate(found):
-        table = opened.setdefault(each.name, _Opened(*session.readable(each.name)))
+        table = opened.setdefault(each.name, _OpenedTable(*session.readable(each.name)))
         label = f"{_LABEL}{number}"
         travel = {} if each.version is None else _travel(table, each.version, session.engine.zone)
         travels[label] = table, travel
@@ -111,7 +131,7 @@ def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
         _relabel(each, label)
     _without_databases(tree, found)
     with reading("SQL: the query"):
-        refuse_mixed_comparisons(tree, schemas)
+        _refuse_mixed_comparisons(tree, schemas)
         needed = needs(tree, schemas, in_utc=session.engine.zone is UTC_ZONE)
     reads = []
     for label, need in needed.items():
@@ -134,7 +154,7 @@ def rows_of(session: SqlSession, tree: exp.Query) -> Rows:
     return session.engine.run(Query(tree, tuple(reads), env))
 
 
-def _tables(tree: exp.Query, session: SqlSession) -> list[_Found]:
+def _tables(tree: exp.Query, session: SqlSession) -> list[_NamedTable]:
     """The tables of catalogs that a query names; others must be names of WITH, or the engine's own."""
     common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
     if ours := [name for name in common if name.startswith(_LABEL)]:
@@ -154,11 +174,11 @@ def _tables(tree: exp.Query, session: SqlSession) -> list[_Found]:
             only_name(node, *_KEPT[1:])
             continue
         only_name(node, *_KEPT)
-        found.append(_Found(node, name, node.args.get("version")))
+        found.append(_NamedTable(node, name, node.args.get("version")))
     return found
 
 
-def _travel(table: _Opened, version: exp.Version, zone: tzinfo) -> Travel:
+def _travel(table: _OpenedTable, version: exp.Version, zone: tzinfo) -> Travel:
     """The snapshot that a query asks for, as scans are told."""
     at = version.expression
     if isinstance(at, exp.Cast):
@@ -191,7 +211,7 @@ def _check_names(name: SqlName, schema: pa.Schema) -> None:
             raise wrong(str(name), f"its columns {other!r} and {column!r} are one name in SQL; read it with Table.scan")
 
 
-def _relabel(found: _Found, label: str) -> None:
+def _relabel(found: _NamedTable, label: str) -> None:
     """Gives a table in the tree its label; what the query calls it becomes its alias."""
     node = found.node
     if not node.args.get("alias"):
@@ -201,7 +221,7 @@ def _relabel(found: _Found, label: str) -> None:
         node.set(part, None)
 
 
-def _without_databases(tree: exp.Query, found: list[_Found]) -> None:
+def _without_databases(tree: exp.Query, found: list[_NamedTable]) -> None:
     """`shop.orders.id` as `orders.id`: databases are left out with the names of the tables."""
     names = {(each.name.database or "", each.name.name) for each in found if each.node.alias == each.name.name}
     lowered = {(database.lower(), table.lower()) for database, table in names}
@@ -222,3 +242,48 @@ def _without_hints(tree: exp.Query) -> exp.Query:
                 )
         hint.pop()
     return tree
+
+
+def _note_comparisons(tree: exp.Query) -> None:
+    """Keeps how comparisons are written, before the tables in the tree get other names."""
+    for node in tree.find_all(*_COMPARISONS):
+        node.meta[_WRITTEN] = shown(node)
+
+
+def _refuse_mixed_comparisons(tree: exp.Query, schemas: Mapping[str, pa.Schema]) -> None:
+    """Raises `InvalidRequestError` for a comparison of a text that is not a literal with a number. `schemas` are those
+    of the tables, by the names that they have in the tree; `_note_comparisons` came before."""
+    for node in _typed(tree, schemas).find_all(*_COMPARISONS):
+        sides = list(node.iter_expressions())
+        has_texts = any(_is_of(each, exp.DataType.TEXT_TYPES) and not _is_literal(each) for each in sides)
+        if has_texts and any(_is_of(each, exp.DataType.NUMERIC_TYPES) for each in sides):
+            raise wrong(node.meta.get(_WRITTEN, node), _REMEDY)
+
+
+def _typed(tree: exp.Query, schemas: Mapping[str, pa.Schema]) -> exp.Expr:
+    """The query with the types of its parts, as far as they can be told."""
+    types: dict[str, object] = {
+        label: {field.name: _type_of(field.type) for field in schema} for label, schema in schemas.items()
+    }
+    try:
+        known = MappingSchema(types, dialect=_DIALECT)
+        named = qualify_tables(normalize_identifiers(tree.copy(), dialect=_DIALECT), dialect=_DIALECT)
+        qualified = qualify_columns(named, known, expand_stars=False, allow_partial_qualification=True)
+        return annotate_types(qualified, known, dialect=_DIALECT)
+    except (SqlglotError, RecursionError):
+        return exp.Null()
+
+
+def _type_of(column: pa.DataType) -> exp.DataType:
+    if pa.types.is_string(column):
+        return exp.DataType.build("TEXT")
+    is_number = pa.types.is_integer(column) or pa.types.is_floating(column) or pa.types.is_decimal(column)
+    return exp.DataType.build("DOUBLE" if is_number else "UNKNOWN")
+
+
+def _is_of(part: exp.Expr, types: frozenset[exp.DType] | set[exp.DType]) -> bool:
+    return part.type is not None and part.type.this in types
+
+
+def _is_literal(part: exp.Expr) -> bool:
+    return isinstance(part.unnest(), exp.Literal)

@@ -19,16 +19,14 @@ from freshet.storage.model.arguments import reading
 from freshet.storage.sql.alter import plan_alter_database, plan_alter_table, plan_comment
 from freshet.storage.sql.call import plan_call
 from freshet.storage.sql.column_types import type_text
-from freshet.storage.sql.create import plan_create_database, plan_create_table
-from freshet.storage.sql.drop import plan_drop, plan_truncate
+from freshet.storage.sql.create import plan_create_database, plan_create_table, plan_drop, plan_truncate
 from freshet.storage.sql.duckdb_engine import DuckDbEngine
 from freshet.storage.sql.insert import plan_insert
-from freshet.storage.sql.merge import plan_merge
 from freshet.storage.sql.query import plan_query
 from freshet.storage.sql.refusals import cut, refused, wrong
 from freshet.storage.sql.refused_statements import refuse_known
 from freshet.storage.sql.result import Rows, SqlResult
-from freshet.storage.sql.row_edits import plan_delete, plan_update
+from freshet.storage.sql.row_edits import plan_delete, plan_merge, plan_update
 from freshet.storage.sql.session import Plan, Query, QueryEngine, SqlSession, TableRead
 from freshet.storage.sql.show import plan_describe, plan_describe_database, plan_show
 from freshet.storage.sql.sql_text import Statement, statements

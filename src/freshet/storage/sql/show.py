@@ -22,8 +22,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.display import time_text
 from freshet.storage.options.secrets import shown_options, shown_text
 from freshet.storage.sql.column_types import type_text
-from freshet.storage.sql.literals import PartitionValues
-from freshet.storage.sql.names import SqlName, table_name
+from freshet.storage.sql.names import PartitionValues, SqlName, table_name
 from freshet.storage.sql.partitions import by_keys
 from freshet.storage.sql.refusals import only, refused, wrong
 from freshet.storage.sql.result import SqlResult, given

@@ -24,7 +24,7 @@ from freshet.storage.sql.refusals import cut, refused
 _SPLITTER: Final = "$"
 
 
-class _Parser(SparkParser):
+class _StatementParser(SparkParser):
     """The reading of Spark 4: a CAST that fails is an error, not NULL."""
 
     STRICT_CAST: ClassVar[Any] = True
@@ -36,7 +36,7 @@ class _Parser(SparkParser):
 class _SparkWords(Spark):
     """Spark's dialect in which every statement is words, also those that sqlglot would hand over as one text."""
 
-    Parser = _Parser
+    Parser = _StatementParser
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[Any] = frozenset()

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from typing import Final
 
 from freshet._frozen import Frozen
 from freshet.storage.cleaning.expiry_plan import Retention, expire_end
+from freshet.storage.cleaning.orphan_files import orphans_at_a_look
+from freshet.storage.codec.commit_facts import parse_facts
 from freshet.storage.commit.foreign_writers import ADOPTED_PROPERTY
+from freshet.storage.commit.iceberg_lag import snapshots_behind
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY
-from freshet.storage.exceptions import NotFoundError
+from freshet.storage.commit.table_check import count_deleted_values
+from freshet.storage.exceptions import NotFoundError, StorageError
 from freshet.storage.io.registry import needs_coordination
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
+from freshet.storage.lookup.store_cache import StoreCache
 from freshet.storage.maintenance.compaction_plan import levels_of
 from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.metadata.live_files import BucketFiles
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.status.batches import HOUR_MS
 from freshet.storage.status.observe import SNAPSHOTS_MAX, observed
 from freshet.storage.status.table_status import TableDetail, TableStatus
+
+DELETE_FILES_MAX: Final = 8
+"""Files with deletes that are read."""
+DELETE_FILE_BYTES_MAX: Final = 64 << 20
 
 
 class BucketFacts(Frozen):
@@ -37,8 +50,17 @@ class BucketFacts(Frozen):
     """Those that are smaller than compaction leaves alone."""
     files_without_statistics: int
     overlapping_levels: int
+    files_of_old_version: int
+    """Those that do not say how many deletes they have."""
     unmerged_rows: int
     """Rows of a bucket whose files are not read as they are: versions of one key, or marked as deleted."""
+
+
+class LookupRoom(Frozen):
+    """The store of the largest file against the room for it on this machine."""
+
+    needed_bytes: int
+    room_bytes: int
 
 
 class Examination(Frozen):
@@ -65,6 +87,16 @@ class Examination(Frozen):
     no snapshot older than the one before it: of its writers this shows until the other clocks have caught up."""
     clock_writer: str
     """Who made the snapshot that is ahead."""
+    rivals: tuple[str, ...]
+    """The users whose commits of the last hour met others most often, two at most."""
+    orphans: tuple[int, int]
+    """Files that nothing names, and their bytes, as far as a bounded look finds them."""
+    deletes_with_values: int
+    """In as many files as are read for it."""
+    iceberg_behind: int
+    """Snapshots after the newest that Iceberg's readers see; 0 of a table without metadata for them."""
+    lookup_stores: LookupRoom | None
+    """None where no lookups are made, or none of them by stores."""
 
 
 def examined(store: TableStore) -> Examination:
@@ -74,6 +106,7 @@ def examined(store: TableStore) -> Examination:
     latest = store.snapshots.latest()
     newest = () if latest is None else _newest(store, latest)
     rules = store.claims.rules
+    buckets, live = store.at_latest(partial(_buckets, store))
     has_coordination = rules.coordination is not None or not needs_coordination(store.location)
     held, holder = (0, None) if latest is None else _held(store, status.detail, latest)
     off_ms, writer = _clock_off(newest, status.observed_ms)
@@ -81,7 +114,7 @@ def examined(store: TableStore) -> Examination:
         status=status,
         detail=status.detail,
         options=store.options,
-        buckets=store.at_latest(partial(_buckets, store)),
+        buckets=buckets,
         held_snapshots=held,
         holder=holder,
         has_compactor=any(
@@ -92,6 +125,11 @@ def examined(store: TableStore) -> Examination:
         foreign_commits=_foreign(newest) if rules.looks_for_others or not has_coordination else 0,
         clock_off_ms=off_ms,
         clock_writer=writer,
+        rivals=_rivals(newest, status.observed_ms),
+        orphans=orphans_at_a_look(store, {file.file_name for _, files in live for file in files}),
+        deletes_with_values=_deletes_with_values(store, live),
+        iceberg_behind=0 if latest is None else snapshots_behind(store, latest),
+        lookup_stores=_lookup_room(store, live),
     )
 
 
@@ -145,14 +183,28 @@ def _time_of(store: TableStore, snapshot_id: int) -> int | None:
         return None
 
 
-def _buckets(store: TableStore, snapshot: Snapshot | None) -> tuple[BucketFacts, ...]:
+def _rivals(newest: Sequence[Snapshot], now_ms: int) -> tuple[str, ...]:
+    met: Counter[str] = Counter()
+    for each in newest:
+        facts = parse_facts(each.properties) if each.time_ms >= now_ms - HOUR_MS else None
+        if facts is not None:
+            met[each.commit_user] += facts.conflicts
+    return tuple(user for user, conflicts in met.most_common(2) if conflicts)
+
+
+Live = Sequence[tuple[BucketId, Sequence[DataFileMeta]]]
+
+
+def _buckets(store: TableStore, snapshot: Snapshot | None) -> tuple[tuple[BucketFacts, ...], Live]:
     if snapshot is None:
-        return ()
+        return (), ()
     marking = store.manifests.marking_files(snapshot.index_manifest)
-    return tuple(
-        _bucket(store, store.partition_path(partition), bucket, entries, is_marked=(partition, bucket) in marking)
-        for (partition, bucket), entries in store.live.at(snapshot).by_bucket.items()
+    live = store.live.at(snapshot).by_bucket
+    facts = tuple(
+        _bucket(store, store.partition_path(place[0]), place[1], entries, is_marked=place in marking)
+        for place, entries in live.items()
     )
+    return facts, [(place, [entry.file for entry in entries.values()]) for place, entries in live.items()]
 
 
 def _bucket(store: TableStore, partition: str, bucket: int, entries: BucketFiles, *, is_marked: bool) -> BucketFacts:
@@ -171,9 +223,37 @@ def _bucket(store: TableStore, partition: str, bucket: int, entries: BucketFiles
         small_files=sum(file.file_size_bytes < store.options.compaction_file_size_bytes for file in files),
         files_without_statistics=sum(map(_lacks_statistics, files)),
         overlapping_levels=0 if levels is None else len(overlapping_levels(levels)),
+        files_of_old_version=sum(file.delete_row_count is None for file in files) if is_tree else 0,
         unmerged_rows=0 if is_merged else sum(file.row_count for file in files),
     )
 
 
 def _lacks_statistics(file: DataFileMeta) -> bool:
     return file.row_count > 0 and file.value_stats_cols == ()
+
+
+def _deletes_with_values(store: TableStore, live: Live) -> int:
+    """Of the smallest files that have deletes: that rows come back shows in any of them."""
+    if store.retract_rule is None or not store.retract_rule.removes_rows:
+        return 0
+    files = [(file.file_size_bytes, place, file) for place, files in live for file in files if file.delete_row_count]
+    smallest = sorted(files, key=itemgetter(0))[:DELETE_FILES_MAX]
+    return sum(
+        count_deleted_values(store, place, [file])
+        for size_bytes, place, file in smallest
+        if size_bytes <= DELETE_FILE_BYTES_MAX
+    )
+
+
+def _lookup_room(store: TableStore, live: Live) -> LookupRoom | None:
+    if not store.options.needs_lookup:
+        return None
+    files = [(file.file_size_bytes, place, file) for place, files in live for file in files if file.level > 0]
+    if not files:
+        return None
+    _, (partition, bucket), file = max(files, key=itemgetter(0))
+    try:
+        room = StoreCache(store, partition, bucket, LookupMetrics()).room_for(file)
+    except StorageError:
+        return None  # the folder of another machine
+    return None if room is None else LookupRoom(*room)

@@ -145,7 +145,7 @@ def _last_hour(commits: Iterable[Commit], now_ms: int, span_ms: int) -> LastHour
         span_ms=min(HOUR_MS, span_ms),
         commits=sum(each.snapshot.commit_kind is not CommitKind.COMPACT for each in lately),
         compactions=sum(each.bucket_count for each in compactions),
-        rows_written=sum(map(_rows_written, lately)),
+        rows_written=sum(map(rows_written, lately)),
         conflicts=sum(each.conflicts for each in facts),
         commit_ms_p50=quantile(durations, 0.5),
         commit_ms_p99=quantile(durations, 0.99),
@@ -155,8 +155,8 @@ def _last_hour(commits: Iterable[Commit], now_ms: int, span_ms: int) -> LastHour
     )
 
 
-def _rows_written(commit: Commit) -> int:
-    """What commits of other programs do not say is how many more rows the files have."""
+def rows_written(commit: Commit) -> int:
+    """The rows that a commit wrote; of one of another program, which does not say it, how many more the files have."""
     if commit.snapshot.commit_kind is CommitKind.COMPACT:
         return 0
     return max(0, commit.snapshot.delta_record_count) if commit.facts is None else commit.facts.rows_written

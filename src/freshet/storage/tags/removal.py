@@ -11,7 +11,7 @@
 Of the main line the earliest and the latest snapshot are asked, and the overwrites between: whatever lived at the tag
 lives at the earliest, or an overwrite has brought it back. Apache Paimon asks the tag on either side.
 
-Source: FORMAT.md §12.1; decision: docs/decisions/2026-11-expiry-deletes-snapshots-first.md.
+Source: FORMAT.md §12.1; decision: docs/decisions/catalogs-and-expiry.md.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TagRemoval(Shown):
         yield from (("not deleted", self.failed_delete_count), ("only tried", self.is_dry_run))
 
 
-class _Doomed(Frozen):
+class _OwnFiles(Frozen):
     """Paths of what only one tag names."""
 
     data: tuple[tuple[str, ...], ...] = ()
@@ -91,14 +91,14 @@ def remove_tag(store: TableStore, tag: Tag, *, is_dry_run: bool = False) -> TagR
     """Removes the tag with what only it names; a tag whose file is gone already loses the rest."""
     doomed = None if is_held(store, tag.snapshot) else _doomed(store, tag)
     if is_dry_run:
-        doomed = doomed or _Doomed()
+        doomed = doomed or _OwnFiles()
         return TagRemoval(tag, doomed.data_count, len(doomed.metadata), is_dry_run=True)
     store.snapshots.tags.remove(tag.name)
     store.env.reach(CrashPoint.TAG_REMOVED)
     return release(store, tag, doomed)
 
 
-def release(store: TableStore, tag: Tag, doomed: _Doomed | None = None) -> TagRemoval:
+def release(store: TableStore, tag: Tag, doomed: _OwnFiles | None = None) -> TagRemoval:
     """Removes what only a tag named whose file is gone."""
     if doomed is None:
         if is_held(store, tag.snapshot):
@@ -120,7 +120,7 @@ def is_held(store: TableStore, snapshot: Snapshot) -> bool:
     return snapshot.is_same(store.snapshots.find(snapshot.id))
 
 
-def _doomed(store: TableStore, tag: Tag) -> _Doomed:
+def _doomed(store: TableStore, tag: Tag) -> _OwnFiles:
     for attempt in range(_ATTEMPTS):
         before = _there(store)
         try:
@@ -139,20 +139,20 @@ def _there(store: TableStore) -> tuple[int | None, dict[str, Snapshot]]:
     return store.snapshots.earliest_id(), store.snapshots.tags.all()
 
 
-def _plan(store: TableStore, tag: Tag) -> _Doomed:
+def _plan(store: TableStore, tag: Tag) -> _OwnFiles:
     index, source = named_index_of(store.manifests), ReadableManifests(store.manifests)
     main = [(store.manifests, snapshot) for snapshot in _main_line(store, tag)]
     kept: list[KeptSnapshot] = [*main, *kept_refs(store, without_tag=tag.name)]
     snapshots = tuple(snapshot for _, snapshot in kept)
     if any(tag.snapshot.is_same(each) for each in snapshots):
-        return _Doomed(kept=snapshots)
+        return _OwnFiles(kept=snapshots)
     live = live_of(source, tag.snapshot)
     named = index.live_among(kept, live)
     data = [entry for entry in live if entry.file.file_name not in named]
     by_copies = _needed_by_copies(store, source)
     paths = data_paths(store, [*data, *_changelog_files(source, tag.snapshot, snapshots)])
     metadata = metadata_paths(store, _unnamed_metadata(store, tag.snapshot, kept))
-    return _Doomed(
+    return _OwnFiles(
         data=tuple(without_names(paths, by_copies)), metadata=without_names([metadata], by_copies)[0], kept=snapshots
     )
 

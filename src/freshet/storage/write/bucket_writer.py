@@ -98,6 +98,11 @@ class BucketWriter(ABC):
         return 0
 
     @property
+    def file_bytes(self) -> int:
+        """Of the files that compactions may take."""
+        return sum(file.file_size_bytes for file in self._files())
+
+    @property
     @abstractmethod
     def has_changes(self) -> bool:
         """True when there are rows or files that no message names yet."""

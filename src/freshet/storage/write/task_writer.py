@@ -27,7 +27,7 @@ Source: MERGING.md §1.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -51,7 +51,6 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import FileId
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.model.table_log import LogIncrement
 from freshet.storage.write.bucket_state import BucketStates, process_states
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter, Contention
 from freshet.storage.write.bucketing import RowRouter, partition_codes, routed_rows
@@ -62,17 +61,18 @@ from freshet.storage.write.commit_compaction import (
     is_full_compaction_due,
 )
 from freshet.storage.write.increment import Logged, logged_rows
-from freshet.storage.write.kept_input import KeptInput
 from freshet.storage.write.lone_updates import LoneUpdates
 from freshet.storage.write.open_buckets import (
+    CommitLog,
     OpenBuckets,
     bucket_writers,
-    log_changes,
+    is_small_commit,
     made_beside,
     row_router,
     with_log,
     work_on,
 )
+from freshet.storage.write.postponed_router import KeptInput
 from freshet.storage.write.records import AcceptedRows, Kinds, record_rules
 from freshet.storage.write.unmerged_bucket_writer import Staging
 
@@ -313,6 +313,8 @@ class TaskWriter:
                 writer.compact_due(executor, time=time)
             elif not writer.has_newer_schema:  # else the next commit does it, in that schema
                 writer.compact(full=True, executor=executor, reason=CompactionReason.FULL_BY_SCHEDULE)
+            if threads is None:
+                log.add(writer)
 
         chosen = changed
         if is_full:
@@ -322,25 +324,23 @@ class TaskWriter:
         elif covers_table and emits_jointly_by_lookup(self._store) and not self._store.options.compacts_elsewhere:
             chosen = chosen | self._waiting()
         with self._unbroken():
-            writers, executor = self._buckets.opened(sorted(chosen)), self._executor()
-            with made_beside(executor, self._router.prepare_commit, self._discard) as prepared:
-                work_on(writers, work, executor)
+            writers = self._buckets.opened(sorted(chosen))
+            threads = None if is_small_commit(self._store, self._router, writers) else self._executor()
+            log = CommitLog(self._store, self._sink, identifier)
+            with made_beside(threads, self._router.prepare_commit, self._discard) as prepared:
+                work_on(writers, work, threads)
                 routed = prepared()
             if is_full:
                 self._due_for_full.clear()
-            logged = self._log(identifier)
+            if threads is not None:
+                for _, writer in sorted(self._buckets.writers.items()):
+                    log.add(writer)
+            logged = log.finish()
             self._store.env.reach(CrashPoint.WRITE_PREPARED)
         self.waited_buckets = 0 if time is None else time.waited_buckets
         self.budget_spent_ms = 0.0 if time is None else time.spent_ms
         messages = with_log(self.take_messages(), logged)
         return [*messages, *(message for message in routed if not message.is_empty)]
-
-    def _log(self, identifier: int | None) -> Mapping[BucketId, LogIncrement]:
-        """Has the changes of the coming messages logged and acknowledged, where this writer writes a log."""
-        if self._sink is None:
-            return {}
-        assert identifier is not None, "a commit that is logged has a number"
-        return log_changes(self._store, self._sink, identifier, self._buckets.writers)
 
     def take_messages(self) -> list[CommitMessage]:
         """The files made since the last message, bucket by bucket; rows that are still buffered stay for the next."""

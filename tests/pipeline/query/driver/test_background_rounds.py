@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, SetOption, Table, table_sink
-from freshet.pipeline.config.model import CompactionConfig
+from freshet.pipeline.config.sections import CompactionConfig
 from freshet.pipeline.query.driver import background_rounds, table_rounds
 from freshet.pipeline.query.driver.background_rounds import (
     HAND_MAX,

@@ -16,12 +16,11 @@ from pyspark.sql import SparkSession
 from freshet.logstore.protocol.record import Attempt
 from freshet.logstore.reading.reader_state import LogPosition, OpenBucket, ReaderState, Run
 from freshet.pipeline.query.driver.batch_report import BatchReport
-from freshet.pipeline.query.driver.file_entries import files_between
-from freshet.pipeline.query.driver.first_offset import FIRST, end_offset
-from freshet.pipeline.query.driver.read_digests import SourceRange, digest_of
+from freshet.pipeline.query.driver.change_batches import FIRST, end_offset
+from freshet.pipeline.query.driver.read_digests import SourceRange, digest_of, files_between
 from freshet.pipeline.spark.table_sink import TableSink, table_sink
 from freshet.storage.catalog import Catalog
-from freshet.storage.changes.stream_position import StreamPosition
+from freshet.storage.changes.stream_request import StreamPosition
 from freshet.storage.exceptions import DifferentInputError
 
 

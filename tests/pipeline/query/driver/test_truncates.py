@@ -9,8 +9,8 @@ import pytest
 
 from freshet.pipeline.decode.outcomes import OFFSET, TOPIC, Tally, TruncatedAt
 from freshet.pipeline.exceptions import StoppedByRecordError
-from freshet.pipeline.query.driver.truncates import last_truncates, refuse_unordered
-from freshet.pipeline.query.wire.truncated_rows import is_kept
+from freshet.pipeline.query.driver.targets import last_truncates, refuse_unordered
+from freshet.pipeline.query.task.write_task import is_kept
 
 HERE = TruncatedAt(0, "t", 0, 5)
 

@@ -9,7 +9,7 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from freshet.pipeline.query.task.file_codecs import is_compressed, uncompressed
+from freshet.pipeline.query.task.file_lines import is_compressed, uncompressed
 
 TEXT = b"abc\n" * 1000 + b"\0\0"
 ZSTD = pa.Codec("zstd").compress(TEXT, asbytes=True)

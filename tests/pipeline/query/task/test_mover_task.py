@@ -16,7 +16,7 @@ import pytest
 
 from freshet.pipeline.decode.outcomes import BUCKET, HEAD_SCHEMA, TAG, TAG_DATA
 from freshet.pipeline.query.task.batch_work import TableWork
-from freshet.pipeline.query.task.mover_task import MoverTask
+from freshet.pipeline.query.task.key_task import MoverTask
 from freshet.pipeline.query.task.worker_table_cache import open_worker_table
 from freshet.pipeline.query.wire.batch_pin import BatchPin
 from freshet.pipeline.query.wire.task_result import TaskResult

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.pipeline.decode.outcomes import BUCKET
-from freshet.pipeline.query.wire.packed_rows import PackRule
-from freshet.pipeline.query.wire.spark_hash import spark_hashes
+from freshet.pipeline.query.wire.packed_rows import PackRule, spark_hashes
 
 NAN = float("nan")
 HASHES: list[tuple[pa.DataType, dict[Any, int]]] = [

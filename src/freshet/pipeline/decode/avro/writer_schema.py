@@ -116,8 +116,8 @@ def parse_schema(text: str, references: Sequence[str] = ()) -> WriterSchema:
     names: dict[str, Node] = {}
     try:
         for each in references:
-            _Parser(names).node(json.loads(each), "")
-        root = _Parser(names).node(json.loads(text), "")
+            _SchemaParser(names).node(json.loads(each), "")
+        root = _SchemaParser(names).node(json.loads(text), "")
         writer = _PhysicalWriter()
         return WriterSchema(root, writer.of(root), writer.is_columnar)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -126,7 +126,7 @@ def parse_schema(text: str, references: Sequence[str] = ()) -> WriterSchema:
         raise SchemaError("nested too deep") from error
 
 
-class _Parser:
+class _SchemaParser:
     def __init__(self, names: dict[str, Node]) -> None:
         self._names = names
 

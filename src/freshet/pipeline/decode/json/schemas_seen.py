@@ -27,7 +27,7 @@ SCHEMAS_MAX: Final = 64
 """Records of further ones take the careful path."""
 
 
-class _Wrapped(msgspec.Struct):
+class _Schemaful(msgspec.Struct):
     schema: msgspec.Raw
     payload: msgspec.Raw
 
@@ -47,7 +47,7 @@ _TYPES: Final[Mapping[Format, Callable[[bytes], _WithSchema | _WithMysqlType]]] 
     "debezium-unwrapped": msgspec.json.Decoder(_WithSchema).decode,
     "canal-json": msgspec.json.Decoder(_WithMysqlType).decode,
 }
-_DECODE: Final = msgspec.json.Decoder(_Wrapped).decode
+_DECODE: Final = msgspec.json.Decoder(_Schemaful).decode
 
 
 def schema_prefix(value: bytes) -> bytes | None:

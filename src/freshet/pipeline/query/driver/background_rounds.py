@@ -33,7 +33,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
-from freshet.pipeline.config.model import CompactionConfig
+from freshet.pipeline.config.sections import CompactionConfig
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS
 from freshet.pipeline.exceptions import brief_reason
 from freshet.pipeline.query.driver.engine import Engine, EngineError

@@ -16,7 +16,7 @@ An append-only table without buckets, created when a pipeline that names it star
 may share one. Dead letters are committed before the data of their batch and under the same identity, so a crash between
 the two loses and doubles neither: the replay finds the one and writes the other.
 
-A task writes them as they arrive, in no order (`dead_letter_writer`).
+A task writes them as they arrive, in no order (`write_task`).
 """
 
 from __future__ import annotations

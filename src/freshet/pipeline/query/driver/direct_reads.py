@@ -14,7 +14,7 @@ from freshet._frozen import Frozen
 from freshet.logstore.kafka.java_options import client_settings
 from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
-from freshet.pipeline.config.rules import why_spark_reads
+from freshet.pipeline.config.source_options import why_spark_reads
 from freshet.pipeline.query.task.kafka_ranges import ISOLATION, DirectClient
 from freshet.pipeline.query.wire.ranges import Ranges, record_count_of
 

@@ -22,8 +22,7 @@ from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.query.driver.batch_check import BatchCheck
 from freshet.pipeline.query.driver.engine import Job, MicroBatch, Offsets
 from freshet.pipeline.query.driver.table_commit import TableCommit, take_turns
-from freshet.pipeline.query.driver.targets import Targets
-from freshet.pipeline.query.driver.truncates import Truncates, last_truncates, refuse_unordered, truncate_texts
+from freshet.pipeline.query.driver.targets import Targets, Truncates, last_truncates, refuse_unordered, truncate_texts
 from freshet.pipeline.query.wire.batch_pin import BatchPin
 from freshet.pipeline.query.wire.ranges import Ranges
 from freshet.pipeline.query.wire.stopwatch import Stopwatch
@@ -156,7 +155,7 @@ class FittingRounds(Frozen):
         return False
 
     def _truncate(self, batch: OpenBatch, found: Truncates, tables: Sequence[TableCommit]) -> None:
-        """Empties the tables whose sources were truncated (`truncates`)."""
+        """Empties the tables whose sources were truncated (`targets`)."""
         if not self.takes_truncates:
             place = min(found.values())
             raise PipelineFailedError(

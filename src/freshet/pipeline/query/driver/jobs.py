@@ -48,16 +48,16 @@ class Jobs(Protocol):
     def of_ranges(
         self, work: Work, name: str, config: SyncPipelineConfig, ranges: Sequence[OffsetRange], *, takes_losses: bool
     ) -> Job:
-        """Of ranges of the source of the file; `name` is what messages call the tables. `takes_losses`: records that
-        Kafka does not have any more are passed over."""
+        """A job of ranges of the source of the file; `name` is what messages call the tables. `takes_losses`: records
+        that Kafka does not have any more are passed over."""
 
     def of_parts(self, work: Work, name: str, parts: RecordParts) -> Job:
-        """Of records of the source 0."""
+        """A job of records of the source 0."""
 
     def into_table(
         self, config: PipelineConfig, commit: TableCommit, letters: TableHandle, parts: Sequence[RecordParts]
     ) -> tuple[OneTable, Job]:
-        """Of records of each source of a file into its one table, which `commit` writes."""
+        """A job of records of each source of a file into its one table, which `commit` writes."""
 
 
 def decoded_table(

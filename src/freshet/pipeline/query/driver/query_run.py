@@ -47,8 +47,7 @@ from freshet.pipeline.query.driver.dead_letters import DeadLetterCommit
 from freshet.pipeline.query.driver.engine import Job, MicroBatch, PlannedQuery
 from freshet.pipeline.query.driver.fitting_round import FittingRounds, OpenBatch, Round
 from freshet.pipeline.query.driver.read_digests import ReadDigests
-from freshet.pipeline.query.driver.targets import Targets
-from freshet.pipeline.query.driver.truncates import truncate_texts
+from freshet.pipeline.query.driver.targets import Targets, truncate_texts
 from freshet.pipeline.query.wire.stopwatch import Stopwatch
 from freshet.pipeline.query.wire.task_result import TaskResult
 from freshet.storage.exceptions import DifferentInputError, InvalidRequestError

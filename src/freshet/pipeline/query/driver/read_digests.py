@@ -7,10 +7,21 @@ would take it for a replay. The digest distinguishes the two (`storage.commit.id
 | source | what goes into the digest |
 |---|---|
 | any | the JSON of its offset at the end of this batch and of the batch before; none before batch 0 |
-| a table | the same: where batch 0 begins is in its end (`first_offset`) |
+| a table | the same: where batch 0 begins is in its end (`change_batches`) |
 | files | besides, path and modification time of each file, from `CHECKPOINT/sources/<i>/<N>`: their offset is only N |
 
 Where a frame is handed to the sink by hand there is no query, and no digest.
+
+The files that a source has read, in its log in a checkpoint: `sources/<i>/<N>` is the batch N of the source.
+
+    v1
+    {"path":"file:///in/a%20b.json","timestamp":1700000000123,"batchId":0}
+    …
+
+`timestamp` is the modification time of the file. Now and then (`spark.sql.streaming.fileSource.log.compactInterval`,
+10), the file is called `<N>.compact` and holds what is in those before it as well, which may be gone.
+
+Source: Spark's `FileStreamSourceLog`.
 """
 
 from __future__ import annotations
@@ -19,22 +30,30 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import orjson
 
 from freshet._frozen import Frozen
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.known_causes import gone_text, pattern_text
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.query.driver.engine import PlannedQuery
-from freshet.pipeline.query.driver.file_entries import files_between
 from freshet.pipeline.query.wire.file_uris import place_of
 from freshet.storage.table_engine import CommitDigest
 
 FILES_OFFSET: Final = "logOffset"
 _FILES_SHOWN: Final = 2
 _PATTERN: Final = re.compile(r"[?*\[\]{}\\]")
+
+COMPACT: Final = ".compact"
+"""End of the names of files that hold what is in those before."""
+_COMPACT_INTERVAL_MAX: Final = 1000
+"""Files of the log that are looked through for one that holds a batch of before."""
+
+_HEAD: Final = "v1"
 
 
 class SourceRange(Frozen):
@@ -165,3 +184,54 @@ def _topic_text(topic: str, before: Mapping[str, int], end: Mapping[str, int]) -
         if before.get(partition) != offset
     ]
     return f"topic {topic}: {', '.join(moved) or 'nothing'}"
+
+
+class FileEntry(NamedTuple):
+    """A file that a batch of the source reads."""
+
+    uri: str
+    modified_ms: int
+    batch: int
+
+
+class UnknownLogError(ValueError):
+    """The text is none of a log of version 1."""
+
+
+def log_text(entries: Iterable[FileEntry], before: Iterable[str] = ()) -> str:
+    """The text of a file of the log; `before` are the texts of those that it holds besides."""
+    lines = [each.partition("\n")[2] for each in before]
+    documents = ({"path": each.uri, "timestamp": each.modified_ms, "batchId": each.batch} for each in entries)
+    lines += (orjson.dumps(each).decode() for each in documents)
+    return "\n".join([_HEAD, *filter(None, lines)])
+
+
+def entries_of(text: str, number: int | None = None) -> Iterator[FileEntry]:
+    """The entries in the text of a file of the log, all of them or those of one batch. Raises `UnknownLogError`."""
+    head, *lines = text.split("\n")
+    if head != _HEAD:
+        raise UnknownLogError(head)
+    mark = "" if number is None else f'"batchId":{number}'
+    for document in (orjson.loads(line) for line in lines if mark in line and line):
+        if number is None or document["batchId"] == number:
+            yield FileEntry(document["path"], int(document["timestamp"]), int(document["batchId"]))
+
+
+def batch_entries(number: int, read: Callable[[str], str | None]) -> list[FileEntry]:
+    """The entries of one batch; `read` gives a file of the log by its name, None where there is none."""
+    for name in _names(number):
+        text = read(name)
+        if text is not None:
+            return list(entries_of(text, number))
+    return []
+
+
+def files_between(before: int, end: int, read: Callable[[str], str | None]) -> tuple[tuple[str, int], ...]:
+    """The files of the batches above `before` up to `end`, as (URI, modification time in ms), sorted."""
+    numbers = range(before + 1, end + 1)
+    return tuple(sorted(each[:2] for number in numbers for each in batch_entries(number, read)))
+
+
+def _names(number: int) -> list[str]:
+    later = range(number + 1, number + _COMPACT_INTERVAL_MAX)
+    return [str(number), f"{number}{COMPACT}", *(f"{each}{COMPACT}" for each in later if each % 10 == 9)]

@@ -15,7 +15,7 @@ import pyarrow.types as pt
 
 from freshet._frozen import Frozen
 from freshet.pipeline.config.model import PipelineConfig, revealed
-from freshet.pipeline.config.rules import nearest
+from freshet.pipeline.config.source_options import nearest
 from freshet.pipeline.config.stream_options import PlannedStream
 from freshet.pipeline.decode.carriers import carrier_arrow_type, is_nanos
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Final
 
-from freshet.pipeline.config.model import CompactionConfig
+from freshet.pipeline.config.sections import CompactionConfig
 from freshet.pipeline.decode.outcomes import TruncatedAt
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.replays import is_same_input, unproven_replay_text

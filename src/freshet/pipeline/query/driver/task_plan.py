@@ -7,7 +7,7 @@
 | dynamic | to an assigner by the share of their key, from there to the task of the bucket | the assigner |
 | dynamic, one assigner for a partition | to the task of the table partition | that task |
 | dynamic, rows move between partitions | to the task of the share, which has all rows of its keys, then as above | it |
-| postponed | to the task of (table partition, hash of the key), with Spark's number of it (`wire.spark_hash`) | – |
+| postponed | to the task of (table partition, hash of the key), with Spark's number of it (`wire.packed_rows`) | – |
 | none, no key | nowhere: whoever decodes them writes them | – |
 """
 

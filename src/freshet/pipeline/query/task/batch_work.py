@@ -32,7 +32,7 @@ class TableWork(Frozen):
     number: int = 0
     """Of the table in the query."""
     are_moved: bool = False
-    """The rows come from a stage that has placed and counted them (`mover_task`)."""
+    """The rows come from a stage that has placed and counted them (`key_task`)."""
 
 
 class BatchWork(Frozen):

@@ -31,10 +31,25 @@ import pyarrow.compute as pc
 
 from freshet._frozen import Frozen
 from freshet.logstore.kafka.record_sizes import RecordSizes
-from freshet.pipeline.decode.outcomes import BUCKET, ORDER_COLUMNS, REASON, TAG, TAG_DATA, TAG_DEAD, TAG_QUARANTINED
+from freshet.pipeline.decode.outcomes import (
+    BUCKET,
+    COLUMN,
+    KAFKA_PARTITION,
+    OFFSET,
+    ORDER_COLUMNS,
+    RAW_KEY,
+    RAW_VALUE,
+    REASON,
+    TAG,
+    TAG_DATA,
+    TAG_DEAD,
+    TAG_QUARANTINED,
+    TIMESTAMP,
+    TOPIC,
+    TruncatedAt,
+)
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ReportedError
 from freshet.pipeline.query.task.batch_work import BatchWork, TableWork, work_of
-from freshet.pipeline.query.task.dead_letter_writer import WRITE_OPTIONS, DeadLetterWriter
 from freshet.pipeline.query.task.gathered_rows import MEMORY_BYTES, GatheredRows
 from freshet.pipeline.query.task.key_task import without_reports
 from freshet.pipeline.query.task.outcome_counts import OutcomeCounts
@@ -47,11 +62,17 @@ from freshet.pipeline.query.wire.packed_rows import PACKED, TABLE, unpacked
 from freshet.pipeline.query.wire.read_count import POSITION, ReadCount, record_count, without_tallies
 from freshet.pipeline.query.wire.stopwatch import Stopwatch
 from freshet.pipeline.query.wire.task_result import TaskResult, encode_error, encode_results, rule_key
-from freshet.pipeline.query.wire.truncated_rows import TRUNCATED_AWAY, is_kept
 from freshet.storage.exceptions import RetryableError
+from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitMessage
 
 _MEMORY_BYTES_MIN: Final = 4 * 1024 * 1024
+
+_WRITE_OPTIONS: Final = (("write-buffer-size", "32 mb"), ("write-only", "true"))
+"""Options of the table that a task writes dead letters with."""
+
+_TRUNCATED_AWAY: Final = "before a truncate"
+"""Why rows are skipped that a truncate of the same batch took away."""
 
 
 class WriteTask(Frozen):
@@ -182,7 +203,7 @@ class Arrived:
         self.work = work
         self.place = place
         self.pin = place.pin(work.number)
-        self._dead_writer: DeadLetterWriter | None = None
+        self._dead_writer: _DeadLetterWriter | None = None
         self._is_outcomes = False
         self._batch_count = 0
         self.gathered = GatheredRows(work.table.env, memory_bytes=memory_bytes)
@@ -232,7 +253,7 @@ class Arrived:
         truncated = self.pin.truncated
         if truncated is not None:
             kept = is_kept(batch, truncated)
-            self.counts.skipped[TRUNCATED_AWAY] += record_count(batch.filter(pc.invert(kept)))
+            self.counts.skipped[_TRUNCATED_AWAY] += record_count(batch.filter(pc.invert(kept)))
             batch = batch.filter(kept)
         self.gathered.add(batch)
 
@@ -252,8 +273,8 @@ class Arrived:
         if handle is None:
             raise ValueError("a frame with dead letters needs a table for them; name one")
         if self._dead_writer is None:
-            self._dead_writer = DeadLetterWriter(
-                open_worker_table(replace(handle, options=WRITE_OPTIONS)),
+            self._dead_writer = _DeadLetterWriter(
+                open_worker_table(replace(handle, options=_WRITE_OPTIONS)),
                 pipeline=self.work.pipeline,
                 micro_batch_id=self.pin.micro_batch_id,
             )
@@ -311,3 +332,52 @@ def forget_garbage() -> None:
         gc.collect()
         gc.freeze()
         _is_frozen = True
+
+
+class _DeadLetterWriter:
+    """Writes the dead letters of one task into files of their table; close it whatever happens."""
+
+    def __init__(self, table: Table, *, pipeline: str, micro_batch_id: int) -> None:
+        self._pipeline = pipeline
+        self._micro_batch_id = micro_batch_id
+        self._writer = table.engine.task_writer(base_snapshot_id=None)
+
+    def write(self, dead: pa.Table) -> None:
+        """Takes outcomes that are dead letters."""
+        self._writer.write(_dead_letter_rows(dead, pipeline=self._pipeline, micro_batch_id=self._micro_batch_id))
+
+    def finish(self) -> tuple[CommitMessage, ...]:
+        """The files, complete."""
+        return tuple(self._writer.prepare_commit())
+
+    def close(self) -> None:
+        """Removes files that no message names."""
+        self._writer.close()
+
+
+def _dead_letter_rows(rows: pa.Table, *, pipeline: str, micro_batch_id: int) -> pa.Table:
+    """Outcomes that are dead letters as rows of their table."""
+    count = rows.num_rows
+    constant: Any = pa.repeat(pa.scalar(pipeline, pa.string()), count)
+    batch: Any = pa.repeat(pa.scalar(micro_batch_id, pa.int64()), count)
+    columns = {
+        "pipeline": constant,
+        "topic": rows.column(TOPIC),
+        "kafka_partition": rows.column(KAFKA_PARTITION),
+        "log_offset": rows.column(OFFSET),
+        "record_time": rows.column(TIMESTAMP).cast(pa.timestamp("us", "UTC")),
+        "reason": pc.fill_null(rows.column(REASON), "unknown"),
+        "column_name": rows.column(COLUMN),
+        "raw_key": rows.column(RAW_KEY),
+        "raw_value": rows.column(RAW_VALUE),
+        "micro_batch_id": batch,
+    }
+    return pa.table(columns)
+
+
+def is_kept(outcomes: pa.RecordBatch, truncated: TruncatedAt) -> Any:
+    """Which outcomes come after the truncate."""
+    is_before = pc.and_(
+        pc.equal(outcomes.column(TOPIC), truncated.topic), pc.less(outcomes.column(OFFSET), truncated.offset)
+    )
+    return pc.invert(pc.fill_null(is_before, False))

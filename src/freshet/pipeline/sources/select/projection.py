@@ -8,6 +8,11 @@ decoder fills are not touched.
 
 Expressions are analysed with ANSI mode on, names case-sensitive and times in UTC, whatever the session says. They are
 evaluated for rows alone, not for dead letters and tallies that pass by.
+
+The rules of `expect` as Spark computes them, over the values that a row has for the columns of its table.
+
+They mean what `decode.expectations` says. Where Spark computes one of them it computes all, so that the most severe one
+decides.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
 
+from freshet._frozen import Frozen
+from freshet.pipeline.config.source_options import nearest
 from freshet.pipeline.decode.outcome_batches import OTHER_PREFIX, other_columns, scope_columns
 from freshet.pipeline.decode.outcomes import (
     BUCKET,
@@ -42,14 +49,12 @@ from freshet.pipeline.decode.outcomes import (
     TOPIC,
     UNAVAILABLE,
 )
-from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, References
+from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, PlannedRule, References
 from freshet.pipeline.decode.raw_records import PREFIX
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.sources.select.cases import Case, Cases, Computed
+from freshet.pipeline.sources.select.cases import OTHER, SELF, Case, Cases, Computed, Row, kept
 from freshet.pipeline.sources.select.expression import SelectExpression, cast_class, parse_select, tried
 from freshet.pipeline.sources.select.failures import possible_failures
-from freshet.pipeline.sources.select.row import OTHER, SELF, Row, kept
-from freshet.pipeline.sources.select.rules import judged_rules, rule_cases, with_judgements
 from freshet.pipeline.sources.select.stored_value import stored_value, zero_text
 from freshet.pipeline.spark.arrow_bridge import spark_type
 
@@ -100,7 +105,7 @@ class _Projection:
             expression = parse_select(frame.sparkSession, column.field.name, column.expression)
             self._computed[index] = self._analysed(column, expression)
         self._cases = Cases(plan, self._computed)
-        self._rules = judged_rules(frame.sparkSession, plan)
+        self._rules = _judged_rules(frame.sparkSession, plan)
         self._refuse_no_conditions()
         if plan.has_several_rows:
             self._refuse_doubtful()
@@ -120,7 +125,7 @@ class _Projection:
                 )
 
     def _cases_of(self, row: Row) -> list[Case]:
-        return [*self._cases.of(row), *rule_cases(self._rules, row)]
+        return [*self._cases.of(row), *_rule_cases(self._rules, row)]
 
     def _refuse_doubtful(self) -> None:
         """The rows of a record are applied together, and Spark sees one at a time: none may be a dead letter here."""
@@ -177,7 +182,7 @@ class _Projection:
         values = frame.select(*inner, *outputs).select("*", *stored)
         names = {self._plan.columns[index].field.name: index for rule in self._rules for index in rule.reads}
         results = {name: self._cases.result(index, row) for name, index in names.items()}
-        values = with_judgements(values, self._rules, results, row)
+        values = _with_judgements(values, self._rules, results, row)
         chosen = F.lit(None).cast("int")
         for number, case in reversed(list(enumerate(cases))):
             chosen = F.when(case.condition, F.lit(number)).otherwise(chosen)
@@ -265,3 +270,59 @@ def _analysis_settings(spark: SparkSession) -> Iterator[None]:
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, earlier)
+
+
+class _JudgedRule(Frozen):
+    """One rule, and the indexes of the columns that it reads."""
+
+    rule: PlannedRule
+    expression: SelectExpression
+    reads: tuple[int, ...]
+
+
+def _judged_rules(spark: SparkSession, plan: DecodePlan) -> list[_JudgedRule]:
+    """The rules that Spark computes. Raises `ConfigurationError` naming the one that is not SQL, or reads what is no
+    column of the table."""
+    if not plan.judges_by_spark:
+        return []
+    indexes = {column.field.name: index for index, column in enumerate(plan.columns)}
+    found = []
+    for rule in plan.rules:
+        expression = parse_select(spark, rule.name, rule.text, "expect")
+        names = sorted({reference[0] for reference in expression.references})
+        for name in names:
+            if name not in indexes:
+                raise ConfigurationError(
+                    f"expect.{rule.name}: {rule.text!r} reads {name}, which is no column of the table"
+                    f"{nearest(name, indexes)}"
+                )
+        found.append(_JudgedRule(rule, expression, tuple(indexes[name] for name in names)))
+    return found
+
+
+def _with_judgements(values: DataFrame, rules: list[_JudgedRule], results: Mapping[str, Column], row: Row) -> DataFrame:
+    """The frame with what each rule gives; `results` are the values of the table's columns by their names."""
+    if not rules:
+        return values
+    inner = [F.col(name) for name in values.columns]
+    named = values.select(*inner, *(column.alias(name) for name, column in results.items()))
+    judgements = []
+    for number, each in enumerate(rules):
+        lost = F.lit(False) if each.expression.lost is None else each.expression.lost
+        pair = tried(F.struct(each.expression.value.alias("value"), lost.alias("lost")))
+        judgements.append(F.when(row.exists & ~row.is_retract, pair).alias(row.judged(number)))
+    return named.select(*inner, *judgements)
+
+
+def _rule_cases(rules: list[_JudgedRule], row: Row) -> Iterator[Case]:
+    """The rules that a row breaks, the most severe first."""
+    for number, each in enumerate(rules):
+        judgement = F.col(row.judged(number))
+        holds = F.coalesce(judgement.getField("value"), F.lit(True)) & ~F.coalesce(
+            judgement.getField("lost"), F.lit(False)
+        )
+        is_broken = judgement.isNull() | ~holds
+        for index in each.reads:
+            is_broken = is_broken & ~row.stays(index)
+        condition = row.exists & ~row.is_retract & is_broken
+        yield Case(condition, each.rule.column, each.rule.name, each.rule.tag)

@@ -39,7 +39,7 @@ from freshet.storage.files.file_format import READ_BATCH_ROWS, FileReader, read_
 from freshet.storage.files.opening import Opening, PositionedFile, open_file, opened_input
 from freshet.storage.files.orc import protobuf as pb
 from freshet.storage.files.orc.footer import CHAR_KIND, TIMESTAMP_KINDS, OrcFooter, Stripe, footer_bytes, parse_footer
-from freshet.storage.files.orc.schema import NANOS_MAX
+from freshet.storage.files.orc.writer import NANOS_MAX
 from freshet.storage.files.stored_columns import StoredColumns
 from freshet.storage.filters.literal import canonical
 from freshet.storage.io.env import Env

@@ -31,8 +31,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.contributions import Contributions, Numbers, counted_values, folded, folded_floats
-from freshet.storage.merge.aggregate.decimals import signed_values, with_scalar_results
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnAggregator, ColumnEvents, Reduction
+from freshet.storage.merge.aggregate.sum import signed_values, with_scalar_results
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import first_marked
 from freshet.storage.merge.sort_words import Positions

@@ -18,13 +18,17 @@ After an overflow to NULL the next value starts again. Sums of integers and deci
 by step only where the sum of magnitudes could overflow; floats go in step through all keys
 (`contributions.folded`). Key by key go decimals that came near an overflow.
 
+Decimals as integers: the 128 bits of an Arrow decimal in two halves, and their sums.
+
+value = high * 2**64 + low      unscaled, two's complement: high signed, low unsigned
+
 Source: MERGING.md §2.6.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -38,13 +42,6 @@ from freshet.storage.merge.aggregate.contributions import (
     counted_values,
     folded_floats,
 )
-from freshet.storage.merge.aggregate.decimals import (
-    from_longs,
-    magnitudes,
-    segment_sums,
-    signed_values,
-    with_scalar_results,
-)
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnAggregator, ColumnEvents, Reduction
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
@@ -57,6 +54,11 @@ _LONG_DIGITS: Final = 18
 _LIMB: Final = np.int64((1 << 32) - 1)
 _NEAR: Final = 1 - 1e-9
 """Magnitudes are estimated as floats; this close to a bound the exact way is taken."""
+
+_Halves = npt.NDArray[np.int64]
+"""Shape (n, 2): low and high half of each value, both as signed numbers."""
+
+_LIMB_BITS: Final = 32
 
 
 class Sum(ColumnAggregator):
@@ -179,7 +181,7 @@ def _decimal_sums(counted: CountedValues) -> Reduction:
         # Up to these sums, no digits are lost whatever the precision is.
         sums = _plain_sums(low, counted, min(limit, 1 << 63) - 1)
         if sums is not None:
-            return counted.reduction(from_longs(sums[0], arrow_type, sums[1]))
+            return counted.reduction(_from_longs(sums[0], arrow_type, sums[1]))
     few = counted.contributions()
     halves, has_values = fixed_width(few.values), few.has_values
     starts, lengths = few.starts[has_values], few.lengths[has_values]
@@ -191,10 +193,10 @@ def _decimal_sums(counted: CountedValues) -> Reduction:
         too_large = (halves[:, 0] >= limit) | (halves[:, 0] <= -limit)
         near = too_large if outside is None else too_large | outside
         near = np.logical_or.reduceat(near, starts)
-        results = from_longs(longs, arrow_type, None)
+        results = _from_longs(longs, arrow_type, None)
     else:
         bounds = (1 - limit, limit - 1)
-        near = np.add.reduceat(magnitudes(halves), starts) >= limit * _NEAR
+        near = np.add.reduceat(_magnitudes(halves), starts) >= limit * _NEAR
         results = from_fixed_width(segment_sums(halves, few.takes_away, starts), arrow_type, None)
 
     def total(key: int) -> int | None:
@@ -216,3 +218,58 @@ def _decimal_total(signed: Iterable[tuple[int, bool]], limit: int, lowest: int, 
             if not lowest <= total <= highest:
                 total = total if abs(total) < limit else None
     return total
+
+
+def _from_longs(longs: npt.NDArray[np.int64], arrow_type: pa.DataType, valid: Flags | None) -> pa.Array[Any]:
+    """Decimals of unscaled 64-bit numbers."""
+    return from_fixed_width(np.stack([longs, longs >> 63], axis=1), arrow_type, valid)
+
+
+def _unscaled(halves: _Halves) -> list[int]:
+    """The unscaled values as Python integers."""
+    lows: list[int] = halves[:, 0].astype(np.uint64).tolist()
+    highs: list[int] = halves[:, 1].tolist()
+    return [(high << 64) + low for low, high in zip(lows, highs, strict=True)]
+
+
+def _magnitudes(halves: _Halves) -> npt.NDArray[np.float64]:
+    """About how large values are, whatever their sign."""
+    size: npt.NDArray[np.float64] = np.abs(halves[:, 1] * 2.0**64 + halves[:, 0].astype(np.uint64).astype(np.float64))
+    return size
+
+
+def segment_sums(halves: _Halves, negated: Flags | None, starts: Positions) -> _Halves:
+    """The sum of each segment, modulo 2**128. No segment is empty."""
+    low, high = halves[:, 0], halves[:, 1]
+    # Four limbs of 32 bits are summed each for itself, which leaves room for 2**31 values, then carried over.
+    limbs = (low & _LIMB, (low >> _LIMB_BITS) & _LIMB, high & _LIMB, high >> _LIMB_BITS)
+    if negated is not None:
+        limbs = tuple(np.where(negated, -limb, limb) for limb in limbs)  # type: ignore[assignment]
+    sums = [np.add.reduceat(limb, starts) for limb in limbs]
+    for index in range(3):
+        sums[index + 1] += sums[index] >> _LIMB_BITS
+        sums[index] &= _LIMB
+    return np.stack([sums[0] | sums[1] << _LIMB_BITS, sums[2] | sums[3] << _LIMB_BITS], axis=1)
+
+
+def signed_values(halves: _Halves, takes_away: Flags | None, start: int, length: int) -> Iterable[tuple[int, bool]]:
+    """Unscaled values of one key, and whether each is taken away."""
+    part = slice(int(start), int(start + length))
+    flags = [False] * int(length) if takes_away is None else takes_away[part].tolist()
+    return zip(_unscaled(halves[part]), flags, strict=True)
+
+
+def with_scalar_results(
+    results: pa.Array[Any], scalar_keys: Flags, result_of: Callable[[int], int | None]
+) -> pa.Array[Any]:
+    """The decimals, with those of the keys of the scalar path computed one by one."""
+    keys = np.flatnonzero(scalar_keys).tolist()
+    if not keys:
+        return results
+    numbers = [result_of(key) for key in keys]
+    halves = fixed_width(results).copy()
+    halves[keys, 0] = np.array([(number or 0) & 0xFFFFFFFFFFFFFFFF for number in numbers], np.uint64).view(np.int64)
+    halves[keys, 1] = [(number or 0) >> 64 for number in numbers]
+    valid = np.ones(len(halves), np.bool_)
+    valid[keys] = [number is not None for number in numbers]
+    return from_fixed_width(halves, results.type, valid)

@@ -1,0 +1,92 @@
+"""The tables of a database that are copied: those that a publication has as a pipeline begins, and those that it gets.
+
+A table that comes later is copied beside the stream too: from the batch on that has its first change, or from the look
+at the publication that finds it. A table that has another name than before is no new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from freshet.pipeline.config.model import PostgresConfig
+from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
+from freshet.pipeline.local.postgres_going_on import ended_name
+from freshet.pipeline.postgres.copy_state import CopyState, TableName
+from freshet.pipeline.postgres.publications import PublishedTables, taken_tables
+from freshet.pipeline.postgres.server import ServerPlace
+from freshet.pipeline.postgres.wire import Relation
+
+_NO_OID: Final = 0
+
+
+class CopiedTables:
+    """Those of one source; used by the thread of its query alone."""
+
+    def __init__(self, place: ServerPlace, config: PostgresConfig, folder: WritableCheckpoint, index: int) -> None:
+        self._place, self._config, self._folder = place, config, folder
+        self._name, self._ended_name = f"postgres-{index}-copied", ended_name(index)
+        self._known: dict[TableName, int] | None = None
+        """Their oids, by their names."""
+        self.published: PublishedTables = {}
+        """What the publication had when it was last looked at."""
+
+    def begin(self) -> CopyState | None:
+        """The copy of a pipeline that begins; None where nothing is copied."""
+        if self._config.snapshot == "never":
+            return None
+        with self._place.session() as session:
+            self.published = taken_tables(session, self._config)
+        self._keep({name: each.oid for name, each in self.published.items()})
+        return CopyState(tuple(self.published))
+
+    def begin_again(self, copy: CopyState | None, names: Sequence[TableName]) -> CopyState:
+        """The copy with these tables from their start, those that the source has now."""
+        with self._place.session() as session:
+            self.published = taken_tables(session, self._config)
+        self._keep(self._read() | {name: self.published[name].oid for name in names})
+        others = {} if copy is None else {name: each for name, each in copy.progress.items() if name not in names}
+        kept = () if copy is None else tuple(name for name in copy.tables if name not in names)
+        return CopyState((*kept, *names), others)
+
+    def with_new(self, copy: CopyState | None, relations: Iterable[Relation]) -> CopyState | None:
+        """The copy with the tables that have come to the publication; `relations` are those of the changes of a batch
+        that is not planned yet."""
+        if self._config.snapshot != "initial":
+            return copy
+        known = self._read() | dict.fromkeys(() if copy is None else copy.tables, _NO_OID)
+        oids = set(known.values())
+        sent = {(each.schema, each.name): each.oid for each in relations}
+        if any(name not in known and oid not in oids and self._config.takes(*name) for name, oid in sent.items()):
+            with self._place.session() as session:
+                self.published = taken_tables(session, self._config)
+        new = tuple(name for name, each in self.published.items() if name not in known and each.oid not in oids)
+        return copy if not new else (copy or CopyState(())).with_tables(new)
+
+    def done(self, copy: CopyState | None) -> None:
+        """A batch is in the lake; the copy that its offset has is known from now on."""
+        known = self._read()
+        new = [name for name in (() if copy is None else copy.tables) if name not in known]
+        if new:
+            oids = {name: self.published[name].oid if name in self.published else _NO_OID for name in new}
+            self._keep(known | oids)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether all is copied, and nothing follows (`snapshot: only`)."""
+        return self._config.snapshot == "only" and self._folder.read(self._ended_name) is not None
+
+    def end(self) -> None:
+        """Writes that down."""
+        self._folder.replace(self._ended_name, self._config.slot)
+
+    def _read(self) -> dict[TableName, int]:
+        if self._known is None:
+            text = self._folder.read(self._name)
+            self._known = {(schema, name): oid for schema, name, oid in json.loads(text or "[]")}
+        return self._known
+
+    def _keep(self, known: dict[TableName, int]) -> None:
+        self._known = known
+        self._folder.replace(self._name, json.dumps([[*name, oid] for name, oid in known.items()]))

@@ -1,0 +1,235 @@
+"""`freshet run` of the database of a random client, killed twenty times, the copy among it, on a disk and in S3.
+
+Each snapshot of a table has what the client knows of the moment that its batch ends at; in the end all is compared once
+more, with the database too, and Apache Paimon reads the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from freshet import Catalog
+from freshet.jobs.demo.child_process import tail
+from freshet.pipeline.local.postgres_offset import PostgresOffset
+from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.postgres_client import RandomClient, Rows
+from tests.kit.postgres_source import PostgresSource
+from tests.kit.s3_server import S3Place
+from tests.soak.counts import KILLED_DATABASES, chance_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.judge, pytest.mark.timeout(3600)]
+
+KEPT = "snapshot.num-retained.min: 5000, snapshot.num-retained.max: 5000"
+DATABASE = """\
+name: database
+run_on: local
+sync:
+  source: {{postgres: {source}}}
+  tables:
+    - {{from: "[^.]*.public.d", to: lake.d}}
+    - {{from: "[^.]*.public.s", to: lake.s, options: {{merge-engine: aggregation, changelog-producer: lookup,
+        fields.v.aggregate-function: sum, fields.w.aggregate-function: sum}}}}
+  options: {{bucket: 2, {kept}}}
+warehouse: "{warehouse}"
+checkpoint: "{folder}/c-database"
+dead_letters: lake.dead
+trigger: {trigger}
+"""
+WIDE = """\
+name: wide
+run_on: local
+sources:
+  - postgres: {first}
+    select: {{id: id, a: a, big: big}}
+  - postgres: {second}
+    select: {{id: id, b: b, c: c}}
+table:
+  warehouse: "{warehouse}"
+  name: lake.wide
+  columns: {{id: BIGINT, a: INT, big: STRING, b: INT, c: STRING}}
+  primary_key: [id]
+  options: {{bucket: 2, merge-engine: partial-update, {kept}}}
+checkpoint: "{folder}/c-wide"
+dead_letters: lake.dead_wide
+trigger: {trigger}
+"""
+SMALL_CHUNKS = """
+import sys
+from freshet.pipeline.postgres import copied_table
+from freshet.pipeline.local import postgres_copy
+copied_table.CHUNK_ROWS_MIN, copied_table.CHUNK_ROWS_MAX, postgres_copy.CHUNKS_MAX = 30, 60, 2
+from freshet.__main__ import main
+sys.argv = ["freshet", "run", *sys.argv[1:]]
+main()
+"""
+
+
+class Run:
+    """Two pipelines of one database, in a process that is killed."""
+
+    def __init__(self, folder: Path, source: PostgresSource, warehouse: str, options: Mapping[str, str]) -> None:
+        self._folder, self._source, self._warehouse = folder, source, warehouse
+        self.catalog = Catalog(warehouse, options=dict(options))
+        self._environment = {
+            **os.environ, "FRESHET_CATALOG_OPTIONS": json.dumps(dict(options)), "CLIENT_PASSWORD": source.password
+        }  # fmt: skip
+        self.log = folder / "log.txt"
+        self.offsets: dict[str, dict[int, list[PostgresOffset]]] = {"database": {}, "wide": {}}
+        """Of batches, as they were planned: the checkpoint forgets them."""
+
+    def files(self, trigger: str) -> list[Path]:
+        def source(name: str, *tables: str) -> str:
+            document = {
+                "dsn": self._source.dsn, "password": "env:CLIENT_PASSWORD", "publication": "p",
+                "tables": [f"public.{table}" for table in tables], "slot": f"{self._source.database}_{name}",
+            }  # fmt: skip
+            return json.dumps(document)
+
+        texts = {"warehouse": self._warehouse, "folder": self._folder, "kept": KEPT, "trigger": trigger}
+        paths = [self._folder / "database.yaml", self._folder / "wide.yaml"]
+        paths[0].write_text(DATABASE.format(source=source("all", "d", "s"), **texts))
+        paths[1].write_text(WIDE.format(first=source("w1", "w1"), second=source("w2", "w2"), **texts))
+        return paths
+
+    @contextmanager
+    def process(self, trigger: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Runs until the block ends, which kills it."""
+        command = [sys.executable, "-c", SMALL_CHUNKS, *map(str, self.files(trigger)), "--progress", "json"]
+        with self.log.open("ab") as log:
+            child = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment, start_new_session=True)
+        try:
+            yield child
+        finally:
+            child.kill()
+            child.wait()
+
+    @property
+    def is_copied(self) -> bool:
+        """True when the rows that were there are in the lake."""
+        known = self.offsets["database"]
+        return bool(known) and all(end.copy is None for end in known[max(known)])
+
+    def note_offsets(self) -> int:
+        """Reads what was planned since; gives the number of the last batch of the database's pipeline."""
+        for name, known in self.offsets.items():
+            for file in (self._folder / f"c-{name}" / "offsets").glob("*"):
+                if file.name.isdecimal():
+                    with suppress(FileNotFoundError):  # forgotten meanwhile
+                        lines = file.read_text().splitlines()[2:]
+                        if lines:  # else it is being written
+                            known[int(file.name)] = [PostgresOffset.of(line) for line in lines if line.startswith("{")]
+        return max(self.offsets["database"], default=-1)
+
+
+@pytest.mark.parametrize("place", ["a disk", "s3"])
+def test_each_snapshot_has_what_the_client_knows(
+    place: str, tmp_path: Path, postgres: PostgresSource, paimon: PaimonJudge, request: pytest.FixtureRequest
+) -> None:
+    chance = chance_of("killed databases", place)
+    s3: S3Place | None = request.getfixturevalue("s3") if place == "s3" else None
+    warehouse, options = (f"{tmp_path}/w", {}) if s3 is None else (f"{s3.root}/w", s3.sent_options)
+    client = RandomClient(postgres, chance)
+    run = Run(tmp_path, postgres, warehouse, options)
+    ends = threading.Event()
+
+    def write() -> None:
+        while not ends.is_set():
+            client.step()
+            time.sleep(chance_of_writer.random() * 0.04)
+
+    chance_of_writer = Random(chance.random())
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(KILLED_DATABASES.now()):
+            _run_and_kill(run, chance)
+            client.alters = run.is_copied  # a column that goes under the copy ends the run
+    finally:
+        ends.set()
+        writer.join()
+    with run.process("{available_now: true}") as child:
+        while child.poll() is None:
+            run.note_offsets()
+            time.sleep(0.1)
+        assert child.wait() == 0, tail(run.log)
+    run.note_offsets()
+    client.close()
+    _compare(run, client, postgres, paimon if s3 is None else None)
+
+
+def _run_and_kill(run: Run, chance: Random) -> None:
+    before = run.note_offsets()
+    with run.process("{processing_time: 0 s}") as child:
+        while run.note_offsets() == before:
+            assert child.poll() is None, tail(run.log)
+            time.sleep(0.01)
+        ends = time.monotonic() + chance.random() * chance.choice((0.1, 3))
+        while time.monotonic() < ends:
+            run.note_offsets()
+            time.sleep(0.02)
+        assert child.poll() is None, tail(run.log)
+
+
+def _compare(run: Run, client: RandomClient, postgres: PostgresSource, paimon: PaimonJudge | None) -> None:
+    wanted = {"d": client.lake["d"], "s": client.lake["s"], "wide": _wide(client.lake["w1"], client.lake["w2"])}
+    for name in ("d", "s", "w1", "w2"):
+        found = postgres.rows(f"SELECT count(*) FROM {name}")
+        assert found == [(len(client.rows[name]),)], name  # the oracle itself
+    for name, rows in wanted.items():
+        table = run.catalog.table(f"lake.{name}")
+        assert _shown(table.scan().to_arrow().to_pylist()) == _shown_rows(rows), name
+        if paimon is not None:
+            assert _shown(paimon.table(table.location).read_arrow().to_pylist()) == _shown_rows(rows), name
+        offsets = run.offsets["wide" if name == "wide" else "database"]
+        checked = 0
+        for snapshot in table.snapshots():
+            ends = offsets[snapshot.commit_identifier]
+            if any(end.copy is not None for end in ends):
+                continue
+            held = (
+                client.held(name, ends[0].lsn)
+                if name != "wide"
+                else _wide(client.held("w1", ends[0].lsn), client.held("w2", ends[1].lsn))
+            )
+            found = _shown(table.scan(snapshot_id=snapshot.id).to_arrow().to_pylist())
+            assert found == _shown_rows(held), f"{name}, snapshot {snapshot.id}, {ends}"
+            checked += 1
+        assert checked >= 5, f"{name}: too few snapshots came after the copy"
+    assert run.catalog.table("lake.dead").scan().count() == 0
+    assert client.markers > 1
+
+
+def _wide(first: Rows, second: Rows) -> Rows:
+    nothing: dict[str, Any] = {}
+    return {key: {**first.get(key, nothing), **second.get(key, nothing)} for key in {*first, *second}}
+
+
+def _shown_rows(rows: Rows) -> dict[int, dict[str, Any]]:
+    return _shown([{"id": key, **row} for key, row in rows.items()])
+
+
+def _shown(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """By key, without what is NULL: a column that a table has got later is none of a row before."""
+    found = {
+        row["id"]: {
+            name: int(value) if isinstance(value, Decimal) else value
+            for name, value in row.items()
+            if value is not None
+        }
+        for row in rows
+    }
+    assert len(found) == len(rows), "a key is there twice"
+    return found
