@@ -215,3 +215,34 @@ def test_a_table_that_takes_the_name_of_another_is_seen_at_its_first_change(
     with pytest.raises(PipelineFailedError, match=r"table public\.t is another one than before"):
         streamed.run(SYNC)
     assert not Catalog(tmp_path / "w").has_table("db.t")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_table_without_a_key(tmp_path: Path, postgres: PostgresSource, is_alone: bool) -> None:
+    """Rows that only come, each as often as the source has it."""
+    postgres.run(
+        "CREATE TABLE n (v bigint)",
+        "ALTER TABLE n REPLICA IDENTITY FULL",
+        "INSERT INTO n SELECT i % 9 FROM generate_series(1, 100) i",
+        "CREATE TABLE t (id bigint PRIMARY KEY)",
+        "CREATE PUBLICATION p FOR TABLE n, t",
+    )
+    rules = '[{from: "[^.]*.public.n", to: "db.n", without_key: append, options: {bucket: "-1"}}, '
+    rules += '{from: "[^.]*.public.t", to: "db.t"}]'
+    streamed = Streamed(tmp_path, postgres, snapshot="initial", rules=rules, options="")
+    for statement in ("INSERT INTO t VALUES (1)", "INSERT INTO n VALUES (1)"):
+        streamed.run(SYNC)
+        postgres.run(statement)
+    if not is_alone:
+        streamed.run(SYNC)
+        _drop_slot(streamed)
+    postgres.run("INSERT INTO n VALUES (2)", "INSERT INTO t VALUES (2)")
+    planned_resync(streamed.config(SYNC), "db.n" if is_alone else None).run()
+    for statement in ("INSERT INTO n VALUES (3), (3); INSERT INTO t VALUES (3)", "INSERT INTO n VALUES (4)"):
+        postgres.run(statement)
+        streamed.run(SYNC)
+        found = [sorted(row[name] for row in streamed.rows(f"db.{table}")) for table, name in (("n", "v"), ("t", "id"))]
+        assert found == [
+            [value for (value,) in postgres.rows(f"SELECT * FROM {table} ORDER BY 1")] for table in ("n", "t")
+        ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from freshet.pipeline.checks.postgres_reach import sources_of
 from freshet.pipeline.config.model import PipelineConfig, PostgresConfig
 from freshet.pipeline.exceptions import PipelineFailedError, Problem
-from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder, WritableCheckpoint
+from freshet.pipeline.identity.checkpoint_folder import CheckpointFolder
 from freshet.pipeline.identity.checkpoint_offsets import finished_lines
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
@@ -54,17 +54,6 @@ def published_before(folder: CheckpointFolder, index: int) -> PublishedTables:
 def write_published(folder: CheckpointFolder, index: int, tables: PublishedTables) -> None:
     """Has it say these tables."""
     folder.replace(published_name(index), json.dumps([[*name, *each] for name, each in tables.items()]))
-
-
-def copied_before(folder: CheckpointFolder, index: int) -> dict[tuple[str, str], int]:
-    """The tables of a source that were copied, or are, and their oids."""
-    text = folder.read(f"postgres-{index}-copied")
-    return {(schema, table): oid for schema, table, oid in json.loads(text or "[]")}
-
-
-def write_copied(folder: WritableCheckpoint, index: int, tables: Mapping[tuple[str, str], int]) -> None:
-    """Has the checkpoint say these."""
-    folder.replace(f"postgres-{index}-copied", json.dumps([[*name, oid] for name, oid in tables.items()]))
 
 
 def going_on_problem(config: PipelineConfig, index: int, source: PostgresConfig) -> str | None:

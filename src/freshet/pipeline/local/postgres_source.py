@@ -154,9 +154,9 @@ class PostgresSource:
             return start
         elif copy is not None and copy.until is not None and found.lsn >= copy.until:
             copy = None
-        ends = begun if found is None else replace(begun, lsn=found.lsn, changes=begun.changes + found.weight)
         timeline = self._timeline or begun.timeline  # another one since a standby was promoted
-        return replace(ends, timeline=timeline, copy=copy).text
+        ends = replace(begun, timeline=timeline, copy=copy)
+        return (ends if found is None else replace(ends, lsn=found.lsn, changes=begun.changes + found.weight)).text
 
     def bound(self) -> None:
         """`Source.bound`."""
@@ -167,15 +167,15 @@ class PostgresSource:
     ) -> Sequence[Piece]:
         """`PieceSource.pieces`: parts of the messages between two positions, in their order."""
         begun, ends = self._copy.corrected(start or self.first()), PostgresOffset.of(end)
-        if ends.copy is not None and ends.copy.is_begun_anew:
+        limit = self._config.copy_mib_per_second
+        rate = None if limit is None else limit * 2**20 / max(1, count // 2)  # each worker gets two of `count`
+        chunks = list(self._copy.pieces(begun, ends, end, self._config.slot, work, index, rate))
+        if ends.copy is not None and (ends.copy.is_begun_anew or (ends.lsn == begun.lsn and not chunks)):
             raise PipelineFailedError(
                 "a resync was begun and has not ended: run freshet resync FILE again", kind=ErrorKind.INVALID_REQUEST
             )
-        limit = self._config.copy_mib_per_second
-        rate = None if limit is None else limit * 2**20 / max(1, count // 2)  # each worker gets two of `count`
-        chunks = self._copy.pieces(begun, ends, end, self._config.slot, work, index, rate)
         if ends.lsn == begun.lsn:
-            return list(chunks)
+            return chunks
         rule = self._copy.rule(begun, ends)
         return [*chunks, *self._pieces(self._span(begun, ends), begun, rule, work, index, count)]
 

@@ -6,14 +6,15 @@ at the publication that finds it. A table that has another name than before is n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from freshet.pipeline.config.model import PostgresConfig
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.postgres_going_on import copied_before, ended_name, write_copied
+from freshet.pipeline.local.postgres_going_on import ended_name
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
 from freshet.pipeline.postgres.publications import PublishedTables, taken_tables
 from freshet.pipeline.postgres.server import ServerPlace
@@ -27,7 +28,7 @@ class CopiedTables:
 
     def __init__(self, place: ServerPlace, config: PostgresConfig, folder: WritableCheckpoint, index: int) -> None:
         self._place, self._config, self._folder = place, config, folder
-        self._index, self._ended_name = index, ended_name(index)
+        self._name, self._ended_name = f"postgres-{index}-copied", ended_name(index)
         self._known: dict[TableName, int] | None = None
         """Their oids, by their names."""
         self.published: PublishedTables = {}
@@ -41,6 +42,15 @@ class CopiedTables:
             self.published = taken_tables(session, self._config)
         self._keep({name: each.oid for name, each in self.published.items()})
         return CopyState(tuple(self.published))
+
+    def begin_again(self, copy: CopyState | None, names: Sequence[TableName]) -> CopyState:
+        """The copy with these tables from their start, those that the source has now."""
+        with self._place.session() as session:
+            self.published = taken_tables(session, self._config)
+        self._keep(self._read() | {name: self.published[name].oid for name in names})
+        others = {} if copy is None else {name: each for name, each in copy.progress.items() if name not in names}
+        kept = () if copy is None else tuple(name for name in copy.tables if name not in names)
+        return CopyState((*kept, *names), others)
 
     def with_new(self, copy: CopyState | None, relations: Iterable[Relation]) -> CopyState | None:
         """The copy with the tables that have come to the publication; `relations` are those of the changes of a batch
@@ -87,9 +97,10 @@ class CopiedTables:
 
     def _read(self) -> dict[TableName, int]:
         if self._known is None:
-            self._known = copied_before(self._folder, self._index)
+            text = self._folder.read(self._name)
+            self._known = {(schema, name): oid for schema, name, oid in json.loads(text or "[]")}
         return self._known
 
     def _keep(self, known: dict[TableName, int]) -> None:
         self._known = known
-        write_copied(self._folder, self._index, known)
+        self._folder.replace(self._name, json.dumps([[*name, oid] for name, oid in known.items()]))

@@ -36,15 +36,15 @@ class CopyState:
         return not self.left
 
     @property
+    def is_begun_anew(self) -> bool:
+        """Whether nothing of it has been planned: a batch ends so where a resync takes the rows away."""
+        return bool(self.tables) and not self.progress
+
+    @property
     def until(self) -> int | None:
         """The position behind which no chunk holds anything; None where chunks are still to come."""
         lsns = [chunk.lsn for each in self.progress.values() for chunk in each.chunks]
         return max(lsns, default=0) if self.is_whole else None
-
-    @property
-    def is_begun_anew(self) -> bool:
-        """Whether nothing of it has been planned: a batch ends so where a resync takes the rows away."""
-        return bool(self.tables) and not self.progress
 
     def of(self, table: TableName) -> CopyProgress:
         """How far a table is."""

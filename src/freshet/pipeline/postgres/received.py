@@ -13,9 +13,9 @@ import numpy as np
 
 from freshet._frozen import Frozen
 from freshet.pipeline.postgres.change_records import transactions_of, weights_of
-from freshet.pipeline.postgres.spilled_messages import SpilledMessages, TransactionFile
+from freshet.pipeline.postgres.spilled_messages import SpilledMessages, TransactionFile, runs_of
 from freshet.pipeline.postgres.transactions import TransactionSnapshot
-from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Messages, Positions, Relation, numbers, relations_in
+from freshet.pipeline.postgres.wire import COMMIT, Messages, Positions, Relation, numbers, relations_in
 
 KEPT_MAX: Final = 64 << 20
 """Bytes of one transaction that are held in memory."""
@@ -61,12 +61,11 @@ class Segment(Frozen):
 
 
 class Span(Frozen):
-    """Messages in their order, those of a large transaction in files, the numbers of records that they take, and the
-    relations among them."""
+    """Messages in their order, those of a large transaction in files, and the numbers of records that they take."""
 
     parts: tuple[Messages | SpilledMessages, ...]
     weight: int
-    relations: tuple[Relation, ...]
+    relations: tuple[Relation, ...] = ()
 
 
 class End(Frozen):
@@ -152,15 +151,15 @@ class Received:
 
     def up_to(self, end: int) -> Span | None:
         """The messages from the start to this position; None where no transaction ends there."""
-        parts, weight, relations = list[Messages | SpilledMessages](), 0, list[Relation]()
+        parts, relations, weight = list[Messages | SpilledMessages](), list[Relation](), 0
         for segment in self._segments:
             place = int(np.searchsorted(segment.ends, end))
             if place < len(segment.ends):
                 if int(segment.ends[place]) != end:
                     return None
-                last = segment.cut(0, int(segment.commits[place]) + 1)
-                weight += int(segment.weights[place])
-                return Span((*parts, last.content), weight, (*relations, *last.relations))
+                cut = segment.cut(0, int(segment.commits[place]) + 1)
+                relations += cut.relations
+                return Span((*parts, cut.content), weight + int(segment.weights[place]), tuple(relations))
             parts.append(segment.content)
             relations += segment.relations
             weight += segment.total
@@ -193,22 +192,15 @@ class Received:
 
 def end_held(span: Span, snapshot: TransactionSnapshot) -> End | None:
     """Where whole transactions end that a snapshot holds, of which the first may be one that it does not: None."""
-    found: End | None = None
+    ids, ends, weights, sizes = list[int](), list[int](), list[int](), list[int]()
     weight = size = 0
-    for part in span.parts:
-        segment = Segment.of(part.read() if isinstance(part, SpilledMessages) else part)
-        ids = np.array([each.xid for each in transactions_of(segment.messages)], np.int64)
-        missing = np.flatnonzero(~snapshot.holds(ids))
-        begins = np.flatnonzero(segment.messages.kinds == BEGIN)
-        taken = len(segment.commits)
-        if len(missing):
-            taken = int(np.searchsorted(segment.commits, begins[missing[0]]))
-        if taken:
-            place = taken - 1
-            found = End(
-                int(segment.ends[place]), weight + int(segment.weights[place]), size + int(segment.sizes[place])
-            )
-        if len(missing):
-            return found
+    for _, messages in runs_of(span.parts):
+        segment = Segment.of(messages)
+        ids += [each.xid for each in transactions_of(messages)]
+        ends += segment.ends.tolist()
+        weights += (segment.weights + weight).tolist()
+        sizes += (segment.sizes + size).tolist()
         weight, size = weight + segment.total, size + segment.size_bytes
-    return found
+    missing = np.flatnonzero(~snapshot.holds(np.array(ids, np.int64)))
+    place = (int(missing[0]) if len(missing) else len(ends)) - 1
+    return None if place < 0 else End(ends[place], weights[place], sizes[place])

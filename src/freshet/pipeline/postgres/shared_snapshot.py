@@ -26,11 +26,11 @@ from freshet.pipeline.postgres.transactions import TransactionSnapshot
 _BEGIN: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _STAYS: Final = b"SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0; SET lock_timeout = 0"
 _LOCK: Final = sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE")
-_SINCE_13: Final = 130_000
-_STANDBY_S: Final = 10.0
 _END_OF_LOG: Final = b"""
 SELECT CASE WHEN pg_is_in_recovery() THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())
 ELSE pg_current_wal_insert_lsn() END::text"""
+_SINCE_13: Final = 130_000
+_STANDBY_S: Final = 10.0
 
 
 class SharedSnapshot:
@@ -44,8 +44,7 @@ class SharedSnapshot:
         try:
             self._session.execute(_STAYS)
             there = [sql.Identifier(*each) for each in tables if self._is_there(*each)]
-            lock = _LOCK.format(sql.SQL(", ").join(there)) if there else None
-            while not self._is_taken(lock) and time.monotonic() < until:
+            while not self._is_taken(there) and time.monotonic() < until:
                 self._session.execute(b"ROLLBACK")
                 time.sleep(_STANDBY_S / 1000)
         except psycopg.Error as error:
@@ -61,12 +60,12 @@ class SharedSnapshot:
         self.lsn = self._end_of_log()
         """Behind all that the snapshot holds."""
 
-    def _is_taken(self, lock: sql.Composed | None) -> bool:
+    def _is_taken(self, there: Sequence[sql.Identifier]) -> bool:
         """Takes it; False where it cannot be told what it holds: on a standby, which lists no transactions that run,
         while some do."""
         self._session.execute(_BEGIN)
-        if lock is not None:
-            self._session.execute(lock)
+        if there:
+            self._session.execute(_LOCK.format(sql.SQL(", ").join(there)))
         what = "pg_current" if self._session.info.server_version >= _SINCE_13 else "txid_current"
         query = f"SELECT {what}_snapshot()::text, pg_export_snapshot(), pg_is_in_recovery()"
         row = self._session.execute(query.encode()).fetchone()

@@ -25,19 +25,18 @@ from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.postgres_going_on import (
-    copied_before,
     ended_name,
     known_quiet,
     published_before,
     published_name,
     quiet_name,
-    write_copied,
     write_published,
 )
 from freshet.pipeline.local.postgres_offset import PostgresOffset
+from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
 from freshet.pipeline.local.stream_checkpoint import StreamCheckpoint
-from freshet.pipeline.postgres.copy_state import CopyState, TableName
+from freshet.pipeline.postgres.copy_state import TableName
 from freshet.pipeline.postgres.publications import taken_tables
 from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.slots import (
@@ -106,20 +105,19 @@ class Resync(Frozen):
     def _offset(self, each: _Begun, folder: WritableCheckpoint) -> PostgresOffset:
         """Where the copy of a source begins."""
         slot, index = each.source.slot, each.index
-        with each.place.session() as session:
-            now = taken_tables(session, each.source)
-        write_copied(folder, index, copied_before(folder, index) | {of: now[of].oid for of in each.copied})
-        begun = replace(each.begun, changes=each.last.changes, copy=CopyState(each.copied))
+        tables = CopiedTables(each.place, each.source, folder, index)
         if not each.is_whole:
-            write_published(folder, index, {**published_before(folder, index), **{of: now[of] for of in each.copied}})
-            return begun
-        folder.delete(ended_name(index))
-        folder.delete(quiet_name(index))
-        folder.delete(published_name(index))
+            copy = tables.begin_again(each.begun.copy, each.copied)
+            now = {name: tables.published[name] for name in each.copied}
+            write_published(folder, index, {**published_before(folder, index), **now})
+            return replace(each.begun, changes=each.last.changes, copy=copy)
+        for name in (quiet_name(index), published_name(index), ended_name(index)):
+            folder.delete(name)
         drop_slot(each.place, slot)
         folder.replace(f"postgres-{index}-slot", slot)
         lsn = create_slot(each.place, slot, is_failover=each.source.failover)
-        return replace(begun, systemid=each.identity.systemid, timeline=each.identity.timeline, lsn=lsn)
+        systemid, timeline = each.identity.systemid, each.identity.timeline
+        return PostgresOffset(slot, systemid, timeline, lsn, each.last.changes, tables.begin())
 
 
 def planned_resync(config: PipelineConfig, table: str | None) -> Resync:
@@ -173,7 +171,8 @@ def _looked_at(
     with place.session() as session:
         slot = slot_named(session, source.slot)
         refuse_active(slot)
-        copied = tuple(each for each in taken_tables(session, source) if wanted is None or each in wanted)
+        taken = taken_tables(session, source)
+        copied = tuple(name for name in taken if wanted is None or name in wanted)
     with place.session(replication=True) as connection:
         identity = identify(connection)
     refusal: str | None = None
@@ -186,8 +185,6 @@ def _looked_at(
             raise
     if wanted is not None and refusal is not None:
         raise InvalidRequestError(f"{refusal}: all tables, so without --table")
-    if wanted is not None and begun.copy is not None:
-        raise InvalidRequestError("the copy of the tables is not over yet: let the pipeline run until it is")
     if not copied:
         raise InvalidRequestError(f"publication {source.publication} has none of the tables: nothing can be copied")
     return _Begun(index, source, place, identity, begun, PostgresOffset.of(last_text), copied, refusal, wanted is None)
