@@ -19,7 +19,7 @@ from freshet.pipeline.checks import machine
 from freshet.pipeline.commands import local_running
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.local.workers import WorkerPool
-from freshet.pipeline.running.pipeline_findings import PIPELINE_RULES, PipelineFacts
+from freshet.pipeline.running.pipeline_findings import PIPELINE_RULES, PipelineFacts, Topics
 from freshet.pipeline.running.pipeline_status import pipeline_statuses
 from freshet.pipeline.running.run_note import STATUS_FILE
 from freshet.storage.status.finding import findings_of
@@ -207,6 +207,21 @@ def test_a_topic_that_keeps_so_many_bytes(pipeline: Pipeline, kafka_broker: Fore
     assert [(each["name"], each["evidence"]) for each in pipeline.found()] == [("topic near its retention", 50)]
 
 
+@pytest.mark.kafka
+def test_a_log_that_is_kept_too_short(pipeline: Pipeline, kafka_broker: ForeignBroker) -> None:
+    """A week by default; snapshots are kept for an hour, or here for eight days."""
+    log = f'log.system: kafka, kafka.bootstrap.servers: "{kafka_broker.bootstrap_servers}", kafka.topic: doctor-log'
+    text = pipeline.file.read_text()
+    pipeline.file.write_text(text.replace("options: {bucket: 1}", f"options: {{bucket: 1, {log}}}"))
+    pipeline.put({"id": 1, "n": 1})
+    assert pipeline.run() == 0
+    assert pipeline.found() == []
+    longer = f"options: {{bucket: 1, snapshot.time-retained: 8 d, {log}}}"
+    pipeline.file.write_text(text.replace("options: {bucket: 1}", longer))
+    (found,) = pipeline.found()
+    assert (found["name"], found["evidence"]) == ("log kept too short", DAY_MS // 1000)
+
+
 def test_brokers_that_are_away_hide_nothing(pipeline: Pipeline) -> None:
     pipeline.put({"id": 1, "n": 1})
     bad_records(pipeline)
@@ -241,7 +256,7 @@ def test_tables_that_are_set_apart(pipeline: Pipeline) -> None:
     pipeline.put({"id": 1, "n": 1})
     pipeline.run()
     (status,) = pipeline_statuses(load_pipelines([pipeline.file]))
-    facts = PipelineFacts(replace(status, apart={"s.b": "a type that changed", "s.c": "the same"}), (), ())
+    facts = PipelineFacts(replace(status, apart={"s.b": "a type that changed", "s.c": "the same"}), Topics(), ())
     (found,) = findings_of(PIPELINE_RULES, facts, "a", file="a.yaml")
     assert (found.name, found.evidence, found.command) == (
         "tables set apart",
@@ -252,5 +267,5 @@ def test_tables_that_are_set_apart(pipeline: Pipeline) -> None:
 
 
 def test_every_rule_is_tried() -> None:
-    kafka = {"offsets lost", "topic near its retention"}
+    kafka = {"offsets lost", "topic near its retention", "log kept too short"}
     assert {rule.name for rule in PIPELINE_RULES} == MADE.keys() | kafka | {"tables set apart"}

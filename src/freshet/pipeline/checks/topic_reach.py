@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from freshet._frozen import Frozen
-from freshet.pipeline.checks.kafka_reach import ASK_S, Clusters, brokers_of, topics_of
+from freshet.logstore.kafka.connection import log_client_settings
+from freshet.logstore.kafka.java_options import ClientSettings
+from freshet.pipeline.checks.kafka_reach import ASK_S, Brokers, Clusters, brokers_of, topics_of
 from freshet.pipeline.checks.offset_check import positions_of
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.starting_offsets import Place, shown
@@ -36,6 +38,26 @@ class TopicReach(Frozen):
     near_place: str
     retention: str
     """The setting that the topic of `near_place` has."""
+
+
+class LogReach(Frozen):
+    """The topic of the log of a table, and how long it keeps records."""
+
+    topic: str
+    retention_ms: int
+
+
+def log_reach(config: PipelineConfig, clients: Clusters) -> LogReach | None:
+    """None of a table without a log, or whose topic is not there or keeps records for ever. Raises `OSError` or
+    `ValueError` where brokers do not answer."""
+    options = config.table.written_options
+    if not options.has_log:
+        return None
+    settings = ClientSettings(log_client_settings(options.given))
+    client = clients.of(Brokers(settings.values.get("bootstrap.servers", ""), settings))
+    topic = options.given.get("kafka.topic", "").strip()
+    kept_ms = int(client.topic_settings({topic}, RETENTION, ASK_S).get(topic, {}).get("retention.ms", -1))
+    return None if kept_ms < 0 else LogReach(topic, kept_ms)
 
 
 def topic_reaches(config: PipelineConfig, folder: CheckpointFolder, clients: Clusters, now_ms: int) -> list[TopicReach]:

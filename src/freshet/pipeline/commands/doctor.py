@@ -24,8 +24,8 @@ from freshet.storage.exceptions import StorageError
 from freshet.storage.model.display import printable
 
 if TYPE_CHECKING:
-    from freshet.pipeline.checks.topic_reach import TopicReach
     from freshet.pipeline.config.model import PipelineConfig
+    from freshet.pipeline.running.pipeline_findings import Topics
     from freshet.storage.status.finding import Finding
 
 EXIT_FOUND: Final = 3
@@ -73,7 +73,7 @@ def _found(places: Sequence[str], catalog_option: Sequence[str] | None) -> list[
         from freshet.pipeline.config.pipeline_file import load_pipelines
         from freshet.pipeline.running.pipeline_findings import pipeline_findings
 
-        return pipeline_findings(load_pipelines(files), _reaches)
+        return pipeline_findings(load_pipelines(files), _topics)
     catalog = open_catalog(warehouse, catalog_option)
     if table is not None:
         return catalog.table(table).doctor(warehouse=warehouse)
@@ -82,21 +82,22 @@ def _found(places: Sequence[str], catalog_option: Sequence[str] | None) -> list[
     return catalog.doctor(warehouse=warehouse)
 
 
-def _reaches(config: PipelineConfig, now_ms: int) -> Sequence[TopicReach]:
+def _topics(config: PipelineConfig, now_ms: int) -> Topics:
     """Where the topics of a pipeline cannot be asked it says so, and the rest is found all the same."""
     from freshet.pipeline.identity.checkpoint_folder import as_folder
     from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
+    from freshet.pipeline.running.pipeline_findings import Topics
 
-    if all(source.kafka is None for source in config.sources):
-        return ()
+    if all(source.kafka is None for source in config.sources) and not config.table.written_options.has_log:
+        return Topics()
     reach, kafka = (spark_part(name, "freshet.pipeline.checks") for name in ("topic_reach", "kafka_reach"))
     try:
         folder = as_folder(config.checkpoint) or pipeline_checkpoint(config)
-        reaches: Sequence[TopicReach] = reach.topic_reaches(config, folder, kafka.Clusters(), now_ms)
-        return reaches
+        clients = kafka.Clusters()
+        return Topics(reach.topic_reaches(config, folder, clients, now_ms), reach.log_reach(config, clients))
     except (OSError, ValueError, StorageError, PipelineError) as error:
         complain(f"{config.name}: its topics were not looked at: {config.without_secrets(str(error))}")
-        return ()
+        return Topics()
 
 
 def _in_full(found: Sequence[Finding]) -> Iterator[str]:

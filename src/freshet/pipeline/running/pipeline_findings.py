@@ -16,25 +16,34 @@ from freshet.storage.exceptions import NotFoundError, StorageError
 from freshet.storage.status.finding import Finding, Rule, Severity, Sign, cannot_be_read, findings_of
 
 if TYPE_CHECKING:
-    from freshet.pipeline.checks.topic_reach import TopicReach
+    from freshet.pipeline.checks.topic_reach import LogReach, TopicReach
 
 STUCK_MS: Final = 300_000
 """For so long no batch is done though records wait; one that takes longer says so by its phases."""
 _SHOWN_MAX: Final = 3
 
 
+class Topics(Frozen):
+    """What Kafka keeps: of the topics of the sources, and of the log of the table."""
+
+    reaches: Sequence[TopicReach] = ()
+    log: LogReach | None = None
+
+
 class PipelineFacts(Frozen):
     """A pipeline at a moment, as far as rules ask for it."""
 
     status: PipelineStatus
-    reaches: tuple[TopicReach, ...]
+    topics: Topics
     unseen_columns: tuple[str, ...]
+    snapshots_kept_ms: int = 0
+    """`snapshot.time-retained`."""
 
 
 def pipeline_findings(
-    configs: Sequence[PipelineConfig], reaches_of: Callable[[PipelineConfig, int], Sequence[TopicReach]]
+    configs: Sequence[PipelineConfig], topics_of: Callable[[PipelineConfig, int], Topics]
 ) -> list[Finding]:
-    """Those of the pipelines and of their tables, the worst first; `reaches_of` asks Kafka, at a time in milliseconds.
+    """Those of the pipelines and of their tables, the worst first; `topics_of` asks Kafka, at a time in milliseconds.
     Raises where no pipeline can be read."""
     found: list[Finding] = []
     for config, status in zip(configs, pipeline_statuses(configs), strict=True):
@@ -42,7 +51,12 @@ def pipeline_findings(
         if status.error is not None:
             found.append(_unreadable(config, status.error))
             continue
-        facts = PipelineFacts(status, tuple(reaches_of(config, status.observed_ms)), tuple(toast_columns(config)))
+        facts = PipelineFacts(
+            status,
+            topics_of(config, status.observed_ms),
+            tuple(toast_columns(config)),
+            config.table.written_options.snapshot_time_retained_ms,
+        )
         words = {"file": file, "warehouse": warehouse, "table": config.table.name, "dead": config.dead_letter_table}
         found += findings_of(PIPELINE_RULES, facts, config.name, **words)
         catalog = target_catalog(config)
@@ -104,17 +118,24 @@ def _left_out(facts: PipelineFacts) -> Sign | int:
 
 
 def _lost(facts: PipelineFacts) -> Sign | int:
-    worst = max(facts.reaches, key=attrgetter("lost_records"), default=None)
-    lost = sum(each.lost_records for each in facts.reaches)
+    worst = max(facts.topics.reaches, key=attrgetter("lost_records"), default=None)
+    lost = sum(each.lost_records for each in facts.topics.reaches)
     return Sign(lost, {"place": worst.lost_place}) if worst is not None and lost else 0
 
 
 def _near(facts: PipelineFacts) -> Sign | int:
-    worst = max(facts.reaches, key=attrgetter("near_records"), default=None)
-    near = sum(each.near_records for each in facts.reaches)
+    worst = max(facts.topics.reaches, key=attrgetter("near_records"), default=None)
+    near = sum(each.near_records for each in facts.topics.reaches)
     if worst is None or not near:
         return 0
     return Sign(near, {"place": worst.near_place, "retention": worst.retention})
+
+
+def _log_short(facts: PipelineFacts) -> Sign | int:
+    log, kept_ms = facts.topics.log, facts.snapshots_kept_ms
+    if log is None or log.retention_ms >= kept_ms:
+        return 0
+    return Sign((kept_ms - log.retention_ms) // 1000, {"topic": log.topic, "ms": log.retention_ms})
 
 
 def _unseen(facts: PipelineFacts) -> Sign | int:
@@ -178,6 +199,14 @@ PIPELINE_RULES: Final = (
         "Give the topic more time (retention.ms, retention.bytes) until the pipeline has caught up; see in status "
         "where a batch spends its time",
         ("status", "{file}"),
+    ),
+    Rule(
+        "log kept too short",
+        Severity.WARNING,
+        _log_short,
+        "s that snapshots are kept for longer than their log",
+        "topic {topic} has retention.ms={ms}: a reader that begins at an older snapshot finds the log after it gone",
+        "Raise retention.ms of the topic, or lower snapshot.time-retained of the table",
     ),
     Rule(
         "bad records",
