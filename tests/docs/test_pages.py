@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from freshet import Table
+from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC
 from tests.docs import reference
 from tests.docs.drawing import DrawingError, draw
 from tests.docs.page import ROOT, Page, is_run, read_page
@@ -46,7 +47,10 @@ def test_a_page_does_what_it_says(
     if "spark" in page.needs:
         request.getfixturevalue("spark")  # its JVM must not start in a folder that goes with this test
     if "kafka" in page.needs:
-        environment["KAFKA_BOOTSTRAP_SERVERS"] = request.getfixturevalue("kafka_broker").bootstrap_servers
+        broker = request.getfixturevalue("kafka_broker")
+        for topic in broker.topics() & {ORDERS_TOPIC, CUSTOMERS_TOPIC}:
+            broker.delete_topic(topic)  # of the page before, which began with `freshet demo broker` too
+        environment["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers
         monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", environment["KAFKA_BOOTSTRAP_SERVERS"])
     with ExitStack() as stack:
         if "postgres" in page.needs:
