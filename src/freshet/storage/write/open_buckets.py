@@ -244,16 +244,13 @@ def bucket_writers(
     return partial(KeyValueBucketWriter, tools, table_rewriter(tools.store, scratch, metrics, lookup_metrics))
 
 
-def is_small_commit(store: TableStore, router: RowRouter, writers: Iterable[BucketWriter]) -> bool:
+def is_small_commit(store: TableStore, router: RowRouter, writers: Sequence[BucketWriter]) -> bool:
     """Whether one thread makes the files of these buckets sooner than several: not where they go to a store, or with
     an index beside them."""
     if store.env.is_remote or not isinstance(router, BucketRouter):
         return False
-    rows_bytes = file_bytes = 0
-    for each in writers:
-        rows_bytes += each.memory_bytes + each.spilled_bytes
-        file_bytes += each.file_bytes
-    return rows_bytes <= SMALL_COMMIT_BYTES and file_bytes <= SMALL_BUCKETS_BYTES
+    rows_bytes = sum(each.memory_bytes + each.spilled_bytes for each in writers)
+    return rows_bytes <= SMALL_COMMIT_BYTES and sum(each.file_bytes for each in writers) <= SMALL_BUCKETS_BYTES
 
 
 BucketWork = Callable[[BucketWriter, Executor | None], None]
