@@ -37,6 +37,7 @@ CASES = {
     "leaves out updates": ([T, f"{P} WITH (publish = 'insert')"], "leaves out update, delete, truncate"),
     "no such table": ([T, "CREATE PUBLICATION p"], "ADD TABLE public.t"),
     "no key": (["CREATE TABLE t (id bigint)", P], "ADD PRIMARY KEY"),
+    "no key, but the whole row": (["CREATE TABLE t (id bigint)", "ALTER TABLE t REPLICA IDENTITY FULL", P], ""),
     "nothing": ([T, "ALTER TABLE t REPLICA IDENTITY NOTHING", P], "REPLICA IDENTITY DEFAULT"),
     "an index": (
         [T, "CREATE UNIQUE INDEX i ON t (a)", "ALTER TABLE t REPLICA IDENTITY USING INDEX i", P],

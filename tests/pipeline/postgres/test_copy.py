@@ -19,7 +19,6 @@ from tests.kit.postgres_source import PostgresSource
 from tests.pipeline.postgres.streamed import SYNC, Streamed
 
 COLUMNS = "{id: BIGINT, v: BIGINT, big: STRING}"
-WAITS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'"
 SUMS = 'bucket: "1", merge-engine: aggregation, fields.v.aggregate-function: sum'
 
 
@@ -114,44 +113,6 @@ def test_each_change_counts_once_beside_the_copy(tmp_path: Path, postgres: Postg
         ends.set()
         writer.join()
     streamed.run()
-    assert sorted(tuple(row.values()) for row in streamed.rows()) == postgres.rows("SELECT * FROM t ORDER BY id")
-
-
-@pytest.mark.dear("a pipeline on a real server")
-@pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("options", [pytest.param('bucket: "1"', marks=pytest.mark.slow), SUMS])
-def test_a_commit_that_hangs_is_in_the_log_before_chunks_see_it(
-    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, options: str
-) -> None:
-    """A synchronous standby that is away: the record of the commit is written, and no snapshot holds it."""
-    postgres.run(
-        "CREATE TABLE t (id bigint PRIMARY KEY, v bigint, big text)",
-        "ALTER TABLE t REPLICA IDENTITY FULL",
-        "INSERT INTO t SELECT i, i FROM generate_series(1, 100) i",
-        "CREATE PUBLICATION p FOR TABLE t",
-    )
-    plan, hanging = TableCopy.plan, list[threading.Thread]()
-
-    def hang() -> None:
-        postgres.run("SET synchronous_commit = on; UPDATE t SET v = v + 1000 WHERE id = 50")
-
-    def planned(copy: TableCopy, begun: Any) -> Any:
-        if not hanging:
-            hanging.append(threading.Thread(target=hang, daemon=True))
-            hanging[0].start()
-            while not postgres.rows(WAITS):
-                time.sleep(0.01)
-        found = plan(copy, begun)
-        if found[0].is_whole:
-            assert postgres.rows("SELECT v FROM t WHERE id = 50") == [(50,)]
-            postgres.run(f"SELECT pg_cancel_backend(pid) FROM ({WAITS}) w")
-            hanging[0].join(20)
-        return found
-
-    monkeypatch.setattr(TableCopy, "plan", planned)
-    streamed = Streamed(tmp_path, postgres, snapshot="initial", columns=COLUMNS, options=options)
-    streamed.run()
-    assert (50, 1050, None) in postgres.rows("SELECT * FROM t")
     assert sorted(tuple(row.values()) for row in streamed.rows()) == postgres.rows("SELECT * FROM t ORDER BY id")
 
 

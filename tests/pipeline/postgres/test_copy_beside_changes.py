@@ -178,7 +178,7 @@ def test_a_row_whose_key_changed_between_two_chunks(
 
 
 @pytest.mark.dear("a pipeline on a real server")
-@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize("at", [pytest.param(0, marks=pytest.mark.slow), 3])
 def test_a_table_that_is_truncated_meanwhile(
     tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:

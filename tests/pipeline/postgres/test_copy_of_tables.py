@@ -155,6 +155,22 @@ def test_a_table_that_comes_later_is_copied_beside_the_stream(
     assert [tuple(row.values()) for row in streamed.rows("db.moved")] == [(41, 1)]
 
 
+def test_what_was_streamed_is_not_copied_after_another_snapshot_in_the_file(
+    tmp_path: Path, postgres: PostgresSource
+) -> None:
+    make = "CREATE TABLE {0} (id int PRIMARY KEY, v int); ALTER TABLE {0} REPLICA IDENTITY FULL"
+    postgres.run(make.format("a"), make.format("b"), "INSERT INTO a VALUES (1, 1)", "CREATE PUBLICATION p FOR TABLE a")
+    streamed = Streamed(tmp_path, postgres, snapshot="never", rules=RULES)
+    streamed.run(SYNC)
+    postgres.run("ALTER PUBLICATION p ADD TABLE b", "INSERT INTO a VALUES (2, 1)", "INSERT INTO b VALUES (2, 1)")
+    streamed.run(SYNC)
+    postgres.run(make.format("c"), "INSERT INTO c VALUES (1, 1)", "ALTER PUBLICATION p ADD TABLE c")
+    postgres.run("UPDATE a SET v = v + 1", "UPDATE b SET v = v + 1", "UPDATE c SET v = v + 1")
+    streamed.run(SYNC, snapshot="initial")
+    assert same(streamed, "b", "c")
+    assert {"id": 2, "v": 2} in streamed.rows("db.a")
+
+
 def test_a_copy_is_no_faster_than_it_may_be(
     tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,7 +152,8 @@ class TableCopy:
 
     def _renewed(self, names: Sequence[TableName]) -> SharedSnapshot:
         self.close()
-        self._tables.clear()  # they may have been altered
+        for name in names:  # it may have been altered
+            self._tables.pop(name, None)
         self._shared = SharedSnapshot(self._place, names)
         return self._shared
 

@@ -36,12 +36,10 @@ class CopiedTables:
 
     def begin(self) -> CopyState | None:
         """The copy of a pipeline that begins; None where nothing is copied."""
-        if self._config.snapshot == "never":
-            return None
         with self._place.session() as session:
             self.published = taken_tables(session, self._config)
         self._keep({name: each.oid for name, each in self.published.items()})
-        return CopyState(tuple(self.published))
+        return None if self._config.snapshot == "never" else CopyState(tuple(self.published))
 
     def begin_again(self, copy: CopyState | None, names: Sequence[TableName]) -> CopyState:
         """The copy with these tables from their start, those that the source has now."""
@@ -67,9 +65,12 @@ class CopiedTables:
         return copy if not new else (copy or CopyState(())).with_tables(new)
 
     def done(self, copy: CopyState | None) -> None:
-        """A batch is in the lake; the copy that its offset has is known from now on."""
+        """A batch is in the lake; the tables of its copy are known from now on, and where tables that come are not
+        copied all of them: they are not either after another `snapshot` in the file."""
         known = self._read()
-        new = [name for name in (() if copy is None else copy.tables) if name not in known]
+        copied = () if copy is None else copy.tables
+        came = () if self._config.snapshot == "initial" else self.published
+        new = [name for name in (*copied, *came) if name not in known]
         if new:
             oids = {name: self.published[name].oid if name in self.published else _NO_OID for name in new}
             self._keep(known | oids)
