@@ -159,7 +159,7 @@ reference: venv
 # Warnings are errors: a page that no menu names, a link or an anchor that leads nowhere, a word that is a known slip. Snippets are
 # run by the tests (tests/docs).
 docs: $(DOCS)/.stamp
-	@$(DOCS)/bin/codespell $$(git ls-files '*.md')
+	@$(DOCS)/bin/codespell $$(find README.md docs src tests bench -name '*.md')
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	@$(PYTHON) tests/docs/outside_assets.py build/site
 

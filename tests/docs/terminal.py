@@ -35,7 +35,7 @@ COLUMN_PX: Final = 7.9
 CLOCK_COLUMNS: Final = 6
 
 LEFT_OUT: Final = re.compile(
-    r"^    |^  (at |schema|bucket-|snapshot |last of|levels|[0-9]+ files|shop\.\w+: primary key)|^\s*$"
+    r"^    |^  (at |schema|bucket-|snapshot |last of|levels|[0-9]+ files?, |shop\.\w+: primary key)|^\s*$"
     r"|^  [~/]|^  shop\.\w+: primary|^  \d+\.\d\.\d\.\d:\d+,|^(6|8)\. |^  demo-customers: "
 )
 """Lines of which the picture has no room: rows, files, folders."""

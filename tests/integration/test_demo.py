@@ -98,8 +98,9 @@ def _left_over(folder: Path) -> list[list[str]]:
         time.sleep(0.5)
 
 
-def test_to_the_end(tmp_path: Path, wheel: Installation) -> None:
-    text = _run_to_the_end(tmp_path, wheel)
+@pytest.mark.parametrize("words", [(), ("--on", "local")], ids=["spark", "local"])
+def test_to_the_end(tmp_path: Path, wheel: Installation, words: tuple[str, ...]) -> None:
+    text = _run_to_the_end(tmp_path, wheel, *words)
     assert text.count("equal; as in the shop's database") == 2, text
     assert text.count("folded: as in the table") == 2, text
     assert "kill -9: the writer is gone" in text

@@ -108,10 +108,6 @@ class FolderQuery:
         """As `PlannedQuery` says."""
         return False
 
-    def span(self, number: int, index: int) -> tuple[str | None, str | None]:
-        """Start and end of a source in a batch."""
-        return (str(number - 1) if number else None), str(number)
-
 
 @dataclass(frozen=True)
 class LinesPiece:
@@ -132,9 +128,7 @@ class LinesPiece:
 
 
 class FileListSource:
-    """A `Source` of files, the numbers of which are its offsets."""
-
-    client = None
+    """A `PieceSource` of files, the numbers of which are its offsets."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = files
@@ -142,7 +136,7 @@ class FileListSource:
     def pieces(
         self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
     ) -> Sequence[LinesPiece]:
-        """As `Source` says."""
+        """As `PieceSource` says."""
         return [LinesPiece(work, index, self._files[int(end)], block) for block in range(2)]
 
 
@@ -218,7 +212,8 @@ class LocalWorld(FolderWorld):
                 if (self._checkpoint / "commits" / str(number)).exists():
                     continue
                 self._plan(number)
-                reports.append(run.write(MicroBatch(number, self._engine, self.query_id, query)))
+                spans = [(str(number - 1) if number else None, str(number))]
+                reports.append(run.write(MicroBatch(number, self._engine, self.query_id, query, spans)))
                 self._note("commits", number, 'v1\n{"nextBatchWatermarkMs":0}')
             run.check_last()
         finally:

@@ -253,7 +253,7 @@ def writers_in_conflict(make: Maker, name: str) -> Table:
     """Each commit of one finds that another was first."""
     table = make.table(name)
     with table.writer("late") as late, make.catalog.table(table.name).writer("early") as early:
-        for number in range(6):
+        for number in range(8):
             for writer in (late, early):
                 writer.write([{"id": number, "part": 1, "v": "a"}])
             with make.monkeypatch.context() as patch:

@@ -25,7 +25,7 @@ FLOOR = 0.25
 ROUNDS = 4
 MARKERS = ("slow", "hypothesis", "soak")
 CROSSINGS = ("Kafka", "files", "table source", "table_sink", "sync", "replay", "kill", "log", "spark-submit")
-ALWAYS = {"judges", "upgrade archives", "a kill for each producer", "two writers"} | {
+ALWAYS = {"judges", "upgrade archives", "a kill for each producer", "two writers", "reports in a browser"} | {
     f"crossing: {each}" for each in CROSSINGS
 }
 """What every run of CI has, of the quick tests or beside them; each crossing is tested on real Spark."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -277,3 +278,33 @@ def test_offsets_that_a_clean_up_has_taken(kafka_broker: ForeignBroker) -> None:
     for start in (0, topic.there[1] + 1, COUNT // 2):  # and from a place that is gone
         topic.read(reader(topic.servers), start, topic.end)
     own.close()
+
+
+def test_many_topics_that_come_are_asked_for_at_once() -> None:
+    """Each question waits for the fetch that stands."""
+
+    class Asked:
+        def __init__(self, consumer: Any) -> None:
+            self.consumer, self.asked = consumer, list[str | None]()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.consumer, name)
+
+        def list_topics(self, topic: str | None = None, **options: Any) -> Any:
+            self.asked.append(topic)
+            return self.consumer.list_topics(topic, **options)
+
+    names = [f"t{number}" for number in range(12)]
+    with mock_kafka(topics=dict.fromkeys(names, 1)) as made:
+        producer = Producer({"bootstrap.servers": made.bootstrap_servers})
+        for name in names * 2:
+            producer.produce(name, f"{name}0", partition=0)
+        assert producer.flush(30) == 0
+        own = reader(made.bootstrap_servers)
+        asked = own._consumer = Asked(own._consumer)  # type: ignore[assignment]
+        read(own, *(OffsetRange(name, 0, 0, 1) for name in names[:3]))
+        assert sorted(map(str, asked.asked)) == names[:3]
+        asked.asked.clear()
+        read(own, *(OffsetRange(name, 0, int(name in names[:3]), 2) for name in names))
+        assert asked.asked == [None]
+        own.close()

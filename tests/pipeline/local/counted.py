@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.local.local_query import BatchPoint, LocalQuery
-from freshet.pipeline.local.source import Piece
 from freshet.pipeline.query.driver.engine import MicroBatch
 
 
@@ -62,7 +60,6 @@ class Counted:
     waits: int = 0
     is_closed: bool = False
     most: int | None = None
-    client: None = None
 
     def first(self) -> str | None:
         return offset(0) if self.has_first else None
@@ -76,12 +73,6 @@ class Counted:
     def bound(self) -> None:
         self._arrive()
         self.most = self.there
-
-    def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange] | None:
-        return None
-
-    def pieces(self, start: str | None, end: str, work: Any, index: int, count: int) -> Sequence[Piece]:
-        raise NotImplementedError
 
     def done(self, end: str) -> None:
         self.told.append(count_of(end))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.local import postgres_copy, postgres_source
+from freshet.pipeline.local import postgres_copy, postgres_piece, postgres_source
 from freshet.pipeline.local.postgres_copy import TableCopy
 from freshet.pipeline.local.postgres_going_on import going_on_problems
 from freshet.pipeline.postgres import copied_table
@@ -152,6 +153,30 @@ def test_a_table_that_comes_later_is_copied_beside_the_stream(
     streamed.run(SYNC)
     assert same(streamed, "a", "b", "c", "made")
     assert [tuple(row.values()) for row in streamed.rows("db.moved")] == [(41, 1)]
+
+
+def test_a_copy_is_no_faster_than_it_may_be(
+    tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 50) i",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    naps, at_s = list[float](), 0.0
+
+    def sleep(duration_s: float) -> None:
+        nonlocal at_s
+        naps.append(duration_s)
+        at_s += duration_s
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: at_s)
+    monkeypatch.setattr(postgres_piece, "time", clock)
+    streamed = Streamed(tmp_path, postgres, snapshot="initial, copy_mib_per_second: 0.01")
+    streamed.run(SYNC)
+    # the chunks of the first batch are read twice: the second time there is a table
+    assert 50_000 / (0.01 * 2**20) < sum(naps) < 90_000 / (0.01 * 2**20)
+    assert len(streamed.rows()) == 50
 
 
 def test_a_copy_that_nothing_follows(tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch) -> None:

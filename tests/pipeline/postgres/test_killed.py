@@ -100,9 +100,13 @@ def test_a_copy_goes_on_where_it_was(tmp_path: Path, postgres: PostgresSource, m
         "ALTER TABLE a REPLICA IDENTITY FULL",
         "INSERT INTO k SELECT i, i, repeat('x', 300) FROM generate_series(1, 20000) i",
         "INSERT INTO a SELECT i, i FROM generate_series(1, 20000) i",
-        "CREATE PUBLICATION p FOR TABLE a, k",
+        "CREATE TABLE _log (n bigint, v bigint)",
+        "ALTER TABLE _log REPLICA IDENTITY FULL",
+        "INSERT INTO _log SELECT i, i FROM generate_series(1, 20000) i",  # without a key, and the first of them
+        "CREATE PUBLICATION p FOR TABLE a, k, _log",
     )
-    rules = '[{from: "[^.]*.public.k", to: "db.k"}, {from: "[^.]*.public.a", to: "db.a", '
+    rules = '[{from: "[^.]*.public._log", to: "db._log", without_key: append, options: {bucket: "-1"}}, '
+    rules += '{from: "[^.]*.public.k", to: "db.k"}, {from: "[^.]*.public.a", to: "db.a", '
     rules += "options: {merge-engine: aggregation, fields.v.aggregate-function: sum}}]"
     streamed = Streamed(tmp_path, postgres, snapshot="initial", rules=rules)
     streamed.config(SYNC, trigger=ALWAYS)
@@ -116,12 +120,15 @@ def test_a_copy_goes_on_where_it_was(tmp_path: Path, postgres: PostgresSource, m
                 )
                 connection.execute(b"UPDATE k SET v = v + 1 WHERE id = (random() * 20000)::int")
                 connection.execute(b"DELETE FROM k WHERE id = (random() * 20000)::int")
+                connection.execute(b"INSERT INTO _log VALUES (0, 0)")
                 time.sleep(0.002)
 
     writer = threading.Thread(target=write)
     writer.start()
-    program = "from freshet.pipeline.postgres import copied_table as c; c.CHUNK_ROWS_MAX = 3000; "
-    program += "import freshet.pipeline.local.postgres_copy as p; p.CHUNKS_MAX = 2; import sys; "
+    program = (
+        "from freshet.pipeline.postgres import copied_table as c; c.CHUNK_ROWS_MAX = 3000; c.CHUNK_BYTES = 2**18; "
+    )
+    program += "import freshet.pipeline.local.postgres_copy as p; p.CHUNKS_MAX = 4; import sys; "
     program += "sys.argv = ['freshet', 'run', sys.argv[1]]; from freshet.__main__ import main; main()"
     try:
         for _ in range(KILLS + 1):
@@ -141,9 +148,9 @@ def test_a_copy_goes_on_where_it_was(tmp_path: Path, postgres: PostgresSource, m
         ends.set()
         writer.join()
     streamed.run(SYNC)
-    for table in ("k", "a"):
+    for table in ("k", "a", "_log"):
         found = sorted(tuple(row.values()) for row in streamed.rows(f"db.{table}"))
-        assert found == postgres.rows(f"SELECT * FROM {table} ORDER BY 1"), table
+        assert found == postgres.rows(f"SELECT * FROM {table} ORDER BY 1, 2"), table
 
 
 def _planned(folder: Path) -> int:

@@ -19,6 +19,7 @@ from freshet.pipeline.running.run_note import RunNote, RunState
 from freshet.pipeline.running.seen import Seen
 from freshet.storage.model.commit_facts import BatchFacts
 from freshet.storage.status.batches import Batches
+from freshet.storage.status.table_status import TableStatus
 from tests.kit.chromium import Node, look, looked_at, with_script
 
 pytestmark = pytest.mark.slow
@@ -82,8 +83,9 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
 def pipelines(now_ms: int) -> list[PipelineStatus]:
     gone = RunNote(RunState.RUNNING, now_ms - 90_000, now_ms - 9_000_000, "host", 7, 41, None, 5, None, SCRIPT)
     batches = Batches(3, 300, 12.5, 1_500, 61_000, {"job": 70, EVIL: 30}, {SCRIPT: 2}, now_ms)
+    fresh = TableStatus("s.orders", now_ms, None, 0, 60_000, 5, 1, 9)
     return [
-        PipelineStatus("well", now_ms, RunState.IDLE, 9, None, 0, 0, batches, None),
+        PipelineStatus("well", now_ms, RunState.IDLE, 9, None, 0, 0, batches, None, (fresh,)),
         PipelineStatus(
             EVIL, now_ms, RunState.GONE, 41, gone, 12_345, 95_000, batches, SCRIPT, apart={f"s.{EVIL}": SCRIPT}
         ),
@@ -112,6 +114,7 @@ def text_of(value: object) -> str | None:
     return None if value is None else json.dumps(value).removesuffix(".0")
 
 
+@pytest.mark.always("reports in a browser")
 def test_what_is_shown_is_what_status_says(catalog: Catalog, tmp_path: Path) -> None:
     document = report_of(catalog)
     shown, complaints = looked_at(page(document), tmp_path)
@@ -137,6 +140,11 @@ def test_what_is_shown_is_what_status_says(catalog: Catalog, tmp_path: Path) -> 
     states = [each.one("span", data_fact="state").text for each in shown.all("details", data_pipeline=None)]
     assert states[:2] == ["GONE", "CANNOT BE READ"] or states[:2] == ["CANNOT BE READ", "GONE"]
     assert states[2:] == ["idle", "by its commits"]
+    attention = shown.one("section", id="attention").text
+    assert (
+        "s.orders has rows that are" in attention
+        and "its pipeline well waits for records and has read all" in attention
+    )
     acted = [each for each in document["findings"] if each["severity"] != "note"]
     section = shown.one("section", id="findings")
     assert [each.attributes["data-finding"] for each in section.all("article")] == [each["name"] for each in acted]
@@ -161,6 +169,7 @@ def check_probed(found: Node, width: str, background: str) -> None:
     assert said["cut"] == "0", "charts are wider than their places"
 
 
+@pytest.mark.always("reports in a browser")
 def test_hostile_names_are_text(catalog: Catalog, tmp_path: Path) -> None:
     shown, complaints = looked_at(with_script(page(report_of(catalog)), PROBE), tmp_path, DARK)
     assert complaints == []

@@ -15,6 +15,7 @@ from freshet.storage.model.commit_facts import (
     CompactionFacts,
     CompactionReason,
     PlacedCompaction,
+    together,
 )
 from tests.kit.hypothesis_profile import examples
 
@@ -78,7 +79,7 @@ def test_within_the_bound_and_back(facts: CommitFacts) -> None:
 def test_the_largest_compactions_are_told_apart() -> None:
     one = CompactionFacts(CompactionReason.SIZE_RATIO, 0, 3, 2, 100, 10, 1, 90, 9, 5)
     many = [PlacedCompaction("dt=2026-11-29", bucket, one) for bucket in range(500)]
-    large = PlacedCompaction("dt=2026-11-29", 500, one + one)
+    large = PlacedCompaction("dt=2026-11-29", 500, *together([one, one]))
     facts = CommitFacts((1, 0, 0, 0), *[1] * 8, compactions=(*many, large))
     back = read(facts_to_text(facts))
     assert back.compactions[0].bucket == 500

@@ -35,7 +35,7 @@ def written(table: Table, commits: int) -> None:
 
 def test_commits_and_compactions_are_those_of_the_system_tables(env: Env) -> None:
     table = made(env, **{"changelog-producer": "lookup"})
-    written(table, 20)
+    written(table, 14)
     table.expire_snapshots(retain_max=3)
     history = reported(table.store, "/w").history
     assert history is not None

@@ -55,6 +55,17 @@ def test_freshness_is_what_one_sees_by_looking_at_every_moment(seed: int) -> Non
     assert span.freshness_shares[-1] == (1.0, max(ages) + 1)
 
 
+def test_a_span_that_begins_between_two_commits() -> None:
+    """Of the last hour the rows are 60 to 90 minutes old in the first half, 0 to 30 in the second."""
+    minute_ms = 60_000
+    commits = [commit(1, 0), commit(2, 90 * minute_ms)]
+    hour, all_known = spans_of(commits, 120 * minute_ms)
+    shares = dict(hour.freshness_shares)
+    assert [round(shares[each] / minute_ms, 1) for each in (0.25, 0.475, 0.525, 0.75, 1.0)] == [15, 28.5, 61.5, 75, 90]
+    assert (hour.freshness_ms[0], hour.freshness_ms[-1]) == (61 * minute_ms, 30 * minute_ms)
+    assert dict(all_known.freshness_shares)[0.25] == 15 * minute_ms
+
+
 def test_nothing_is_lost_between_parts() -> None:
     now_ms = 10 * DAY_MS
     random = Random(5)
@@ -83,6 +94,8 @@ def test_without_commits_and_with_clocks_ahead() -> None:
     assert spans_of([], 1_000) == ()
     (ahead,) = spans_of([commit(1, 5_000)], 1_000)
     assert (sum(ahead.commits), ahead.freshness_shares, set(ahead.freshness_ms)) == (1, (), {None})
+    (of_no_time,) = spans_of([commit(1, -(10**15)), commit(2, 500)], 100_000)
+    assert (of_no_time.from_ms, sum(of_no_time.commits)) == (0, 1)
     (compacted,) = spans_of([commit(1, 500, CommitKind.COMPACT)], 1_000)
     assert (sum(compacted.compactions), sum(compacted.rows), set(compacted.freshness_ms)) == (1, 0, {None})
 

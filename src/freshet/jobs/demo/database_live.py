@@ -39,11 +39,17 @@ RUN_LIMIT_S: Final = 600.0
 class Feed(Protocol):
     """How the changes of the database come to the writer."""
 
-    environment: Mapping[str, str]
-    """What its pipeline files ask for."""
-    resend: str
-    """The script that sends the rows of the customers again."""
-    resend_text: str
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What its pipeline files ask for."""
+
+    @property
+    def resend(self) -> str:
+        """The script that sends the rows of the customers again."""
+
+    @property
+    def resend_text(self) -> str:
+        """What it does."""
 
     def failure(self) -> str | None:
         """Why nothing comes any more."""

@@ -60,9 +60,9 @@ def _reach(
     positions = {place: at for place, at in positions_of(config, folder, kept).items() if place[0] in there}
     bounds = client.bounds(positions, ASK_S)
     settings = client.topic_settings({topic for topic, _ in positions}, RETENTION, ASK_S)
-    limits = {topic: _retention_ms(each) for topic, each in settings.items()}
+    kept_ms = {topic: int(each.get("retention.ms", -1)) for topic, each in settings.items()}
     times_ms = {
-        place: round(now_ms - NEAR_SHARE * limits[place[0]]) for place in positions if limits.get(place[0]) is not None
+        place: round(now_ms - NEAR_SHARE * kept_ms[place[0]]) for place in positions if kept_ms.get(place[0], -1) >= 0
     }
     old_ends = client.offsets_at(times_ms, ASK_S, isolation=source.isolation)
     lost = {place: bounds[place][0] - at for place, at in positions.items() if at < bounds[place][0]}
@@ -94,8 +94,3 @@ def _near(
         has_bytes = int(settings.get(place[0], {}).get("retention.bytes", -1)) >= 0
         if has_bytes and first > 0 and at < end and at - first < NEAR_BYTES_SHARE * (end - first):
             yield place, end - at
-
-
-def _retention_ms(settings: Mapping[str, str]) -> int | None:
-    retention_ms = int(settings.get("retention.ms", -1))
-    return None if retention_ms < 0 else retention_ms

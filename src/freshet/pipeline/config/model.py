@@ -152,7 +152,9 @@ class PostgresConfig(FileModel):
     slot: str = Field(pattern="^[a-z0-9_]{1,63}$")
     publication: str = Field(min_length=1)
     snapshot: Literal["initial", "never", "only"] = "initial"
-    """Whether the rows that are there are copied first, never, or alone."""
+    """Whether the rows that are there are copied, never, or alone."""
+    copy_mib_per_second: float | None = Field(default=None, gt=0)
+    """How much of the rows that are there is read at most, as the server sends it; None: as fast as it does."""
     failover: bool = False
     """Whether standbys keep the slot ready for the day on which one of them is promoted (PostgreSQL 17)."""
 

@@ -89,8 +89,6 @@ class SeenFiles:
 class FolderSource:
     """One folder, or those of a pattern; a `Source`."""
 
-    client = None
-
     def __init__(
         self,
         options: FolderOptions,
@@ -138,9 +136,6 @@ class FolderSource:
         """As `Source` says."""
         self._look(at_once=True)
         self._is_bound = True
-
-    def ranges(self, start: str | None, end: str) -> None:
-        """As `Source` says: it is not Kafka."""
 
     def pieces(
         self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int

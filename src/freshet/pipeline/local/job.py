@@ -38,7 +38,7 @@ from freshet.pipeline.local.batch_calls import (
 )
 from freshet.pipeline.local.engine import LocalEngine
 from freshet.pipeline.local.packed_store import Shelf, Waiting
-from freshet.pipeline.local.source import Piece, ReadSource
+from freshet.pipeline.local.source import Piece, PieceSource, RangeSource, ReadSource, Span
 from freshet.pipeline.local.worker_processes import Call
 from freshet.pipeline.local.workers import WorkerDiedError, settled
 from freshet.pipeline.query.driver.direct_reads import look_pieces
@@ -184,8 +184,9 @@ class LocalJob:
 
     def _client(self, number: int, index: int, ranges: int, *, is_look: bool = False) -> DirectClient:
         """What reads so many ranges of a source in a batch."""
-        client, before = self._sources[index].client, self._planned_before
-        assert client is not None, "its ranges are of Kafka"
+        source, before = self._sources[index], self._planned_before
+        assert isinstance(source, RangeSource), "its ranges are of Kafka"
+        client = source.client
         if before is not None and before.micro_batch_id == number:
             client = client.under(before.isolations[index])
         if is_look:
@@ -205,7 +206,7 @@ class LocalJob:
         found: list[Piece] = []
         for index, source in enumerate(self._sources):
             start, end = _span(batch, index)
-            if source.client is None and end is not None and end != start:
+            if isinstance(source, PieceSource) and end is not None and end != start:
                 found += source.pieces(start, end, work, index, count)
         return found
 
@@ -214,8 +215,8 @@ class LocalJob:
         found: dict[int, Sequence[OffsetRange]] = {}
         for index, source in enumerate(self._sources):
             start, end = _span(batch, index)
-            if source.client is not None:
-                found[index] = [] if end is None else source.ranges(start, end) or []
+            if isinstance(source, RangeSource):
+                found[index] = [] if end is None else source.ranges(start, end)
         return found
 
     def _is_small(self, ranges: Ranges) -> bool:
@@ -223,13 +224,10 @@ class LocalJob:
         return records <= SMALL_RECORDS and records * (self._sizes.mean or UNKNOWN_BYTES) <= SMALL_BYTES
 
 
-def _span(batch: MicroBatch, index: int) -> tuple[str | None, str | None]:
+def _span(batch: MicroBatch, index: int) -> Span:
     """Start and end of a source in a batch; of one that is no query's, all that the source has."""
-    query: Any = batch.query
-    if query is None:
-        return None, ""
-    found: tuple[str | None, str | None] = query.span(batch.number, index)
-    return found
+    spans: Sequence[Span] | None = batch.frame
+    return (None, "") if spans is None else spans[index]
 
 
 def divided(ranges: Sequence[OffsetRange], parts: int) -> list[OffsetRange]:

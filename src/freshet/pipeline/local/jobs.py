@@ -40,23 +40,27 @@ class _PartPiece(Frozen):
         yield from RecordWork(self.work, self.index).run(self.parts.read(self.number), place)
 
 
-class _Held(Frozen):
-    """A `ReadSource`, of ranges that `client` reads, or of parts."""
+class _HeldRanges(Frozen):
+    """A `RangeSource` that has the same in every batch."""
 
-    client: DirectClient | None = None
-    held: Sequence[OffsetRange] = ()
-    parts: RecordParts | None = None
+    client: DirectClient
+    held: Sequence[OffsetRange]
 
-    def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange] | None:
-        """`Source.ranges`."""
+    def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange]:
+        """`RangeSource.ranges`."""
         return self.held
+
+
+class _HeldParts(Frozen):
+    """A `PieceSource` that has the same in every batch."""
+
+    parts: RecordParts
 
     def pieces(
         self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
     ) -> Sequence[Piece]:
-        """`Source.pieces`."""
-        parts = self.parts
-        return [] if parts is None else [_PartPiece(parts, number, work, index) for number in range(parts.count)]
+        """`PieceSource.pieces`."""
+        return [_PartPiece(self.parts, number, work, index) for number in range(self.parts.count)]
 
 
 class LocalJobs:
@@ -79,15 +83,15 @@ class LocalJobs:
         assert direct is not None, "`checks.local_engine` refuses what only Spark reads"
         (client,) = direct.clients
         client = replace(client, takes_losses=client.takes_losses or takes_losses)
-        return LocalJob(work, [_Held(client, ranges)], name)
+        return LocalJob(work, [_HeldRanges(client, ranges)], name)
 
     def of_parts(self, work: Work, name: str, parts: RecordParts) -> LocalJob:
         """`Jobs.of_parts`."""
-        return LocalJob(work, [_Held(parts=parts)], name)
+        return LocalJob(work, [_HeldParts(parts)], name)
 
     def into_table(
         self, config: PipelineConfig, commit: TableCommit, letters: TableHandle, parts: Sequence[RecordParts]
     ) -> tuple[OneTable, LocalJob]:
         """`Jobs.into_table`."""
         works, target = decoded_table(config, commit, self.engine, letters)
-        return target, LocalJob(works, [_Held(parts=each) for each in parts], commit.table.name)
+        return target, LocalJob(works, [_HeldParts(each) for each in parts], commit.table.name)

@@ -33,11 +33,8 @@ from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.kafka_offsets import first_text, offsets_of, offsets_of_first, offsets_text
 from freshet.pipeline.local.kafka_plan import BatchLimits, is_too_little, limited, losses, planned_ranges
-from freshet.pipeline.local.source import Piece
 from freshet.pipeline.query.driver.direct_reads import direct_client
-from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.task.kafka_ranges import DirectClient
-from freshet.pipeline.query.wire.kept_value import KeptValue
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -73,7 +70,7 @@ def kafka_source(config: SourceConfig, folder: WritableCheckpoint, index: int) -
 
 
 class KafkaSource:
-    """A `Source` of Kafka; used by the thread of its query alone."""
+    """A `Source` and `RangeSource` of Kafka; used by the thread of its query alone."""
 
     def __init__(
         self,
@@ -98,7 +95,7 @@ class KafkaSource:
 
     @property
     def client(self) -> DirectClient:
-        """`Source.client`."""
+        """`RangeSource.client`."""
         return self._client
 
     def first(self) -> str:
@@ -136,17 +133,11 @@ class KafkaSource:
         self._is_bound = True
 
     def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange]:
-        """`Source.ranges`."""
+        """`RangeSource.ranges`."""
         begun, ends = _offsets(start), _offsets(end)
         firsts = self._firsts(begun, ends)
         self._report(begun, ends, firsts)
         return planned_ranges(begun, ends, firsts, self._limits)
-
-    def pieces(
-        self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
-    ) -> Sequence[Piece]:
-        """`Source.pieces`: it has ranges."""
-        raise NotImplementedError
 
     def done(self, end: str) -> None:
         """`Source.done`."""

@@ -34,7 +34,7 @@ import orjson
 
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
-from freshet.pipeline.local.source import Source
+from freshet.pipeline.local.source import Source, Span
 from freshet.pipeline.local.stream_checkpoint import StreamCheckpoint
 from freshet.pipeline.local.trigger import Trigger, WallClock
 from freshet.pipeline.query.driver.engine import Engine, MicroBatch
@@ -143,8 +143,8 @@ class LocalQuery:
         """`PlannedQuery.takes_names_for_patterns`."""
         return False
 
-    def span(self, number: int, index: int) -> tuple[str | None, str | None]:
-        """Where a source begins and ends in a batch; its end is None where it has given nothing yet."""
+    def span(self, number: int, index: int) -> Span:
+        """Where a source begins and ends in a batch."""
         ends = self._log.offsets(number)
         return self._start(number, index), None if ends is None else ends[index]
 
@@ -192,11 +192,11 @@ class LocalQuery:
             self.reach(BatchPoint.LOOKED)
             self._log.plan(ends, self._clock.now_ms())
         self._is_settled = False
+        spans = [self.span(number, index) for index in range(len(self._sources))]
         with self._timed("addBatch"):
-            self._write(MicroBatch(number, self._engine, self.query_id, self, settle=self._settle))
+            self._write(MicroBatch(number, self._engine, self.query_id, self, spans, self._settle))
         self._settle()
         self.reach(BatchPoint.WRITTEN)
-        spans = [self.span(number, index) for index in range(len(self._sources))]
         with self._timed("commitOffsets"):
             self._log.commit()
         self.reach(BatchPoint.DONE)
@@ -270,7 +270,7 @@ class LocalQuery:
         yield
         self._times_ms[name] = (time.perf_counter() - begun_s) * 1000
 
-    def _progress(self, number: int, spans: Sequence[tuple[str | None, str | None]]) -> dict[str, Any]:
+    def _progress(self, number: int, spans: Sequence[Span]) -> dict[str, Any]:
         """A batch that is done, by the names of Spark's `StreamingQueryProgress`; `lag` is ours."""
         sources = [
             {

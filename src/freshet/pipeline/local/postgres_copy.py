@@ -25,6 +25,7 @@ from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.identity.checkpoint_offsets import OFFSETS
 from freshet.pipeline.local.postgres_offset import PostgresOffset
 from freshet.pipeline.local.postgres_piece import ChunkOfTable
+from freshet.pipeline.local.postgres_tables import CopiedTables
 from freshet.pipeline.postgres.catalog import SourceCatalog
 from freshet.pipeline.postgres.change_records import BegunTransaction
 from freshet.pipeline.postgres.copied_block import CopiedRows
@@ -55,9 +56,16 @@ class TableCopy:
     """The copy of one source; used by the thread of its query alone."""
 
     def __init__(
-        self, place: ServerPlace, catalog: SourceCatalog, folder: WritableCheckpoint, index: int, held: HeldBatch
+        self,
+        place: ServerPlace,
+        catalog: SourceCatalog,
+        copied: CopiedTables,
+        folder: WritableCheckpoint,
+        index: int,
+        held: HeldBatch,
     ) -> None:
-        self._place, self._catalog, self._folder, self._held = place, catalog, folder, held
+        self._place, self._catalog, self._copied = place, catalog, copied
+        self._folder, self._held = folder, held
         self._again_name = f"postgres-{index}-again"
         self._shared: SharedSnapshot | None = None
         self._tables: dict[TableName, CopiedTable] = {}
@@ -67,6 +75,8 @@ class TableCopy:
         shared, state, count = self._renewed(begun.left[:CHUNKS_MAX]), begun, 0
         for name in begun.left[:CHUNKS_MAX]:
             table = self._table(shared, name)
+            if table is None:
+                self._copied.refuse_renamed(name)
             parts = 1 if table is None or table.key else len(table.page_ranges)
             if count and count + parts > CHUNKS_MAX:
                 break
@@ -85,8 +95,9 @@ class TableCopy:
         topic: str,
         work: KeptValue[BatchWork],
         index: int,
+        rate: float | None = None,
     ) -> Iterator[ChunkOfTable]:
-        """The chunks of a batch, which ends at `end`."""
+        """The chunks of a batch, which ends at `end`; of each so many bytes are read in a second at most."""
         chunks = {} if ends.copy is None else ends.copy.since(begun.copy)
         if not chunks:
             return
@@ -102,7 +113,7 @@ class TableCopy:
             ranges = [(chunk.after, chunk.until) for chunk in own] if table.key else table.page_ranges
             for number, (after, until) in enumerate(ranges, 0 if begun.copy is None else begun.copy.of(name).count):
                 numbered = number << _CHUNK_BITS
-                yield ChunkOfTable(self._place, shared.name, table, after, until, rows, numbered, work, index)
+                yield ChunkOfTable(self._place, shared.name, table, after, until, rows, numbered, work, index, rate)
 
     def corrected(self, text: str) -> PostgresOffset:
         """An offset with the snapshots that its chunks were really read in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from freshet.pipeline.postgres.server import ServerPlace
 from freshet.pipeline.postgres.shared_snapshot import ImportedSnapshot
 from freshet.pipeline.postgres.spilled_messages import SpilledMessages, read_all
 from freshet.pipeline.postgres.wire import Positions
-from freshet.pipeline.query.task.batch_work import BatchWork, work_of
+from freshet.pipeline.query.task.batch_work import BatchWork, record_packer
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
 from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.query.wire.packed_rows import packed_batches
@@ -47,7 +48,7 @@ class ChangesOfStream(Frozen):
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """`Piece.run`."""
-        packer = work_of(place, self.work).packers[self.source_index]
+        packer = record_packer(place, self.work, self.source_index)
         try:
             blocks = list(self._blocks())
         except PipelineFailedError as error:
@@ -72,7 +73,7 @@ class ChangesOfStream(Frozen):
 
 class ChunkOfTable(Frozen):
     """A `Piece`: the rows of a range of keys, or of pages, in a snapshot that another session has taken, by its name.
-    `first_number` is that of its first row."""
+    `first_number` is that of its first row, `rate` the bytes of its texts in a second at most."""
 
     place: ServerPlace
     snapshot: str
@@ -83,17 +84,21 @@ class ChunkOfTable(Frozen):
     first_number: int
     work: KeptValue[BatchWork]
     source_index: int
+    rate: float | None = None
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """`Piece.run`."""
-        packer = work_of(place, self.work).packers[self.source_index]
+        packer = record_packer(place, self.work, self.source_index)
         yield from packed_batches(packer(self._blocks()))
 
     def _blocks(self) -> Iterator[CopiedBlock]:
-        number = self.first_number
+        number, begun_s, size = self.first_number, time.monotonic(), 0
         with ImportedSnapshot(self.place, self.snapshot) as snapshot:
             for texts in snapshot.rows(self.table, self.after, self.until):
                 for start in range(0, texts.num_rows, MIXED_RECORDS):
                     part = texts.slice(start, MIXED_RECORDS)
                     yield CopiedBlock(self.rows, part, number)
                     number += part.num_rows
+                size += texts.nbytes
+                if self.rate is not None:
+                    time.sleep(max(0.0, size / self.rate - (time.monotonic() - begun_s)))

@@ -28,7 +28,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.config.model import PostgresConfig, SourceConfig
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.error_kind import ErrorKind
@@ -68,7 +67,7 @@ from freshet.pipeline.postgres.slots import (
 )
 from freshet.pipeline.postgres.spilled_messages import runs_of
 from freshet.pipeline.postgres.table_form import TableForm
-from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Positions, Relation, relations_in
+from freshet.pipeline.postgres.wire import BEGIN, COMMIT, Messages, Positions, Relation, relations_in
 from freshet.pipeline.query.task.batch_work import BatchWork
 from freshet.pipeline.query.wire.kept_value import KeptValue
 
@@ -102,8 +101,6 @@ def postgres_source(
 class PostgresSource:
     """A `Source`; used by the thread of its query alone."""
 
-    client = None
-
     def __init__(
         self, config: PostgresConfig, placeholder: str, folder: WritableCheckpoint, index: int, held: HeldBatch
     ) -> None:
@@ -112,14 +109,14 @@ class PostgresSource:
         self._place = ServerPlace.of(config)
         self._receiver: Receiver | None = None
         self._catalog = SourceCatalog(self._place, config)
-        self._copy = TableCopy(self._place, self._catalog, folder, index, held)
+        self._tables = CopiedTables(self._place, config, folder, index)
+        self._copy = TableCopy(self._place, self._catalog, self._tables, folder, index, held)
         self._relations: dict[int, Relation] = {}
         """As they were at the start of what is held."""
         self._first: str | None = None
         self._timeline = 0
         self._oids: dict[TableName, int] = {}
         """Of the tables that are known, by their names."""
-        self._tables = CopiedTables(self._place, config, folder, index)
         self._bound: int | None = None
         self._is_bound = False
         self._looked_s = 0.0
@@ -165,16 +162,14 @@ class PostgresSource:
         """`Source.bound`."""
         self._is_bound = True
 
-    def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange] | None:
-        """`Source.ranges`."""
-        return None
-
     def pieces(
         self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
     ) -> Sequence[Piece]:
-        """`Source.pieces`: parts of the messages between two positions, in their order."""
+        """`PieceSource.pieces`: parts of the messages between two positions, in their order."""
         begun, ends = self._copy.corrected(start or self.first()), PostgresOffset.of(end)
-        chunks = list(self._copy.pieces(begun, ends, end, self._config.slot, work, index))
+        limit = self._config.copy_mib_per_second
+        rate = None if limit is None else limit * 2**20 / max(1, count // 2)  # each worker gets two of `count`
+        chunks = list(self._copy.pieces(begun, ends, end, self._config.slot, work, index, rate))
         if ends.copy is not None and (ends.copy.is_begun_anew or (ends.lsn == begun.lsn and not chunks)):
             raise PipelineFailedError(
                 "a resync was begun and has not ended: run freshet resync FILE again", kind=ErrorKind.INVALID_REQUEST
@@ -417,7 +412,8 @@ class PostgresSource:
             weights = np.cumsum(weights_of(messages))
             begins = np.cumsum(messages.kinds == BEGIN) + len(opened)
             whole = len(messages.starts)
-            size = whole if parts else max(PIECE_MESSAGES, -(-whole // max(1, count)))
+            # one worker where keys change: what the row of a new key lacks is with the deletion of its old one
+            size = whole if parts or _have_moved(messages) else max(PIECE_MESSAGES, -(-whole // max(1, count)))
             for first in range(0, whole, size):
                 last = min(first + size, whole)
                 before = int(begins[first - 1]) if first else len(opened)
@@ -430,6 +426,12 @@ class PostgresSource:
                 yield ChangesOfStream(stream, of_forms, since, is_inside, rule, work, index, parts)
             number += int(weights[-1])
             opened = [] if messages.kinds[-1] == COMMIT else transactions[-1:]
+
+
+def _have_moved(messages: Messages) -> bool:
+    """Whether keys change; of a table that sends whole rows (FULL) there is nothing to look for."""
+    updates = messages.starts[messages.kinds == ord("U")]
+    return bool((messages.octets[updates + 5] == ord("K")).any())
 
 
 def _held_in(

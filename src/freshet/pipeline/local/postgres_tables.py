@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from freshet.pipeline.config.model import PostgresConfig
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.postgres_going_on import ended_name
 from freshet.pipeline.postgres.copy_state import CopyState, TableName
@@ -71,6 +73,18 @@ class CopiedTables:
         if new:
             oids = {name: self.published[name].oid if name in self.published else _NO_OID for name in new}
             self._keep(known | oids)
+
+    def refuse_renamed(self, name: TableName) -> None:
+        """Raises where a table whose copy has not ended is not there, because it has another name now."""
+        found = self._place.rows(
+            "SELECT oid::regclass::text FROM pg_class WHERE oid = %s", (self._read().get(name, 0),)
+        )
+        if found:
+            raise PipelineFailedError(
+                f"table {'.'.join(name)} is {found[0][0]} since it was renamed, and its copy has not ended: give it "
+                "its name back until it has (snapshot: initial copies a table under one name)",
+                kind=ErrorKind.INVALID_REQUEST,
+            )
 
     @property
     def is_ended(self) -> bool:

@@ -12,7 +12,7 @@ checkpoint of the other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -30,25 +30,36 @@ class Piece(Protocol):
         """Its records or rows as batches of `PACKED_SCHEMA`."""
 
 
-class ReadSource(Protocol):
-    """A source as the job of a batch asks it."""
+@runtime_checkable
+class RangeSource(Protocol):
+    """Kafka as the job of a batch asks it: the workers read ranges of offsets themselves."""
 
     @property
-    def client(self) -> DirectClient | None:
-        """How the workers reach its brokers; None where it is not Kafka."""
+    def client(self) -> DirectClient:
+        """How the workers reach its brokers."""
 
-    def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange] | None:
-        """What a batch reads of Kafka; None where the source is not Kafka. Raises where offsets are gone and
-        `failOnDataLoss` is not false."""
+    def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange]:
+        """What a batch reads. Raises where offsets are gone and `failOnDataLoss` is not false."""
+
+
+@runtime_checkable
+class PieceSource(Protocol):
+    """Anything else as the job of a batch asks it."""
 
     def pieces(
         self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
     ) -> Sequence[Piece]:
-        """What a batch reads of a source that is not Kafka, in about `count` pieces; `index` is that of the source."""
+        """What a batch reads, in about `count` pieces; `index` is that of the source."""
 
 
-class Source(ReadSource, Protocol):
-    """One source of a query; used by the thread of the query alone."""
+ReadSource: TypeAlias = RangeSource | PieceSource
+Span: TypeAlias = tuple[str | None, str | None]
+"""Start and end of a source in a batch; `MicroBatch.frame` has one for each. The end is None where the source has given
+nothing yet."""
+
+
+class Source(Protocol):
+    """One source of a query as its loop asks it, a `ReadSource` besides; used by the thread of the query alone."""
 
     def first(self) -> str | None:
         """The offset at which the query begins; the same at every call, whatever has died since the first one. None
@@ -72,3 +83,14 @@ class Source(ReadSource, Protocol):
 
     def close(self) -> None:
         """Ends its connections."""
+
+
+class KafkaLike(Source, RangeSource, Protocol):
+    """A whole source of ranges."""
+
+
+class PieceLike(Source, PieceSource, Protocol):
+    """A whole source of pieces."""
+
+
+AnySource: TypeAlias = KafkaLike | PieceLike

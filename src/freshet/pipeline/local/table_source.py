@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from freshet.logstore.kafka.offset_range import OffsetRange
 from freshet.pipeline.checks.table_sources import open_source
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.stream_options import PlannedStream, stream_options
@@ -56,8 +55,6 @@ def followed_table(
 class TableSource:
     """A `Source`."""
 
-    client = None
-
     def __init__(self, table: Table, stream: PlannedStream, limit: StreamLimit, selected: SelectedRows) -> None:
         self.selected = selected
         """What its columns fill."""
@@ -83,15 +80,11 @@ class TableSource:
         """`Source.bound`."""
         self._batches.bound()
 
-    def ranges(self, start: str | None, end: str) -> Sequence[OffsetRange] | None:
-        """`Source.ranges`."""
-        return None
-
     def pieces(
         self, start: str | None, end: str, work: KeptValue[BatchWork], index: int, count: int
     ) -> Sequence[Piece]:
-        """`Source.pieces`: groups that follow one another stay together, since what one has of a key comes before what
-        a later one has."""
+        """`PieceSource.pieces`: groups that follow one another stay together, since what one has of a key comes
+        before what a later one has."""
         groups = self._batches.groups(_parsed(start), _parsed(end))
         sizes = [_row_count(group) for group in groups]
         share = max(PIECE_ROWS, math.ceil(sum(sizes) / max(1, count)))

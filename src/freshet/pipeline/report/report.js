@@ -108,6 +108,9 @@ function pipelineState(each) {
 }
 const sum = (values) => Object.values(values || {}).reduce((a, b) => a + b, 0);
 
+/** A pipeline that waits for records and has read all: its tables are as fresh as they can be. */
+const quiet = (table) => doc.status.pipelines.find((each) => each.state === "idle" && each.tables.some((one) => one.name === table.name && !one.is_behind));
+const quietText = (table) => (table.is_behind && quiet(table) ? `; its pipeline ${quiet(table).name} waits for records and has read all` : "");
 function tableLink(name) {
   const at = index.get(name);
   return at === undefined ? h("b", {}, name) : h("a", { href: "#table-" + at, onclick: (event) => { event.preventDefault(); openTable(at); } }, name);
@@ -139,7 +142,7 @@ function attention() {
   }
   for (const each of ordered) {
     if (each.error) lines.push([badge("bad", "table"), " ", tableLink(each.name), " cannot be read: ", each.error]);
-    else if (each.is_behind) lines.push([badge("bad", "behind"), " ", tableLink(each.name), each.freshness_ms === null ? " has no rows yet" : ` has rows that are ${span(each.freshness_ms)} old`, `; its target is ${span(each.target_ms)}`]);
+    else if (each.is_behind) lines.push([badge("bad", "behind"), " ", tableLink(each.name), each.freshness_ms === null ? " has no rows yet" : ` has rows that are ${span(each.freshness_ms)} old`, `; its target is ${span(each.target_ms)}`, quietText(each)]);
   }
   for (const each of toAct) {
     if (each.name !== "cannot be read") lines.push([badge(KIND[each.severity], each.severity), " ", tableLink(each.table), `: ${each.name} (${count(each.evidence)} ${each.unit})`]);
@@ -281,7 +284,7 @@ function chart(title, x, series, { words, isTime = true, format = count, duratio
     axes: [axis(isTime ? { values: clock, size: 44 } : { incrs: DURATIONS, values: (_, found) => found.map(span) }), axis({ size: 58, values: (_, found) => found.map(format), ...(durations ? { incrs: DURATIONS } : {}) })],
     series: [{ label: isTime ? "UTC" : "older than", value: (_, v) => (v === null ? "" : isTime ? new Date(v * 1e3).toISOString().slice(0, 19).replace("T", " ") : span(v)) }, ...series.map((each) => ({
       label: each.label, stroke: () => css(each.color), width: each.bars ? 0 : 1.75, dash: each.dash, points: { show: false }, value: (_, v) => (v === null || v === undefined ? "" : format(v)),
-      ...(each.bars ? { fill: () => css(each.color), paths: uPlot.paths.bars({ size: [each.bars, 60], gap: 1 }) } : {}) }))],
+      ...(each.bars ? { fill: () => css(each.color), paths: uPlot.paths.bars({ size: [each.bars, 60, 2] }) } : {}) }))],
     hooks: { draw: [(u) => {
       if (target === null || target > u.scales.x.max) return;
       const at = u.valToPos(target, "x", true), c = u.ctx;

@@ -20,7 +20,7 @@ from freshet.pipeline.identity.checkpoint_folder import WritableCheckpoint
 from freshet.pipeline.local.engine import LocalEngine
 from freshet.pipeline.local.job import LocalJob
 from freshet.pipeline.local.local_query import LocalQuery
-from freshet.pipeline.local.source import Source
+from freshet.pipeline.local.source import AnySource
 from freshet.pipeline.local.store_checkpoint import pipeline_checkpoint
 from freshet.pipeline.local.trigger import Trigger
 from freshet.pipeline.local.worker_processes import Caught
@@ -63,7 +63,7 @@ class LocalPipeline:
         self._config = config
         self._hub = hub
         self._checkpoint: WritableCheckpoint | None = None
-        self._sources: list[Source] = []
+        self._sources: list[AnySource] = []
         self._writer: QueryRun | None = None
         self._query: LocalQuery | None = None
         self._thread: threading.Thread | None = None
@@ -170,7 +170,7 @@ class LocalPipeline:
         self._failure = caught.error
 
 
-def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCheckpoint, index: int) -> Source:
+def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCheckpoint, index: int) -> AnySource:
     if source.kafka is not None:
         from freshet.pipeline.local.kafka_source import kafka_source
 

@@ -58,6 +58,8 @@ DEFAULT_AGE_MS: Final = 24 * 3600 * 1000
 """Age below which a file may belong to a commit that is being made."""
 
 LOOK_FILES_MAX: Final = 5_000
+LOOK_FOLDERS_MAX: Final = 64
+"""Of buckets."""
 LOOK_SNAPSHOTS_MAX: Final = 500
 """A look from outside (`orphans_at_a_look`) reads no more."""
 
@@ -122,7 +124,7 @@ def orphans_at_a_look(store: TableStore, live_names: Collection[str]) -> tuple[i
     a table whose snapshots would take long to read. `live_names` are data files that need no further look."""
     before_ms = store.env.now_ms() - DEFAULT_AGE_MS
     try:
-        found = islice(_candidates(store), LOOK_FILES_MAX)
+        found = islice(_candidates(store, LOOK_FOLDERS_MAX), LOOK_FILES_MAX)
         candidates = [each for each in found if each.modified_ms < before_ms and not _is_in_use(each.name, live_names)]
         if not candidates or len(store.snapshots.list_ids()) > LOOK_SNAPSHOTS_MAX:
             return 0, 0
@@ -147,11 +149,12 @@ def _unnamed(store: TableStore, candidates: Sequence[FileStatus]) -> list[Orphan
 # ----------------------------------------------------------------------------------------------------- candidates
 
 
-def _candidates(store: TableStore) -> Iterator[FileStatus]:
+def _candidates(store: TableStore, folders_max: int | None = None) -> Iterator[FileStatus]:
     paths = store.paths
     for folder in (paths.manifest_folder, paths.index_folder, paths.statistics_folder):
         yield from _files(store, folder, lambda name: True)
-    for bucket_folder in _bucket_folders(store, paths.data_root, len(store.schema.partition_keys)):
+    folders = _bucket_folders(store, paths.data_root, len(store.schema.partition_keys))
+    for bucket_folder in islice(folders, folders_max):
         yield from _files(store, bucket_folder, lambda name: True)
     for line_paths in (paths, *store.snapshots.other_lines()):
         yield from _metadata_candidates(store, line_paths)

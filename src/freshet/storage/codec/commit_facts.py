@@ -20,11 +20,13 @@ from typing import Any, Final
 import orjson
 
 from freshet.storage.model.commit_facts import (
+    TOLD_APART_MAX,
     BatchFacts,
     CommitFacts,
     CompactionFacts,
     CompactionReason,
     PlacedCompaction,
+    together,
 )
 
 FACTS_PROPERTY: Final = "freshet.commit"
@@ -36,8 +38,6 @@ CAUSES_MAX: Final = 8
 NAME_MAX: Final = 60
 """Characters of a cause or a user."""
 USERS_MAX: Final = 3
-TOLD_APART_MAX: Final = 40
-"""Compactions that may fit one by one."""
 GROWTH_BYTES: Final = 16
 """By which the sums of some compactions may be longer than those of all: levels that are the same."""
 OTHER_CAUSES: Final = "other causes"
@@ -84,11 +84,7 @@ def _together(compactions: Sequence[PlacedCompaction]) -> tuple[PlacedCompaction
     """One for each reason."""
     if len(compactions) == 1:
         return tuple(compactions)
-    sums: dict[CompactionReason, CompactionFacts] = {}
-    for each in compactions:
-        known = sums.get(each.facts.reason)
-        sums[each.facts.reason] = each.facts if known is None else known + each.facts
-    return tuple(PlacedCompaction(None, None, facts) for facts in sums.values())
+    return tuple(PlacedCompaction(None, None, facts) for facts in together(each.facts for each in compactions))
 
 
 def _fewer(counts: Mapping[str, int], count: int) -> dict[str, int]:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 from freshet._frozen import Frozen
 from freshet.storage.commit.changes import SnapshotChange
-from freshet.storage.model.commit_facts import BatchFacts, CommitFacts, KindCounts, PlacedCompaction
+from freshet.storage.model.commit_facts import (
+    TOLD_APART_MAX,
+    BatchFacts,
+    CommitFacts,
+    CompactionFacts,
+    KindCounts,
+    PlacedCompaction,
+    together,
+)
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.snapshot import CommitKind
+
+_SIZE = attrgetter("file_size_bytes")
 
 
 class Met(Frozen):
@@ -64,13 +75,23 @@ def commit_facts(
         rewrites=given.rewrites,
         rewritten_bytes=given.rewritten_bytes,
         batch=given.batch,
-        compactions=tuple(
-            PlacedCompaction(partition_path(partition), bucket if facts.bucket_count == 1 else None, facts)
-            for (partition, bucket), each in change.compactions.items()
-            for facts in each
-        ),
+        compactions=_placed(change, partition_path),
         live=None if live is None else (live[0] + len(added) - len(deleted), live[1] + _bytes(added) - _bytes(deleted)),
     )
+
+
+def _placed(change: SnapshotChange, partition_path: Callable[[bytes], str]) -> tuple[PlacedCompaction, ...]:
+    """The largest each by itself, as many as may have room; the others together."""
+    found = [(place, facts) for place, each in change.compactions.items() for facts in each]
+    rest: Sequence[CompactionFacts] = ()
+    if len(found) > TOLD_APART_MAX:
+        found.sort(key=lambda item: -item[1].bytes_in)
+        rest = together(facts for _, facts in found[TOLD_APART_MAX:])
+    apart = (
+        PlacedCompaction(partition_path(partition), bucket if facts.bucket_count == 1 else None, facts)
+        for (partition, bucket), facts in found[:TOLD_APART_MAX]
+    )
+    return (*apart, *(PlacedCompaction(None, None, facts) for facts in rest))
 
 
 def _kinds(
@@ -83,13 +104,12 @@ def _kinds(
 
 
 def _summed(files: Iterable[DataFileMeta]) -> KindCounts | None:
-    sums = [0, 0, 0, 0]
-    for file in files:
-        if file.kind_counts is None:
-            return None
-        sums = [known + more for known, more in zip(sums, file.kind_counts, strict=True)]
-    return sums[0], sums[1], sums[2], sums[3]
+    counts = [file.kind_counts for file in files]
+    if None in counts:
+        return None
+    added, before, after, deleted = map(sum, zip((0, 0, 0, 0), *filter(None, counts), strict=True))
+    return added, before, after, deleted
 
 
 def _bytes(files: Iterable[DataFileMeta]) -> int:
-    return sum(file.file_size_bytes for file in files)
+    return sum(map(_SIZE, files))

@@ -7,11 +7,15 @@ snapshot carries that (`codec.commit_facts`). Nothing that a table means depends
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from operator import attrgetter
+from typing import Final
 
 from freshet._frozen import Frozen, field
 
+TOLD_APART_MAX: Final = 40
+"""Compactions of one commit that may be told one by one."""
 KindCounts = tuple[int, int, int, int]
 """Rows by kind, in the order of their codes: +I, -U, +U, -D."""
 
@@ -67,23 +71,22 @@ class CompactionFacts(Frozen):
     bucket_count: int = 1
     """Buckets that it is about."""
 
-    def __add__(self, other: CompactionFacts) -> CompactionFacts:
-        """Both in one, of several buckets."""
-        levels = (self.from_level, self.to_level), (other.from_level, other.to_level)
-        from_level, to_level = levels[0] if levels[0] == levels[1] else (None, None)
-        return CompactionFacts(
-            self.reason,
-            from_level,
-            to_level,
-            self.files_in + other.files_in,
-            self.bytes_in + other.bytes_in,
-            self.rows_in + other.rows_in,
-            self.files_out + other.files_out,
-            self.bytes_out + other.bytes_out,
-            self.rows_out + other.rows_out,
-            self.duration_ms + other.duration_ms,
-            self.bucket_count + other.bucket_count,
-        )
+
+_COUNTS = attrgetter(*CompactionFacts.__struct_fields__[3:])
+
+
+def together(compactions: Iterable[CompactionFacts]) -> list[CompactionFacts]:
+    """One for each reason, of several buckets."""
+    by_reason: dict[CompactionReason, list[CompactionFacts]] = {}
+    for each in compactions:
+        by_reason.setdefault(each.reason, []).append(each)
+    found = []
+    for reason, some in by_reason.items():
+        levels = {(each.from_level, each.to_level) for each in some}
+        from_level, to_level = levels.pop() if len(levels) == 1 else (None, None)
+        counts = map(sum, zip(*map(_COUNTS, some), strict=True))
+        found.append(CompactionFacts(reason, from_level, to_level, *counts))
+    return found
 
 
 class PlacedCompaction(Frozen):

@@ -88,8 +88,8 @@ def findings_of(rules: Sequence[Rule[F]], facts: F, of: str, **words: str) -> It
         sign = seen if isinstance(seen, Sign) else Sign(seen)
         known = {**words, **sign.words}
         command = shlex.join(["freshet", *(word.format(**known) for word in rule.command)]) if rule.command else None
-        texts = (text.format(**known) for text in (rule.unit, rule.cause, rule.remedy))
-        yield Finding(of, rule.name, rule.severity, sign.evidence, *texts, command)
+        unit, cause, remedy = (text.format(**known) for text in (rule.unit, rule.cause, rule.remedy))
+        yield Finding(of, rule.name, rule.severity, sign.evidence, unit, cause, remedy, command)
 
 
 def cannot_be_read(table: str, error: Exception, warehouse: str) -> Finding:

@@ -66,7 +66,7 @@ def spans_of(commits: Sequence[Commit], now_ms: int) -> tuple[Span, ...]:
     if not commits:
         return ()
     times = np.array([each.snapshot.time_ms for each in commits], np.int64)
-    known_ms = max(_LEAST_MS, now_ms - int(times.min()))
+    known_ms = max(_LEAST_MS, now_ms - max(0, int(times.min())))  # no clock shows what was before 1970
     wanted = [each for each in _LENGTHS if each[0] < known_ms and times.max() >= now_ms - each[0]]
     return tuple(_span(commits, times, now_ms, *each) for each in (*wanted, (known_ms, PARTS_MAX)))
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from freshet._frozen import Frozen
 from freshet.pipeline.query.task.key_task import KeyTask
-from freshet.pipeline.query.task.packing import Packer
+from freshet.pipeline.query.task.packing import Packer, RecordPacker
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
 from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.query.wire.packed_rows import packed_batches, unpacked_batches
@@ -51,6 +51,13 @@ def work_of(place: TaskPlace, planned: KeptValue[BatchWork]) -> BatchWork:
     """The work of the batch that a task runs in: what the driver has handed over, or else what was planned."""
     handed: KeptValue[BatchWork] = place.handed.work or planned
     return handed.value
+
+
+def record_packer(place: TaskPlace, planned: KeptValue[BatchWork], source_index: int) -> RecordPacker:
+    """What decodes a source of records in the batch that a task runs in."""
+    packer = work_of(place, planned).packers[source_index]
+    assert isinstance(packer, RecordPacker), "rows of tables are no records"
+    return packer
 
 
 class RecordWork(Frozen):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from freshet._frozen import Frozen
 from freshet.pipeline.config.stream_options import PlannedStream
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, is_nanos, restore_array
-from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, Tally
+from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.expressions.evaluation import ExpressionSql, evaluate
 from freshet.pipeline.query.task.batch_work import BatchWork, work_of
@@ -53,7 +53,7 @@ class FilledColumn(Frozen):
 
 class RowPacker(Frozen):
     """The packer of one source whose rows are those of a table; `read` are the columns of that. Its batches have a
-    position besides (`read_count.POSITION`)."""
+    position besides (`read_count.POSITION`), by which they are counted: there are no tallies."""
 
     read: tuple[DataField, ...]
     columns: tuple[FilledColumn, ...]
@@ -68,10 +68,6 @@ class RowPacker(Frozen):
         for batch in not_small(iter(batches)):
             for task, content in self.rule.packed(self._routed(batch)):
                 yield task, 0, content
-
-    def tally(self, tally: Tally) -> Iterator[PackedValue]:
-        """`Packer.tally`: rows are counted by their positions."""
-        raise NotImplementedError("rows of tables have no tallies")
 
     def _routed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         data = self._data(batch)

@@ -40,7 +40,7 @@ from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, KafkaBlock
 from freshet.pipeline.errors.known_causes import gone_text
 from freshet.pipeline.errors.repeating_errors import error_document
-from freshet.pipeline.query.task.batch_work import BatchWork, work_of
+from freshet.pipeline.query.task.batch_work import BatchWork, record_packer
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
 from freshet.pipeline.query.wire.file_uris import place_of, topic_of
 from freshet.pipeline.query.wire.kept_value import KeptValue
@@ -104,7 +104,7 @@ class FilePiece(Frozen):
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """Batches of `PACKED_SCHEMA`."""
-        packer = work_of(place, self.work).packers[self.source_index]
+        packer = record_packer(place, self.work, self.source_index)
         try:
             yield from packed_batches(packer(line_blocks(self.spans, self.rule)))
         except (InvalidRequestError, CorruptDataError) as error:  # another attempt would not find it either

@@ -27,8 +27,8 @@ from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.raw_records import OLD_KEY_HEADER
 from freshet.pipeline.decode.record_block import MIXED_RECORDS, KafkaBlock
 from freshet.pipeline.errors.repeating_errors import error_document
-from freshet.pipeline.query.task.batch_work import BatchWork, work_of
-from freshet.pipeline.query.task.packing import Packer
+from freshet.pipeline.query.task.batch_work import BatchWork, record_packer
+from freshet.pipeline.query.task.packing import RecordPacker
 from freshet.pipeline.query.wire.batch_pin import TaskPlace
 from freshet.pipeline.query.wire.kept_value import KeptValue
 from freshet.pipeline.query.wire.packed_rows import PackedValue, packed_batches
@@ -103,12 +103,12 @@ class RangeWork(Frozen):
 
     def run(self, numbers: Iterator[pa.RecordBatch], place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """Batches of one column of numbers in, of `PACKED_SCHEMA` out."""
-        packer = work_of(place, self.work).packers[self.source_index]
+        packer = record_packer(place, self.work, self.source_index)
         for batch in numbers:
             for group in batch.column(0).to_pylist():
                 yield from packed_batches(self._of_group(packer, self.groups[group]))
 
-    def _of_group(self, packer: Packer, group: Sequence[int]) -> Iterator[PackedValue]:
+    def _of_group(self, packer: RecordPacker, group: Sequence[int]) -> Iterator[PackedValue]:
         wanted = [(self.ranges[number], RangeProgress(self.ranges[number].start)) for number in group]
         try:
             yield from packer(read_ranges(self.client, wanted))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -16,7 +16,15 @@ from freshet.pipeline.query.wire.packed_rows import PackedValue, PackRule, not_s
 
 
 class Packer(Protocol):
-    """The decoder of a source whose outcomes are packed; a value that travels to the workers."""
+    """What packs the rows of a source; a value that travels to the workers."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[PackedValue]:
+        """The rows of these batches, packed."""
+
+
+@runtime_checkable
+class RecordPacker(Protocol):
+    """The decoder of a source of records, whose outcomes are packed."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch | RecordBlock]) -> Iterator[PackedValue]:
         """The outcomes of these records, and a tally at the end."""
@@ -32,12 +40,12 @@ class TablePacker(Frozen):
     rule: PackRule
 
     def __call__(self, batches: Iterable[pa.RecordBatch | RecordBlock]) -> Iterator[PackedValue]:
-        """`Packer.__call__`."""
+        """`RecordPacker.__call__`."""
         for outcomes in not_small(RecordDecoder(self.plan)(iter(batches))):
             yield from self._packed(outcomes)
 
     def tally(self, tally: Tally) -> Iterator[PackedValue]:
-        """`Packer.tally`."""
+        """`RecordPacker.tally`."""
         yield from self._packed(RecordDecoder(self.plan).tally(tally))
 
     def _packed(self, outcomes: pa.RecordBatch) -> Iterator[PackedValue]:
