@@ -51,7 +51,7 @@ from freshet.pipeline.postgres.publications import (
     remade_table,
     taken_tables,
 )
-from freshet.pipeline.postgres.received import Span, end_held
+from freshet.pipeline.postgres.received import MessageSpan, end_held
 from freshet.pipeline.postgres.receiver import Receiver
 from freshet.pipeline.postgres.replication import ReplicationStream
 from freshet.pipeline.postgres.sent_changes import StreamedChanges
@@ -356,7 +356,7 @@ class PostgresSource:
         while begun.lsn < bound and not has_come():
             receiver.ask()
 
-    def _span(self, begun: PostgresOffset, ends: PostgresOffset) -> Span:
+    def _span(self, begun: PostgresOffset, ends: PostgresOffset) -> MessageSpan:
         """What lies between two positions: received again where a batch was planned by a process that died."""
         receiver = self._receiving(begun)
         size = -1
@@ -384,7 +384,7 @@ class PostgresSource:
 
     def _pieces(
         self,
-        span: Span,
+        span: MessageSpan,
         begun: PostgresOffset,
         rule: CopyRule | None,
         work: KeptValue[BatchWork],

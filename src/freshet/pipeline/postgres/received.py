@@ -60,7 +60,7 @@ class Segment(Frozen):
         return self if (first, last) == (0, self.count) else Segment.of(self.messages.cut(first, last))
 
 
-class Span(Frozen):
+class MessageSpan(Frozen):
     """Messages in their order, those of a large transaction in files, and the numbers of records that they take."""
 
     parts: tuple[Messages | SpilledMessages, ...]
@@ -149,7 +149,7 @@ class Received:
                 return found
         return found
 
-    def up_to(self, end: int) -> Span | None:
+    def up_to(self, end: int) -> MessageSpan | None:
         """The messages from the start to this position; None where no transaction ends there."""
         parts, relations, weight = list[Messages | SpilledMessages](), list[Relation](), 0
         for segment in self._segments:
@@ -159,7 +159,7 @@ class Received:
                     return None
                 cut = segment.cut(0, int(segment.commits[place]) + 1)
                 relations += cut.relations
-                return Span((*parts, cut.content), weight + int(segment.weights[place]), tuple(relations))
+                return MessageSpan((*parts, cut.content), weight + int(segment.weights[place]), tuple(relations))
             parts.append(segment.content)
             relations += segment.relations
             weight += segment.total
@@ -190,7 +190,7 @@ class Received:
             self._spill.close()
 
 
-def end_held(span: Span, snapshot: TransactionSnapshot) -> End | None:
+def end_held(span: MessageSpan, snapshot: TransactionSnapshot) -> End | None:
     """Where whole transactions end that a snapshot holds, of which the first may be one that it does not: None."""
     ids, ends, weights, sizes = list[int](), list[int](), list[int](), list[int]()
     weight = size = 0
