@@ -29,7 +29,7 @@ LETTERS: Final = ("a", "B", "z9", "ü", "select", "two words", "$", "a.b", "%s",
     [
         pytest.param(12, 3, id="few"),
         pytest.param(300, 2, id="300 columns", marks=pytest.mark.slow),
-        pytest.param(3, 1000, id="1000 tables", marks=pytest.mark.slow),
+        pytest.param(3, 1000, id="1000 tables", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )
 def test_a_database_that_is_drawn(columns: int, tables: int, tmp_path: Path, postgres: PostgresSource) -> None:
