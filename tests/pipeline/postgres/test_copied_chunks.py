@@ -94,6 +94,7 @@ class Server:
         return TransactionSnapshot(min(self.hidden, default=self.next), self.next, tuple(sorted(self.hidden)))
 
 
+@pytest.mark.dear("examples of a property, the first of which load numpy")
 @example(["log", "copy", "stream"], 0)
 @example(["log", "log", "show", "copy", "copy"], 1)
 @given(st.lists(st.sampled_from(["log", "show", "stream", "copy", "pass"]), max_size=40), st.integers(0, 5))
