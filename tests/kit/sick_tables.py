@@ -193,6 +193,14 @@ def clocks_differ(make: Maker, name: str) -> Table:
     return table
 
 
+def data_files_lost(make: Maker, name: str) -> Table:
+    """Somebody has removed two of three files."""
+    table = written(make.table(name), 3)
+    for entry in list(table.files())[:2]:
+        make.env.file_io.delete(table.store.data_file(entry.partition, entry.bucket, entry.file.file_name))
+    return table
+
+
 def orphans(make: Maker, name: str) -> Table:
     """A writer has died two days ago."""
     table = written(make.table(name), 1)
@@ -304,6 +312,7 @@ MADE: dict[str, Callable[[Maker, str], Table]] = {
     "options without effect": options_without_effect,
     "clocks differ": clocks_differ,
     "orphans": orphans,
+    "data files lost": data_files_lost,
     "deletes with values": deletes_with_values,
     "files of an old version": files_of_old_version,
     "lookup stores do not fit": lookup_stores_do_not_fit,

@@ -15,6 +15,7 @@ NOT_MENDED_BY_ONE = {
     "buckets skewed",
     "clocks differ",
     "commits slow",
+    "data files lost",
     "Iceberg metadata behind",
     "lookup stores do not fit",
     "writers in conflict",

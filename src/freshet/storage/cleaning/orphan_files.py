@@ -61,7 +61,7 @@ LOOK_FILES_MAX: Final = 5_000
 LOOK_FOLDERS_MAX: Final = 64
 """Of buckets."""
 LOOK_SNAPSHOTS_MAX: Final = 500
-"""A look from outside (`orphans_at_a_look`) reads no more."""
+"""A look from outside (`files_at_a_look`) reads no more."""
 
 
 class OrphanFile(Frozen):
@@ -119,18 +119,27 @@ def remove_orphan_files(
     return OrphanResult(tuple(orphans), dry_run)
 
 
-def orphans_at_a_look(store: TableStore, live_names: Collection[str]) -> tuple[int, int]:
-    """How many files nothing names, and their bytes, of the first `LOOK_FILES_MAX` of the folders of the table; none of
-    a table whose snapshots would take long to read. `live_names` are data files that need no further look."""
-    before_ms = store.env.now_ms() - DEFAULT_AGE_MS
+def files_at_a_look(store: TableStore) -> Sequence[FileStatus]:
+    """The first `LOOK_FILES_MAX` files of the folders of the table; none where they cannot be listed."""
     try:
-        found = islice(_candidates(store, LOOK_FOLDERS_MAX), LOOK_FILES_MAX)
-        candidates = [each for each in found if each.modified_ms < before_ms and not _is_in_use(each.name, live_names)]
+        return list(islice(_candidates(store, LOOK_FOLDERS_MAX), LOOK_FILES_MAX))
+    except StorageError:
+        return ()  # `remove_orphan_files` says why; what else is there to say of the table is not less true
+
+
+def orphans_at_a_look(
+    store: TableStore, found: Sequence[FileStatus], live_names: Collection[str]
+) -> tuple[int, int]:
+    """How many of the files that were found nothing names, and their bytes; none of a table whose snapshots would take
+    long to read. `live_names` are data files that need no further look."""
+    before_ms = store.env.now_ms() - DEFAULT_AGE_MS
+    candidates = [each for each in found if each.modified_ms < before_ms and not _is_in_use(each.name, live_names)]
+    try:
         if not candidates or len(store.snapshots.list_ids()) > LOOK_SNAPSHOTS_MAX:
             return 0, 0
         orphans = _unnamed(store, candidates)
     except StorageError:
-        return 0, 0  # `remove_orphan_files` says why; what else is there to say of the table is not less true
+        return 0, 0
     return len(orphans), sum(each.size_bytes for each in orphans)
 
 

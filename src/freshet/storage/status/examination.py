@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Final
 
 from freshet._frozen import Frozen
 from freshet.storage.cleaning.expiry_plan import Retention, expire_end
-from freshet.storage.cleaning.orphan_files import orphans_at_a_look
+from freshet.storage.cleaning.orphan_files import (
+    LOOK_FILES_MAX,
+    LOOK_FOLDERS_MAX,
+    files_at_a_look,
+    orphans_at_a_look,
+)
 from freshet.storage.codec.commit_facts import parse_facts
 from freshet.storage.commit.foreign_writers import ADOPTED_PROPERTY
 from freshet.storage.commit.iceberg_lag import snapshots_behind
 from freshet.storage.commit.last_commits import COMMITS_PROPERTY
 from freshet.storage.commit.table_check import count_deleted_values
 from freshet.storage.exceptions import NotFoundError, StorageError
+from freshet.storage.files.data_file_paths import data_file_path
 from freshet.storage.io.registry import needs_coordination
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.store_cache import StoreCache
@@ -35,6 +41,8 @@ from freshet.storage.status.table_status import TableDetail, TableStatus
 DELETE_FILES_MAX: Final = 8
 """Files with deletes that are read."""
 DELETE_FILE_BYTES_MAX: Final = 64 << 20
+LOST_FILES_MAX: Final = 16
+"""Files that are looked for one by one where no folder lists them."""
 
 
 class BucketFacts(Frozen):
@@ -91,6 +99,8 @@ class Examination(Frozen):
     """The users whose commits of the last hour met others most often, two at most."""
     orphans: tuple[int, int]
     """Files that nothing names, and their bytes, as far as a bounded look finds them."""
+    lost_files: tuple[str, ...]
+    """Data files of the newest snapshot that are not there, of as many as are looked for."""
     deletes_with_values: int
     """In as many files as are read for it."""
     iceberg_behind: int
@@ -110,6 +120,7 @@ def examined(store: TableStore) -> Examination:
     has_coordination = rules.coordination is not None or not needs_coordination(store.location)
     held, holder = (0, None) if latest is None else _held(store, status.detail, latest)
     off_ms, writer = _clock_off(newest, status.observed_ms)
+    found = files_at_a_look(store)
     return Examination(
         status=status,
         detail=status.detail,
@@ -126,7 +137,8 @@ def examined(store: TableStore) -> Examination:
         clock_off_ms=off_ms,
         clock_writer=writer,
         rivals=_rivals(newest, status.observed_ms),
-        orphans=orphans_at_a_look(store, {file.file_name for _, files in live for file in files}),
+        orphans=orphans_at_a_look(store, found, {file.file_name for _, files in live for file in files}),
+        lost_files=_lost(store, live, {each.name for each in found}),
         deletes_with_values=_deletes_with_values(store, live),
         iceberg_behind=0 if latest is None else snapshots_behind(store, latest),
         lookup_stores=_lookup_room(store, live),
@@ -226,6 +238,21 @@ def _bucket(store: TableStore, partition: str, bucket: int, entries: BucketFiles
         files_of_old_version=sum(file.delete_row_count is None for file in files) if is_tree else 0,
         unmerged_rows=0 if is_merged else sum(file.row_count for file in files),
     )
+
+
+def _lost(store: TableStore, live: Live, found_names: Collection[str]) -> tuple[str, ...]:
+    """Those that were not listed are looked for one by one: they may lie elsewhere, or have been removed meanwhile by
+    who compacted and let the snapshot expire."""
+    if len(live) > LOOK_FOLDERS_MAX or len(found_names) >= LOOK_FILES_MAX:
+        return ()
+    files = [(place, file) for place, files in live for file in files if file.file_name not in found_names]
+    paths = {file.file_name: data_file_path(store, *place, file) for place, file in files[:LOST_FILES_MAX]}
+    lost = {name: path for name, path in paths.items() if not store.env.file_io.exists(path)}
+    if not lost:
+        return ()
+    _, live_now = store.at_latest(partial(_buckets, store))
+    names_now = {file.file_name for _, files in live_now for file in files}
+    return tuple(path for name, path in lost.items() if name in names_now)
 
 
 def _lacks_statistics(file: DataFileMeta) -> bool:

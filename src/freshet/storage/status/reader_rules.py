@@ -42,7 +42,20 @@ def _iceberg(facts: Examination) -> int:
     return facts.iceberg_behind
 
 
+def _lost(facts: Examination) -> Sign | int:
+    return Sign(len(facts.lost_files), {"path": facts.lost_files[0]}) if facts.lost_files else 0
+
+
 READER_RULES: Final = (
+    Rule(
+        "data files lost",
+        Severity.ERROR,
+        _lost,
+        "data files at least that the newest snapshot names, and that are not there",
+        "reads and compactions that need them fail; one is {path}",
+        "Restore them from a copy; check-table lists all that is missing",
+        ("check-table", "{warehouse}", "{table}"),
+    ),
     Rule(
         "reader behind retention",
         Severity.ERROR,
