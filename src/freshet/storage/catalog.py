@@ -379,7 +379,13 @@ class Catalog(HtmlShown):
         return sorted([*found, *map(ReportedTable, glances[detailed:])], key=attrgetter("status.urgency"))
 
     def _names(self) -> list[str]:
-        return [f"{database}.{name}" for database in self.list_databases() for name in self.list_tables(database)]
+        """Those too that are no tables any more, as they have lost their schema: they cannot be read."""
+        tables = {database: self.list_tables(database) for database in self.list_databases()}
+        lost = {
+            database: [name for name in self._metastore.list_remains(database, names) if fault_of_name(name) is None]
+            for database, names in tables.items()
+        }
+        return [f"{database}.{name}" for database, names in tables.items() for name in sorted(names + lost[database])]
 
     def _of_each(
         self, names: Sequence[str], look: Callable[[Table], T], unreadable: Callable[[str, StorageError], T]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from inspect import signature
 from pathlib import Path
 
@@ -134,6 +135,21 @@ def test_a_database_is_a_place_of_commands_and_of_a_name(
     monkeypatch.setenv("FRESHET_CATALOG__BASE__WAREHOUSE", warehouse)
     assert freshet.good("tables", "base", "--json").facts == by_uri
     assert freshet.good("describe", "base", "shop.orders").out
+
+
+def test_commands_of_findings_have_the_options(freshet: Freshet, tmp_path: Path) -> None:
+    uri, option = f"jdbc:sqlite:{tmp_path}/c.db", f"warehouse={tmp_path}/w"
+    options = {"bucket": 1, "write-only": "true"}
+    left = Catalog(uri, warehouse=f"{tmp_path}/w").create_table(
+        "shop.left", schema={"id": "BIGINT"}, primary_keys=["id"], options=options
+    )
+    for number in range(6):
+        left.upsert([{"id": number}])
+    command = f"freshet compact {uri} shop.left --catalog-option {option}"
+    assert command in freshet("report", uri, "--catalog-option", option).out
+    (found, *_) = freshet("doctor", uri, "--catalog-option", option, "--json").facts["findings"]
+    assert found["command"] == command
+    freshet.good(*shlex.split(command)[1:])
 
 
 @pytest.mark.parametrize(

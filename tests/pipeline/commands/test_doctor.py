@@ -47,6 +47,12 @@ def test_exit_codes_and_text(freshet: Freshet, make: Maker) -> None:
     assert freshet("doctor", lake, "shop.none").code == 2
 
 
+def test_notes_that_are_not_shown_are_called_notes(freshet: Freshet, make: Maker) -> None:
+    no_compactor(make, "left")
+    readers_that_do_not_merge(make, "noted")
+    assert "\nand 2 notes; --json has them all\n" in freshet("doctor", make.catalog.warehouse).out
+
+
 @pytest.mark.slow
 def test_its_commands_mend_what_it_finds(freshet: Freshet, make: Maker) -> None:
     lake = make.catalog.warehouse

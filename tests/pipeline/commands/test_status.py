@@ -55,7 +55,7 @@ def put(folder: Path, number: int, *rows: object) -> None:
 
 def test_before_during_and_after_a_run(freshet: Freshet, path: Path) -> None:
     none = freshet.good("status", path)
-    assert "a: unknown; no batch yet" in none.out
+    assert "a: unknown; no batch yet\n  checkpoint      nothing has run from it" in none.out
     freshet.good("run", path)
     put(path.parent, 2, {"id": 3, "n": 3})
     freshet.good("run", path)
@@ -137,6 +137,7 @@ def test_another_pipeline_is_not_spoken_for(freshet: Freshet, path: Path) -> Non
 
 
 DAMAGE = {
+    "schema that is lost": ("schema/schema-0", None),
     "schema that is torn": ("schema/schema-0", '{"half'),
     "snapshot that is torn": ("snapshot/snapshot-1", "{"),
     "snapshot that is lost": ("snapshot/snapshot-1", None),

@@ -210,6 +210,14 @@ def test_one_table_is_open_and_says_everything(catalog: Catalog, tmp_path: Path)
     assert len(details.all("canvas")) == 4
 
 
+def test_a_pipeline_that_is_known_by_its_commits_alone_is_not_called_well(catalog: Catalog, tmp_path: Path) -> None:
+    document = report_of(catalog)
+    document["status"]["pipelines"] = []
+    shown, complaints = looked_at(page(document), tmp_path)
+    assert complaints == []
+    assert "by their commits; --pipeline says whether they run" in shown.one("main").text
+
+
 def test_a_warehouse_without_tables(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     shown, complaints = looked_at(page(report_of(Catalog(tmp_path / "lake"))), tmp_path)

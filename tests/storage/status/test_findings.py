@@ -13,6 +13,7 @@ import pytest
 from freshet import Catalog, Table, sql
 from freshet.storage.io.env import Env
 from freshet.storage.io.memory_file_io import MemoryFileIO
+from freshet.storage.status import examination
 from freshet.storage.status.examination import Examination, examined
 from freshet.storage.status.finding import Severity
 from freshet.storage.status.findings import RULES, findings
@@ -26,6 +27,8 @@ from tests.kit.sick_tables import (
     readers_that_do_not_merge,
     written,
 )
+
+RESCALE = "freshet rescale WAREHOUSE shop.one_large_customer --bucket 16"
 
 
 @pytest.fixture
@@ -53,6 +56,33 @@ def test_one_number_of_buckets_is_advised(make: Maker) -> None:
         writer.write([{"id": key, "part": 0, "v": random.randbytes(100).hex()} for key in range(400)])
         writer.commit()
     assert [each.name for each in table.doctor() if "buckets" in each.name] == ["buckets skewed"]
+
+
+@pytest.mark.parametrize(("buckets", "command"), [(4, RESCALE), (16, None)])
+def test_a_bucket_of_one_value_is_not_to_be_spread(make: Maker, buckets: int, command: str | None) -> None:
+    """Four fifths of the rows are of one value: they stay in one bucket, whatever the number of buckets is."""
+    options = {"bucket": str(buckets), "bucket-key": "part", "target-file-size": "32 kb"}
+    table = make.table("one large customer", options, keys=("id", "part"))
+    with table.writer("writer") as writer:
+        random = Random(7)
+        rows = [{"id": key, "part": max(0, key - 1600), "v": random.randbytes(100).hex()} for key in range(2000)]
+        writer.write(rows)
+        writer.commit()
+    (found,) = (each for each in table.doctor() if "buckets" in each.name)
+    assert found.name == "buckets skewed"
+    assert found.command == command
+
+
+def test_a_file_that_lies_elsewhere_or_went_with_its_snapshot_is_not_lost(make: Maker) -> None:
+    table = written(make.table("t"), 2)
+    entries = list(table.files())
+    place, files = (entries[0].partition, entries[0].bucket), [each.file for each in entries]
+    live = [(place, files)]
+    assert examination._lost(table.store, live, set()) == (), "not listed, and there"
+    table.compact(full=True)
+    for file in files:
+        make.env.file_io.delete(table.store.data_file(*place, file.file_name))
+    assert examination._lost(table.store, live, set()) == (), "not there, and not live any more"
 
 
 @pytest.mark.parametrize("name", ["s.a-b", "my-db.select", "s.it's", "s.ti`ck"])

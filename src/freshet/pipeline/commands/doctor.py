@@ -13,12 +13,14 @@ from freshet.pipeline.commands.arguments import (
     PIPELINE_FILES,
     AsJson,
     CatalogOption,
+    catalog_options,
     complain_of_none,
     files_or_warehouse,
     open_catalog,
 )
 from freshet.pipeline.commands.output import complain, plural, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.config.table_arguments import options_text
 from freshet.pipeline.exceptions import PipelineError
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.display import printable
@@ -75,11 +77,11 @@ def _found(places: Sequence[str], catalog_option: Sequence[str] | None) -> list[
 
         return pipeline_findings(load_pipelines(files), _topics)
     catalog = open_catalog(warehouse, catalog_option)
-    if table is not None:
-        return catalog.table(table).doctor(warehouse=warehouse)
-    if not catalog.list_databases():
+    if table is None and not catalog.list_databases():
         complain_of_none(catalog)
-    return catalog.doctor(warehouse=warehouse)
+    found = catalog.doctor(warehouse=warehouse) if table is None else catalog.table(table).doctor(warehouse=warehouse)
+    arguments = options_text(catalog_options(catalog_option))
+    return [each.with_arguments(arguments) for each in found]
 
 
 def _topics(config: PipelineConfig, now_ms: int) -> Topics:
@@ -120,7 +122,9 @@ def _in_short(found: Sequence[Finding]) -> Iterator[str]:
         if each.command is not None:
             yield f"  $ {printable(each.command)}"
     if len(shown) < len(found):
-        yield f"and {len(found) - len(shown):,} more; --json has them all"
+        rest = found[len(shown) :]
+        more = "more" if any(each.asks_to_act for each in rest) else "note" if len(rest) == 1 else "notes"
+        yield f"and {len(rest):,} {more}; --json has them all"
     if found:
         yield "causes and remedies: name a table"
 

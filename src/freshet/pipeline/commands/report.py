@@ -14,6 +14,7 @@ import typer
 from freshet.pipeline.commands.arguments import CatalogOption, catalog_options, complain_of_none, open_catalog
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.commands.status import document_of
+from freshet.pipeline.config.table_arguments import options_text
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.running.seen import Seen
 from freshet.pipeline.running.signals import when_asked_to_stop
@@ -73,6 +74,7 @@ def _maker(
     catalog, options = open_catalog(warehouse, catalog_option), catalog_options(catalog_option)
     if table is None and not catalog.list_databases():
         complain_of_none(catalog)
+    arguments = options_text(options)
     configs = []
     if pipelines:
         from freshet.pipeline.config.pipeline_file import load_pipelines
@@ -80,7 +82,7 @@ def _maker(
         configs = load_pipelines(pipelines)
 
     def make() -> str:
-        reports = catalog.report(table, warehouse=warehouse)
+        reports = [each.with_arguments(arguments) for each in catalog.report(table, warehouse=warehouse)]
         statuses = []
         if configs:
             from freshet.pipeline.running.pipeline_status import pipeline_statuses

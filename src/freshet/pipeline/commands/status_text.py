@@ -92,12 +92,14 @@ def _table(status: TableStatus) -> Iterator[str]:
     if hour.compactions:
         reasons = ", ".join(f"{count:,} × {reason}" for reason, count in hour.reasons.items())
         yield f"  compactions     {reasons}; {size_text(hour.compacted_bytes)} read in {span_text(hour.compaction_ms)}"
-    since = "" if history.earliest_ms is None else f" since {span_text(status.observed_ms - history.earliest_ms)}"
+    oldest = (
+        "" if history.earliest_ms is None else f", the oldest {span_text(status.observed_ms - history.earliest_ms)} old"
+    )
     kept = "" if history.kept_bytes is None else f", which keep {size_text(history.kept_bytes)}"
-    yield f"  snapshots       {history.snapshots:,}{since}{kept}"
+    yield f"  snapshots       {history.snapshots:,}{oldest}{kept}"
     for hold in detail.holds:
         at = "" if hold.snapshot_id is None else f" at snapshot {hold.snapshot_id}"
-        age = "" if hold.since_ms is None else f", since {span_text(status.observed_ms - hold.since_ms)}"
+        age = "" if hold.since_ms is None else f", for {span_text(status.observed_ms - hold.since_ms)}"
         keeps = "" if hold.kept_bytes is None else f", keeps {size_text(hold.kept_bytes)}"
         yield f"  held by         {hold.kind} {printable(hold.name)}{at}{age}{keeps}"
     if detail.log is not None:
@@ -122,6 +124,8 @@ def _pipeline(status: PipelineStatus) -> Iterator[str]:
     said = "" if run is None else f", said {span_text(status.observed_ms - run.time_ms)} ago on {printable(run.host)}"
     batch = "no batch yet" if status.batch is None else f"batch {status.batch}"
     yield f"{printable(status.name)}: {'BEHIND: ' if status.is_behind else ''}{status.state}{said}; {batch}"
+    if run is None and status.batch is None:
+        yield "  checkpoint      nothing has run from it; a relative path begins at the current folder"
     if status.lag_records is not None:
         yield f"  source          {plural(status.lag_records, 'record')} behind, {span_text(status.lag_ms)}"
     if batches.batches:

@@ -15,14 +15,14 @@ _OF_SHELLS: Final = frozenset('"$`\\!')
 
 def arguments_text(warehouse: str, table: str, options: Mapping[str, str]) -> str:
     """A table as commands take it, secrets hidden."""
-    return f"{quote(warehouse)} {quote(table)}{_options_text(options)}"
+    return f"{quote(warehouse)} {quote(table)}{options_text(options)}"
 
 
 def sql_command(warehouse: str, statements: Sequence[str], options: Mapping[str, str] | None = None) -> str:
     """The command that carries SQL out, secrets hidden."""
     text = "; ".join(statements)
     quoted = quote(text) if _OF_SHELLS & set(text) else f'"{text}"'
-    return f"freshet sql {quote(warehouse)}{_options_text(options or {})} {quoted}"
+    return f"freshet sql {quote(warehouse)}{options_text(options or {})} {quoted}"
 
 
 def alter_statement(table: str, change: str) -> str:
@@ -37,5 +37,6 @@ def type_in_sql(data_type: DataType) -> str:
     return type_text(data_type)
 
 
-def _options_text(options: Mapping[str, str]) -> str:
+def options_text(options: Mapping[str, str]) -> str:
+    """Options of a catalog as commands take them, behind a blank, secrets hidden."""
     return "".join(f" --catalog-option {quote(f'{key}={text}')}" for key, text in shown_settings(options).items())

@@ -121,13 +121,14 @@ function tableLink(name) {
 function header() {
   const behind = tables.filter((each) => each.is_behind).length, sick = pipelines.filter((each) => each.is_behind).length;
   const errors = findings.filter((each) => each.severity === "error").length;
+  const watched = pipelines.filter((each) => each.state !== null);
   const dead = pipelines.reduce((all, each) => all + sum(each.batches.dead_letters), 0);
   const tile = (kind, name, number, says, id) => h("a", { class: "card tile " + kind, href: "#" + id }, h("small", {}, name), h("b", {}, count(number)), h("span", { class: "says" }, says));
   return [
     h("header", {}, h("div", { class: "eyebrow" }, "Freshet report"), h("h1", {}, doc.place), h("p", { class: "muted" }, "As of ", time(doc.made), ", read from files alone.")),
     h("div", { class: "tiles" },
       tile(behind ? "bad" : tables.length ? "ok" : "", "Tables", tables.length, !tables.length ? "none yet" : behind ? `${count(behind)} behind or not to be read` : "none is behind", "tables"),
-      tile(sick ? "bad" : pipelines.length ? "ok" : "", "Pipelines", pipelines.length, sick ? `${count(sick)} behind or down` : pipelines.length ? "none is behind" : "none is known", "pipelines"),
+      tile(sick ? "bad" : watched.length ? "ok" : "", "Pipelines", pipelines.length, sick ? `${count(sick)} behind or down` : watched.length ? "none is behind" + (watched.length < pipelines.length ? `; ${count(pipelines.length - watched.length)} known by commits alone` : "") : pipelines.length ? "by their commits; --pipeline says whether they run" : "none is known", "pipelines"),
       tile(errors ? "bad" : toAct.length ? "warn" : "ok", "Findings to act on", toAct.length, toAct.length ? `${plural(errors, "error")}, ${plural(toAct.length - errors, "warning")}` : "doctor finds nothing", "findings"),
       tile(dead ? "warn" : "ok", "Dead letters, last hour", dead, dead ? "records that did not become rows" : "none", "dead")),
   ];

@@ -8,7 +8,7 @@ so that of two creators one wins and the other gets an error. Source: FORMAT.md 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from freshet.storage.catalogs.claims import FileClaims, TableClaims
@@ -120,6 +120,13 @@ class FilesystemMetastore(WarehouseFolder):
         entries = self._env.file_io.entries(self._folder(database))
         names = (entry.name for entry in entries if entry.is_folder)
         return sorted(name for name in names if self._has_schema(TableName(database, name)))
+
+    def list_remains(self, database: str, tables: Collection[str]) -> list[str]:
+        """Folders with snapshots."""
+        files = self._env.file_io
+        folders = {each.name for each in files.entries(self._folder(database)) if each.is_folder}
+        names = (TableName(database, name) for name in folders.difference(tables))
+        return sorted(name.table for name in names if any(files.entries(self._paths(name).snapshot_folder)))
 
     def list_views(self, database: str) -> list[str]:
         """None: a folder keeps none."""

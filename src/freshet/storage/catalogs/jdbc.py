@@ -18,7 +18,7 @@ Where the catalog has locks, tables are created, altered, renamed and committed 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -98,6 +98,10 @@ class JdbcMetastore(WarehouseFolder):
     def list_tables(self, database: str) -> list[str]:
         """By their rows."""
         return self._rows.tables(database)
+
+    def list_remains(self, database: str, tables: Collection[str]) -> list[str]:
+        """None: tables are what the database has."""
+        return []
 
     def list_views(self, database: str) -> list[str]:
         """By their rows."""

@@ -15,7 +15,7 @@ A new catalog is a module of this room, an entry of `registry.METASTORES`, which
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from freshet._frozen import Frozen
@@ -83,6 +83,10 @@ class Metastore(Protocol):
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database that is there, sorted."""
+
+    def list_remains(self, database: str, tables: Collection[str]) -> list[str]:
+        """Names of folders besides the tables that have snapshots, and whose schema was lost; none where another
+        place than the folders says what is a table."""
 
     def list_views(self, database: str) -> list[str]:
         """Names of the views of a database, which other programs make, sorted."""

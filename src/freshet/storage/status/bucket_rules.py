@@ -47,9 +47,27 @@ def _skew(facts: Examination) -> Sign | int:
     others = (size_bytes - largest) / max(1, total - 1)
     if total < 2 or largest < facts.options.target_file_size_bytes or largest < SKEW_MIN * others:
         return 0
-    number = total * ceil(largest * total / size_bytes)
-    words = {"total": total, "number": number, "size": size_text(largest)}
+    words = {"total": total, "number": _number(total, sizes), "size": size_text(largest)}
     return Sign(round(100 * largest / size_bytes), words)
+
+
+def _skew_of_several(facts: Examination) -> Sign | int:
+    return _skew(facts) if _is_spread_by_more(facts) else 0
+
+
+def _skew_of_one(facts: Examination) -> Sign | int:
+    return 0 if _is_spread_by_more(facts) else _skew(facts)
+
+
+def _is_spread_by_more(facts: Examination) -> bool:
+    """Whether as many buckets as spread the largest are not too small."""
+    total, sizes = _largest_partition(facts)
+    size_bytes, small = sum(sizes), facts.options.target_file_size_bytes // 4
+    return size_bytes > 0 and _number(total, sizes) * small <= size_bytes
+
+
+def _number(total: int, sizes: Sequence[int]) -> int:
+    return total * ceil(max(sizes) * total / sum(sizes))
 
 
 def _largest_partition(facts: Examination) -> tuple[int, Sequence[int]]:
@@ -86,7 +104,16 @@ BUCKET_RULES: Final = (
     Rule(
         "buckets skewed",
         Severity.WARNING,
-        _skew,
+        _skew_of_one,
+        "% of the bytes in one of {total} buckets",
+        "it has {size}: one value of bucket-key, or few, have most of the rows; as many buckets as part them are all "
+        "too small",
+        "Copy the rows into a table with another bucket-key, or with dynamic buckets (bucket=-1)",
+    ),
+    Rule(
+        "buckets skewed",
+        Severity.WARNING,
+        _skew_of_several,
         "% of the bytes in one of {total} buckets",
         "it has {size}: few values of bucket-key have most of the rows",
         "Where several values share the bucket, {number} buckets spread them; where it is one, copy the rows into a "

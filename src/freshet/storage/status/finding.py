@@ -53,6 +53,10 @@ class Finding(Frozen):
         """False for a note."""
         return self.severity is not Severity.NOTE
 
+    def with_arguments(self, text: str) -> Finding:
+        """The same, with this behind its command."""
+        return self if self.command is None else msgspec.structs.replace(self, command=self.command + text)
+
     def facts(self) -> dict[str, Any]:
         """The same for JSON."""
         found: dict[str, Any] = msgspec.to_builtins(self)

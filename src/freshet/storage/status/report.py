@@ -10,6 +10,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from freshet._frozen import Frozen
 from freshet.storage.codec.commit_facts import parse_facts
 from freshet.storage.maintenance.compaction_plan import levels_of
@@ -91,6 +93,10 @@ class ReportedTable(Frozen):
     findings: tuple[Finding, ...] = ()
     schema: TableSchema | None = None
     history: ReportedHistory | None = None
+
+    def with_arguments(self, text: str) -> ReportedTable:
+        """The same, with this behind the commands of its findings."""
+        return msgspec.structs.replace(self, findings=tuple(each.with_arguments(text) for each in self.findings))
 
     @property
     def column_names(self) -> tuple[str, ...]:
