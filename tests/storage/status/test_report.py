@@ -150,7 +150,7 @@ def test_the_newest_commits_and_no_more_requests_than_those(tmp_path: Path, monk
     fresh = Catalog("/w", env=Env(log, str(tmp_path))).table("shop.orders")
     with log.noted() as once:
         fresh.status()
-    assert len(asked) <= len(once) + 20, [*map(str, asked)]
+    assert len(asked) <= len(once) + 30, "findings look for orphans, too"
 
 
 def test_tables_share_in_the_commits(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
