@@ -35,8 +35,8 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
         "resync": Listed(
             "resume",
-            "Start a table of a pipeline anew: it is dropped, and read from the first offset that Kafka has. The tables "
-            "of a database are emptied, and copied again by the next run; all of them from a new slot.",
+            "Start a table of a pipeline anew: it is dropped, and read from the first offset that Kafka has. The "
+            "tables of a database are emptied, and copied again by the next run; all of them from a new slot.",
         ),
         "slots": Listed(
             "slots",
