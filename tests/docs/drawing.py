@@ -31,12 +31,14 @@ SCHEMES: Final = {
         "work": "#d7f2ec", "work-edge": "#0b7a6b", "kept": "#dcebfb", "kept-edge": "#2867b2",
         "proof": "#fdeec2", "proof-edge": "#9a6a00", "lost": "#fde2dd", "lost-edge": "#b3392b",
         "reader": "#ece4fa", "reader-edge": "#6d46b8", "outside": "#eef1f4", "outside-edge": "#6b7580",
+        "group": "#ffffff", "group-edge": "#97a3b0",
     },
     "dark": {
         "card": "#14181f", "edge": "#333b46", "ink": "#eef2f6", "faint": "#a9b4c0", "line": "#97a3b0",
         "work": "#123a35", "work-edge": "#3fc1ab", "kept": "#15304f", "kept-edge": "#6cabf0",
         "proof": "#42330c", "proof-edge": "#e0b040", "lost": "#4a1f1a", "lost-edge": "#f0897b",
         "reader": "#2f2348", "reader-edge": "#b497f0", "outside": "#262c35", "outside-edge": "#909ba7",
+        "group": "#14181f", "group-edge": "#535b65",
     },
 }  # fmt: skip
 KINDS: Final = tuple(name for name in SCHEMES["light"] if f"{name}-edge" in SCHEMES["light"])

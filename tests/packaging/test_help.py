@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import pydoc
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,3 +59,19 @@ def test_help_shows_nothing_private(name: str) -> None:
     bases = {f"{base.__module__}.{base.__qualname__}" for base in CLASSES[name].__mro__}
     forced = bases | {base.__module__ for base in CLASSES[name].__mro__}
     assert modules <= forced, modules - forced
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "shown", "error"),
+    [
+        ((), 0, "Usage:", ""),
+        (("repair",), 2, "", "Choose from: lost-commit, hash-index"),
+        (("nothing",), 2, "", "No such command 'nothing'"),
+    ],
+)
+def test_calls_without_what_they_need(words: tuple[str, ...], code: int, shown: str, error: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "freshet", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert shown in done.stdout
+    assert error in done.stderr
+    assert len(done.stderr.splitlines()) == bool(error), "one message"

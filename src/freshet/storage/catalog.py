@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from freshet._frozen import Frozen
 from freshet.storage.catalogs.coordination import ADOPT
@@ -26,10 +24,8 @@ from freshet.storage.catalogs.metastore import BRANCH, TableName, fault_of_name,
 from freshet.storage.catalogs.registry import catalog_settings, is_catalog_option, open_metastore
 from freshet.storage.exceptions import (
     AlreadyExistsError,
-    CorruptDataError,
     InvalidRequestError,
     NotFoundError,
-    StorageError,
 )
 from freshet.storage.io.env import Env, absolute_path, open_env, process_environment
 from freshet.storage.io.env_settings import WHY_NOT_SENT, check_no_secrets, holds_secret, shown_settings
@@ -49,6 +45,7 @@ from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, s
 
 if TYPE_CHECKING:
     from freshet.storage.schema.new_table import ColumnTypes
+    from freshet.storage.status.every_table import EveryTable
     from freshet.storage.status.finding import Finding
     from freshet.storage.status.report import ReportedTable
     from freshet.storage.status.table_status import TableStatus
@@ -80,7 +77,6 @@ __all__ = [
 ]
 """The catalog, and what those who are given its options ask about them."""
 
-T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
 _SHOWN_MAX: Final = 100
@@ -323,29 +319,11 @@ class Catalog(HtmlShown):
     def status(self, *, detailed: int = 0) -> list[TableStatus]:
         """Every table, those that cannot be read or are behind their target first: at a glance, as `Table.status` has
         it without detail, but for the first `detailed`."""
-        found = sorted(self._statuses(self._names(), detail=False), key=attrgetter("urgency"))
-        first = self._statuses([each.name for each in found[:detailed]], detail=True)
-        return sorted([*first, *found[detailed:]], key=attrgetter("urgency"))
-
-    def _statuses(self, names: Sequence[str], *, detail: bool) -> list[TableStatus]:
-        from freshet.storage.status.table_status import TableStatus
-
-        def unreadable(name: str, error: StorageError) -> TableStatus:
-            return TableStatus.unreadable(name, self._env.now_ms(), error)
-
-        return self._of_each(names, lambda table: table.status(detail=detail), unreadable)
+        return self._every_table().statuses(detailed)
 
     def doctor(self, *, warehouse: str | None = None) -> list[Finding]:
         """What is wrong with the tables, the worst first; `warehouse` is the place that commands name."""
-        from freshet.storage.status.finding import cannot_be_read
-
-        place = warehouse or self.warehouse
-        found = self._of_each(
-            self._names(),
-            lambda table: table.doctor(warehouse=place),
-            lambda name, error: [cannot_be_read(name, error, place)],
-        )
-        return sorted((finding for each in found for finding in each), key=attrgetter("severity.rank"))
+        return self._every_table().findings(warehouse or self.warehouse)
 
     def report(
         self, table: str | None = None, *, detailed: int = 200, warehouse: str | None = None
@@ -354,54 +332,21 @@ class Catalog(HtmlShown):
         status and findings of one moment, levels, schemas, and what commits say over time, of the others what
         `status` says. Together they share in 10,000 commits, the newest, of each at least 200; of a store 500 at most.
         """
-        from freshet.storage.status.finding import cannot_be_read
-        from freshet.storage.status.report import COMMITS_LEAST, COMMITS_MAX, ReportedTable, reported
-        from freshet.storage.status.table_status import TableStatus
+        return self._every_table().reports(warehouse or self.warehouse, table, detailed)
 
-        place = warehouse or self.warehouse
-        looked_at = 0
+    def _every_table(self) -> EveryTable:
+        from freshet.storage.status.every_table import EveryTable
 
-        def look(found: Table) -> ReportedTable:
-            nonlocal looked_at
-            with found.store.naming_dropped_table():
-                made = reported(found.store, place, max(COMMITS_LEAST, COMMITS_MAX - looked_at))
-            looked_at += 0 if made.history is None else len(made.history.commits)
-            return made
+        def names() -> list[str]:
+            """Those too that have lost their schema: they are no tables any more, and cannot be read."""
+            found = []
+            for database in self.list_databases():
+                tables = self.list_tables(database)
+                lost = self._metastore.list_remains(database, tables)
+                found += [(database, name) for name in tables + [each for each in lost if fault_of_name(each) is None]]
+            return [f"{database}.{name}" for database, name in sorted(found)]
 
-        def unreadable(name: str, error: StorageError) -> ReportedTable:
-            status = TableStatus.unreadable(name, self._env.now_ms(), error)
-            return ReportedTable(status, (cannot_be_read(name, error, place),))
-
-        if table is not None:
-            return [look(self.table(table))]
-        glances = self.status()
-        found = self._of_each([each.name for each in glances[:detailed]], look, unreadable)
-        return sorted([*found, *map(ReportedTable, glances[detailed:])], key=attrgetter("status.urgency"))
-
-    def _names(self) -> list[str]:
-        """Those too that are no tables any more, as they have lost their schema: they cannot be read."""
-        tables = {database: self.list_tables(database) for database in self.list_databases()}
-        lost = {
-            database: [name for name in self._metastore.list_remains(database, names) if fault_of_name(name) is None]
-            for database, names in tables.items()
-        }
-        return [f"{database}.{name}" for database, names in tables.items() for name in sorted(names + lost[database])]
-
-    def _of_each(
-        self, names: Sequence[str], look: Callable[[Table], T], unreadable: Callable[[str, StorageError], T]
-    ) -> list[T]:
-        """But of those that are dropped meanwhile; one that cannot be read does not hide the others."""
-
-        def looked(name: str) -> list[T]:
-            try:
-                return [look(self.table(name))]
-            except StorageError as error:
-                is_gone = isinstance(error, NotFoundError) and not isinstance(error, CorruptDataError)
-                return [] if is_gone else [unreadable(name, error)]
-
-        looks = [partial(looked, name) for name in names]
-        found = self._env.for_tables(looks) if self._env.is_remote else [each() for each in looks]
-        return [each for few in found for each in few]
+        return EveryTable(names, lambda name: self.table(name).store, self._env)
 
     def has_table(self, identifier: str) -> bool:
         """True when the table exists, or the branch."""

@@ -246,6 +246,15 @@ def test_a_port_that_is_taken_and_a_file_that_cannot_be(freshet: Freshet, path: 
     assert not (path.parent / "m").exists()
 
 
+def test_a_run_that_is_started_again_at_once_gets_its_port(path: Path) -> None:
+    """The connections of the run before linger for a minute."""
+    config, port = load_pipeline(path), 0
+    for _ in range(2):
+        with metrics_server.serving_run([config], RunTotals(["a"], time.monotonic), ("127.0.0.1", port)) as (address,):
+            port = int(address.removesuffix("/metrics").rpartition(":")[2])
+            urllib.request.urlopen(address.replace("/metrics", "/live"), timeout=5).read()
+
+
 def test_probes(path: Path) -> None:
     now_s = [0.0]
     totals = RunTotals(["a"], lambda: now_s[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +88,23 @@ def test_a_slot_that_is_gone(tmp_path: Path, postgres: PostgresSource, capsys: p
     _is_the_source(streamed)
     assert Catalog(tmp_path / "w").table("db.t").scan(tag="before").count() == 20
     _change_back(postgres)
+    streamed.run(SYNC)
+    _is_the_source(streamed)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_is_older_than_its_tables(tmp_path: Path, postgres: PostgresSource) -> None:
+    streamed = _begun(tmp_path, postgres)
+    kept, checkpoint = tmp_path / "kept", tmp_path / "c"
+    shutil.copytree(checkpoint, kept)
+    for number in range(4):
+        postgres.run(f"UPDATE a SET v = v + {number}", f"DELETE FROM t WHERE id = {number}")
+        streamed.run(SYNC)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(kept, checkpoint)
+    with pytest.raises(PipelineFailedError, match="freshet resync FILE"):
+        streamed.run(SYNC)
+    assert planned_resync(streamed.config(SYNC), None).run() == 6, "tables have batches up to 5"
     streamed.run(SYNC)
     _is_the_source(streamed)
 

@@ -28,8 +28,8 @@ RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ROWS = 40_000
 
 
-def _noted(work: Any, seen: Path, *given: Any) -> NotedWork:
-    return NotedWork(work(*given), seen)
+def _noted(work: Any, seen: Path, *given: Any, **named: Any) -> NotedWork:
+    return NotedWork(work(*given, **named), seen)
 
 
 def write_lines(path: Path, count: int, size: int, seconds: int) -> None:

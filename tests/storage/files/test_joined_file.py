@@ -25,6 +25,7 @@ from freshet.storage.files.parquet.writer import ParquetWriter
 from freshet.storage.io.env import local_env
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, parse_data_type
+from freshet.storage.write import open_buckets
 
 ENV: Final = local_env()
 GROUP_BYTES: Final = 64 * 1024
@@ -172,7 +173,8 @@ def test_what_a_thread_refuses_is_the_callers_fault_and_leaves_nothing(tmp_path:
 
 
 def test_one_bucket_is_encoded_by_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the writer's own pool: at the flush and in the compaction."""
+    """Those of the writer's own pool: at the flush and in the compaction, unless a commit is small."""
+    monkeypatch.setattr(open_buckets, "SMALL_COMMIT_BYTES", 1000)
     threads = set[str]()
     encoded = ParquetWriter._encoded
 

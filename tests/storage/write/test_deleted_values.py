@@ -164,7 +164,7 @@ def test_the_changelog_of_the_input_has_what_the_delete_came_with(tmp_path: Path
 
 
 def test_check_counts_deletes_that_hold_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As releases before 1.0 and Apache Paimon write them."""
+    """As builds before November 2026 and Apache Paimon write them."""
     table = table_of(tmp_path, REMOVING["partial-update"])
     commit(table, OLD, {**OLD, "k": 2})
     commit(table, {**OLD, "kind": "-D"})

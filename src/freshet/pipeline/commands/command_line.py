@@ -139,11 +139,11 @@ def main() -> None:
 
 def _call(arguments: list[str]) -> int:
     try:
-        return app(arguments, standalone_mode=False) or EXIT_DONE
+        return app(arguments or ["--help"], standalone_mode=False) or EXIT_DONE
     except typer.Exit as error:
         return error.exit_code
     except typer.TyperException as error:  # an unknown command or option
-        raise InvalidRequestError(error.format_message()) from error
+        raise InvalidRequestError(" ".join(error.format_message().split())) from error
     except typer.Abort:
         return EXIT_FAILED
 

@@ -35,8 +35,8 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
         "resync": Listed(
             "resume",
-            "Start one table of a pipeline anew, from the first offset that Kafka has; of a database its tables are "
-            "copied again.",
+            "Start a table of a pipeline anew: it is dropped, and read from the first offset that Kafka has. The "
+            "tables of a database are emptied, and copied again by the next run; all of them from a new slot.",
         ),
         "slots": Listed(
             "slots",
@@ -57,8 +57,8 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
         ),
         "demo": Listed(
             "demo",
-            "Play a demo on a real Kafka broker, and compare its tables with what Apache Paimon reads; takes some "
-            "minutes.",
+            "Play a demo on a real Kafka broker or PostgreSQL, and compare its tables with what should be in them; "
+            "takes up to some minutes.",
         ),
     },
     "Watching": {

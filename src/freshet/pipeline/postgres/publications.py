@@ -69,12 +69,13 @@ def published_tables(session: psycopg.Connection[Any], name: str) -> list[tuple[
 
 
 class PublishedTable(NamedTuple):
-    """A table of a publication: the condition of its rows, in SQL, which one of its name it is, and which one of its
-    name the publication is."""
+    """A table of a publication: the condition of its rows, in SQL, which one of its name it is, which one of its name
+    the publication is, and since when it is in it: a number that is another one where it was taken out in between."""
 
     row_filter: str | None
     oid: int
     publication_oid: int
+    entry_oid: int | None = None
 
 
 PublishedTables = Mapping[tuple[str, str], PublishedTable]
@@ -83,12 +84,17 @@ PublishedTables = Mapping[tuple[str, str], PublishedTable]
 
 def taken_tables(session: psycopg.Connection[Any], config: PostgresConfig) -> PublishedTables:
     """The tables of a publication that a source takes."""
-    row_filter = "p.rowfilter" if session.info.server_version >= _SINCE_15 else "NULL"
+    row_filter, schema_entry, of_schemas = "NULL", "NULL", ""
+    if session.info.server_version >= _SINCE_15:
+        row_filter, schema_entry = "p.rowfilter", "s.oid"
+        of_schemas = "LEFT JOIN pg_publication_namespace s ON s.pnpubid = u.oid AND s.pnnspid = n.oid "
     query = (
-        f"SELECT p.schemaname::text, p.tablename::text, {row_filter}, c.oid::bigint, u.oid::bigint "
-        "FROM pg_publication_tables p "
+        f"SELECT p.schemaname::text, p.tablename::text, {row_filter}, c.oid::bigint, u.oid::bigint, "
+        f"coalesce(e.oid, {schema_entry})::bigint FROM pg_publication_tables p "
         "JOIN pg_publication u USING (pubname) JOIN pg_namespace n ON n.nspname = p.schemaname "
-        "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename WHERE pubname = %s ORDER BY 1, 2"
+        "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename "
+        f"LEFT JOIN pg_publication_rel e ON e.prpubid = u.oid AND e.prrelid = c.oid {of_schemas}"
+        "WHERE pubname = %s ORDER BY 1, 2"
     )
     rows = session.execute(query.encode(), (config.publication,)).fetchall()
     return {(schema, table): PublishedTable(*each) for schema, table, *each in rows if config.takes(schema, table)}
@@ -111,17 +117,16 @@ def narrowed_problems(
             continue  # dropped, or renamed
         yield (
             f"publication {config.publication} {what}. Changes that it left out do not come again, and the table of "
-            f"publication {config.publication} {what}. Changes that it left out do not come again, and the table of "
             "the lake lacks them. Leave the table out of postgres.tables, and what the lake has of it stays as it is. "
-            "Or give the publication what it is to have, and copy the table again: freshet resync FILE --table TABLE. "
-            "Where nothing has changed since, what it had is enough"
+            "Or give the publication what it is to have, and copy the table again: freshet resync FILE --table TABLE"
         )
 
 
 def remade_problems(config: PostgresConfig, before: PublishedTables, now: PublishedTables) -> Iterator[str]:
-    """A publication and tables that are others than those of their names before."""
+    """A publication and tables that are others than those of their names before, or were out of it in between."""
     made = {each.publication_oid for each in before.values()}
-    if made and made.isdisjoint(each.publication_oid for each in now.values()):
+    is_remade = bool(made) and made.isdisjoint(each.publication_oid for each in now.values())
+    if is_remade:
         yield (
             f"publication {config.publication} is another one than before (dropped and made again): changes that came "
             "while there was none do not come again, and up to PostgreSQL 17 they stop the stream. Copy the tables "
@@ -129,8 +134,20 @@ def remade_problems(config: PostgresConfig, before: PublishedTables, now: Publis
         )
     for (schema, table), found in now.items():
         held = before.get((schema, table))
-        if held is not None and held.oid != found.oid:
+        if held is None:
+            continue
+        if held.oid != found.oid:
             yield remade_table(schema, table)
+        elif not is_remade and _is_new_entry(held, found):
+            yield (
+                f"table {quoted(schema)}.{quoted(table)} was taken out of publication {config.publication} and given "
+                "to it again: changes that came in between do not come again. Copy it again: freshet resync FILE "
+                "--table TABLE. Or leave it out of postgres.tables, and what the lake has of it stays"
+            )
+
+
+def _is_new_entry(held: PublishedTable, found: PublishedTable) -> bool:
+    return None not in (held.entry_oid, found.entry_oid) and held.entry_oid != found.entry_oid
 
 
 def remade_table(schema: str, table: str) -> str:

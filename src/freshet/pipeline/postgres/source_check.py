@@ -108,9 +108,9 @@ def _of_table(
         )
     if identity == "d" and not key:
         yield (
-            f"{name} has no primary key, so its updates and deletions fail at the source as long as it is published: "
-            f"ALTER TABLE {name} ADD PRIMARY KEY (…), ALTER TABLE {name} REPLICA IDENTITY FULL, or take it out of the "
-            "publication"
+            f"{name} has no primary key (a DEFERRABLE one does not count), so its updates and deletions fail at the "
+            f"source as long as it is published: ALTER TABLE {name} ADD PRIMARY KEY (…), ALTER TABLE {name} REPLICA "
+            "IDENTITY FULL, or take it out of the publication"
         )
     if not may_read and config.snapshot != "never":
         yield f"{name} may not be read: GRANT SELECT ON {name} TO {quoted(str(session.info.user))}"

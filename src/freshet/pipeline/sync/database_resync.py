@@ -1,6 +1,7 @@
 """`freshet resync` of a pipeline that reads a database: its tables are emptied, and copied again.
 
-    batch N      the last one. Where it was planned and is not done, it never will be: what it wrote goes, or is nothing
+    batch N      the last one. Where it was planned and is not done, it never will be: what it wrote goes or is nothing.
+                 If a table has a later one (a checkpoint that was restored), N is that: those in between are empty
     batch N + 1  takes all rows of the tables away, and ends where the copy begins: for all tables at the first position
                  of a new slot, for one of them where batch N did
     batch N + 2  of the next run: the copy, then the stream
@@ -91,6 +92,9 @@ class Resync(Frozen):
         with closing(_log_of(config, folder)) as log:
             if log.is_planned:
                 log.commit()
+            for _ in range(log.next_number, self._newest_number() + 1):
+                log.plan([each.last.text for each in self.sources], time.time_ns() // 1_000_000)
+                log.commit()
             log.plan(offsets, time.time_ns() // 1_000_000)
             log.settle()
             number = log.next_number
@@ -101,6 +105,10 @@ class Resync(Frozen):
                 _note(config, identity, self.tables, self.gone)
             log.commit()
         return number
+
+    def _newest_number(self) -> int:
+        """The last batch that a table has, or the ledger; -1 where none has any."""
+        return max((_last_number(self.config, name) for name in _written(self.config, self.tables)), default=-1)
 
     def _offset(self, each: _Begun, folder: WritableCheckpoint) -> PostgresOffset:
         """Where the copy of a source begins."""
@@ -137,7 +145,11 @@ def planned_resync(config: PipelineConfig, table: str | None) -> Resync:
     if last is None:
         raise InvalidRequestError(f"{config.name!r} has not read anything yet: start it, and it copies its tables")
     rows = _rows(config)
-    if table is not None and is_planned and any(_holds(config, name, number) for name in _written(config, rows)):
+    if (
+        table is not None
+        and is_planned
+        and any(_last_number(config, name) >= number for name in _written(config, rows))
+    ):
         raise InvalidRequestError(
             f"batch {number} of {config.name!r} is not done, and some tables have it: start the pipeline once, then "
             "copy the table again. Where it cannot start, freshet resync FILE without --table copies all its tables"
@@ -212,10 +224,10 @@ def _written(config: PipelineConfig, rows: Iterable[str]) -> list[str]:
     return [*rows, *([config.ledger_name] if isinstance(config, SyncPipelineConfig) else [])]
 
 
-def _holds(config: PipelineConfig, name: str, number: int) -> bool:
+def _last_number(config: PipelineConfig, name: str) -> int:
     catalog = target_catalog(config)
     last = catalog.table(name).engine.committer(config.name).last_commit() if catalog.has_table(name) else None
-    return last is not None and last.identifier >= number
+    return -1 if last is None else last.identifier
 
 
 def _empty(config: PipelineConfig, name: str, identity: BatchIdentity) -> None:

@@ -127,9 +127,7 @@ def files_at_a_look(store: TableStore) -> Sequence[FileStatus]:
         return ()  # `remove_orphan_files` says why; what else is there to say of the table is not less true
 
 
-def orphans_at_a_look(
-    store: TableStore, found: Sequence[FileStatus], live_names: Collection[str]
-) -> tuple[int, int]:
+def orphans_at_a_look(store: TableStore, found: Sequence[FileStatus], live_names: Collection[str]) -> tuple[int, int]:
     """How many of the files that were found nothing names, and their bytes; none of a table whose snapshots would take
     long to read. `live_names` are data files that need no further look."""
     before_ms = store.env.now_ms() - DEFAULT_AGE_MS

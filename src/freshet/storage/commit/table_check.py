@@ -347,9 +347,9 @@ def count_deleted_values(store: TableStore, bucket: BucketId, files: Iterable[Da
     """The number of rows of kind -D in these files that hold values of the row that they removed, in tables where
     deletes remove rows; only files with retracts are read, and of these only what is asked.
 
-    Releases of Freshet before 1.0 wrote them so, and Apache Paimon does. A later row of the key goes on from these
-    values, in the merge of both. A full compaction removes such rows; it cannot know of values that have come back
-    before.
+    Builds of Freshet before November 2026 wrote them so, and Apache Paimon does. A later row of the key goes on from
+    these values, in the merge of both. A full compaction removes such rows; it cannot know of values that have come
+    back before.
     """
     rule, found = store.retract_rule, 0
     if rule is None or not rule.removes_rows:

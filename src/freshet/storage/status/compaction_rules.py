@@ -124,8 +124,8 @@ COMPACTION_RULES: Final = (
         Severity.WARNING,
         _deletes,
         "deletes at least that hold values of the row that they removed",
-        "releases of Freshet before 1.0 and Apache Paimon write them so: a later row of the key goes on from these "
-        "values, so that they come back",
+        "builds of Freshet before November 2026 and Apache Paimon write them so: a later row of the key goes on from "
+        "these values, so that they come back",
         "Let Freshet compact the table in full, and go on writing with it",
         (*_COMPACT, "--full"),
     ),

@@ -1,4 +1,3 @@
--- What a pipeline that reads the database itself needs: keys, by which rows are copied, and a publication.
-ALTER TABLE visits ADD PRIMARY KEY (visitor, page);
-ALTER TABLE events ADD COLUMN number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;
+-- What a pipeline that reads the database itself needs: whole rows in the log of a table without a key, and a publication.
+ALTER TABLE events REPLICA IDENTITY FULL;
 CREATE PUBLICATION freshet_shop FOR ALL TABLES;
