@@ -43,6 +43,6 @@ def test_looks_cost_few_requests(versitygw: S3Place) -> None:
             "table": requests_of(lambda catalog: catalog.table("shop.t0").status()),
             "doctor": requests_of(lambda catalog: catalog.table("shop.t0").doctor()),
         }
-    assert found["warehouse"] <= 3 + TABLES * (found["opening"] + 4)
+    assert found["warehouse"] <= 4 + TABLES * (found["opening"] + 4)
     assert found["table"] <= found["opening"] + SNAPSHOTS + 20
     assert found["doctor"] <= found["table"] + 25
