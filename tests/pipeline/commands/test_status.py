@@ -177,6 +177,17 @@ def test_a_table_that_cannot_be_read_hides_no_other(freshet: Freshet, path: Path
     assert 'freshet_table_rows{database="s",pipeline="",table="well"} 0.0' in metrics.read_text()
 
 
+def test_long_names_and_errors_leave_the_screen_to_others(freshet: Freshet, tmp_path: Path) -> None:
+    catalog, long = Catalog(tmp_path / "a" / ("b" * 200)), "s." + "n" * 100
+    for name in ("s.lost", "s.well", long):
+        catalog.create_table(name, schema={"id": "INT"}).append([{"id": 1}])
+    (Path(catalog.warehouse) / "s.db" / "lost" / "snapshot" / "snapshot-1").unlink()
+    (_, lost, *others) = freshet("status", catalog.warehouse).out.splitlines()
+    assert lost.startswith("  s.lost ") and lost.endswith("…") and len(lost) <= 230
+    assert all(len(line) <= 150 and " old; 1 row" in line for line in others)
+    assert freshet("status", catalog.warehouse, "s.lost").code == 65
+
+
 def test_a_pipeline_that_cannot_be_read_hides_no_other(freshet: Freshet, path: Path) -> None:
     other, metrics = path.parent / "b.yaml", path.parent / "m.prom"
     other.write_text(path.read_text().replace("name: a", "name: b").replace('/c"', '/d"'))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from freshet.pipeline.commands.output import plural
-from freshet.storage.model.display import printable, size_text
+from freshet.storage.model.display import printable, shortened, size_text
 
 if TYPE_CHECKING:
     from freshet.pipeline.running.pipeline_status import PipelineStatus
@@ -16,6 +16,9 @@ HOUR_MS = 3_600_000
 PHASES_SHOWN = 3
 ROWS_SHOWN = 40
 """Tables of a warehouse that are listed, the worst first."""
+NAME_WIDTH = 40
+ERROR_SHOWN = 160
+"""Characters of why one of many tables cannot be read."""
 
 
 def span_text(ms: float | None) -> str:
@@ -40,7 +43,7 @@ def _size(size_bytes: int | None) -> str:
 
 def _at_a_glance(status: TableStatus) -> str:
     if status.error is not None:
-        return f"CANNOT BE READ: {printable(status.error)}"
+        return f"CANNOT BE READ: {shortened(printable(status.error), ERROR_SHOWN)}"
     return f"{_fresh(status)}; {plural(status.rows or 0, 'row')}, {_size(status.live_bytes)}"
 
 
@@ -49,7 +52,7 @@ def table_lines(found: Sequence[TableStatus], place: str) -> str:
     behind = sum(each.is_behind for each in found)
     lines = [f"{place}: {plural(len(found), 'table')}, {behind} behind"]
     shown = found[: max(ROWS_SHOWN, behind)]
-    width = max((len(printable(each.name)) for each in shown), default=0)
+    width = min(NAME_WIDTH, max((len(printable(each.name)) for each in shown), default=0))
     lines += [f"  {printable(each.name):<{width}}  {_at_a_glance(each)}" for each in shown]
     if len(found) > len(shown):
         lines.append(f"  and {len(found) - len(shown):,} more, all in time; --json has them")
