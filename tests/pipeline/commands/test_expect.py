@@ -149,12 +149,16 @@ def test_a_run_counts_by_rule_and_a_replay_goes_by_the_rules_of_now(freshet: Fre
 
 def test_a_run_that_a_rule_stops_goes_on_once_the_rule_is_another(freshet: Freshet, tmp_path: Path) -> None:
     path = written(tmp_path, 'positive: {sql: "n >= 0", or: stop}')
-    put(tmp_path, {"id": 1, "n": 1}, {"id": 2, "n": -2})
+    put(tmp_path, {"id": 1, "n": 1}, {"id": 2, "n": -2}, {"id": 3, "n": -3})
     stopped = freshet("run", path)
     assert stopped.code == 65
-    assert "1 of the 2 records of the batch breaks the rule positive of expect (n >= 0)" in stopped.err
-    assert str(tmp_path / "in" / "0.json") in stopped.err
+    assert "2 of the 3 records of the batch break the rule positive of expect (n >= 0)" in stopped.err
+    assert f"{tmp_path}/in/0.json (2 records)\n" in stopped.err
+    for command in ("status", "doctor"):
+        said = freshet(command, path)
+        assert said.code == 3 and "\\n" not in said.out and "(2 records) Correct the" in " ".join(said.out.split())
+    assert "since its start)" in said.out
     assert Catalog(tmp_path / "w").table("s.t").latest_snapshot() is None
     written(tmp_path, 'positive: {sql: "n >= 0"}')
     said = freshet.good("run", path).out
-    assert "1 applied, 1 dead letter" in said and "rules broken so far: 1 × positive" in said
+    assert "1 applied, 2 dead letters" in said and "rules broken so far: 2 × positive" in said

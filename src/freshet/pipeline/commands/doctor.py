@@ -18,7 +18,7 @@ from freshet.pipeline.commands.arguments import (
     files_or_warehouse,
     open_catalog,
 )
-from freshet.pipeline.commands.output import complain, plural, print_json, say
+from freshet.pipeline.commands.output import complain, one_line, plural, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.table_arguments import options_text
 from freshet.pipeline.exceptions import PipelineError
@@ -107,7 +107,7 @@ def _in_full(found: Sequence[Finding]) -> Iterator[str]:
     for each in found:
         yield _line(each)
         for text in (each.cause, each.remedy):
-            yield from textwrap.wrap(printable(text), WIDTH, initial_indent="  ", subsequent_indent="  ")
+            yield from textwrap.wrap(one_line(text), WIDTH, initial_indent="  ", subsequent_indent="  ")
         if each.command is not None:
             yield f"  $ {printable(each.command)}"
 

@@ -102,6 +102,11 @@ def latest_facts(snapshot: Any) -> dict[str, Any]:
     }
 
 
+def one_line(text: str) -> str:
+    """A text of several lines on one, printable."""
+    return printable(" ".join(text.split()))
+
+
 def plural(number: int, noun: str) -> str:
     """`1 file`, `2 files`, `1,000 files`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from freshet.pipeline.commands.output import plural
+from freshet.pipeline.commands.output import one_line, plural
 from freshet.storage.model.display import printable, shortened, size_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _size(size_bytes: int | None) -> str:
 
 def _at_a_glance(status: TableStatus) -> str:
     if status.error is not None:
-        return f"CANNOT BE READ: {shortened(printable(status.error), ERROR_SHOWN)}"
+        return f"CANNOT BE READ: {shortened(one_line(status.error), ERROR_SHOWN)}"
     return f"{_fresh(status)}; {plural(status.rows or 0, 'row')}, {_size(status.live_bytes)}"
 
 
@@ -122,7 +122,7 @@ def pipeline_text(status: PipelineStatus) -> str:
 def _pipeline(status: PipelineStatus) -> Iterator[str]:
     run, batches = status.run, status.batches
     if status.error is not None:
-        yield f"{printable(status.name)}: CANNOT BE READ: {printable(status.error)}"
+        yield f"{printable(status.name)}: CANNOT BE READ: {one_line(status.error)}"
         return
     said = "" if run is None else f", said {span_text(status.observed_ms - run.time_ms)} ago on {printable(run.host)}"
     batch = "no batch yet" if status.batch is None else f"batch {status.batch}"
@@ -146,9 +146,9 @@ def _pipeline(status: PipelineStatus) -> Iterator[str]:
         fields = ", ".join(f"{printable(name)} ({count:,})" for name, count in run.unknown_fields.items())
         yield f"  left out        fields that the table does not have: {fields}"
     for name, cause in status.apart.items():
-        yield f"  SET APART       {printable(name)}: {printable(cause)}"
+        yield f"  SET APART       {printable(name)}: {one_line(cause)}"
     if status.last_error is not None:
-        yield f"  last error      {printable(status.last_error)}"
+        yield f"  last error      {one_line(status.last_error)}"
     for table in status.tables:
         if table.detail is None:
             yield f"  {printable(table.name)}: {_at_a_glance(table)}"

@@ -89,7 +89,8 @@ def _failed(facts: PipelineFacts) -> Sign | int:
     if facts.status.state not in (RunState.FAILED, RunState.RESTARTING) or run is None:
         return 0
     seconds = (facts.status.observed_ms - (run.batch_done_ms or run.started_ms)) // 1000
-    return Sign(seconds, {"error": facts.status.last_error or "it did not say why"})
+    since = "its start" if run.batch_done_ms is None else "its last batch"
+    return Sign(seconds, {"error": facts.status.last_error or "it did not say why", "since": since})
 
 
 def _stuck(facts: PipelineFacts) -> Sign | int:
@@ -167,7 +168,7 @@ PIPELINE_RULES: Final = (
         "run failed",
         Severity.ERROR,
         _failed,
-        "s since its last batch",
+        "s since {since}",
         "{error}",
         "Mend the cause, then start it again: it goes on where it stopped",
         ("run", "{file}"),

@@ -6,7 +6,8 @@ into the dead-letter table. A batch over the limit is not committed at all, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -50,13 +51,17 @@ def merged_sample(samples: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mappin
 
 
 def sample_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per dead letter: where it lies and why it is one."""
-    return "\n".join(f"  {_where(row)}: {row[REASON]}{_column(row)}" for row in rows)
+    """Where each dead letter lies and why it is one, a line for those of which the same is known."""
+    return _lines(f"{_where(row)}: {row[REASON]}{_column(row)}" for row in rows)
 
 
 def places_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per record: where it lies."""
-    return "\n".join(f"  {_where(row)}" for row in rows)
+    """Where each record lies; of files their names are all that is known."""
+    return _lines(map(_where, rows))
+
+
+def _lines(texts: Iterable[str]) -> str:
+    return "\n".join(f"  {text}{'' if n == 1 else f' ({n} records)'}" for text, n in Counter(texts).items())
 
 
 def _first(rows: pa.Table) -> pa.Table:
