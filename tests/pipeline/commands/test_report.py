@@ -77,7 +77,10 @@ def test_equal_to_status_and_doctor(freshet: Freshet, lake: Path, monkeypatch: p
     assert names == [each["name"] for each in document["status"]["tables"]] == ["s.b", "s.a", "s.dead", "s.empty"]
     for each in document["status"]["tables"]:
         assert [each] == freshet("status", lake, each["name"], "--json").facts["tables"]
-    assert document["findings"] == freshet("doctor", lake, "--json").facts["findings"] != []
+    of_tables = freshet("doctor", lake, "--json").facts["findings"]
+    of_pipeline = [each for each in freshet("doctor", file, "--json").facts["findings"] if each["table"] == "a"]
+    assert {each["name"] for each in of_pipeline} == {"run gone", "bad records"} and of_tables
+    assert sorted(map(str, document["findings"])) == sorted(map(str, [*of_tables, *of_pipeline]))
     (one,) = document_of(freshet("report", lake, "s.b"))["status"]["tables"]
     assert one == document["status"]["tables"][0]
 

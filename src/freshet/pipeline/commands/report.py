@@ -83,11 +83,14 @@ def _maker(
 
     def make() -> str:
         reports = [each.with_arguments(arguments) for each in catalog.report(table, warehouse=warehouse)]
-        statuses = []
+        statuses, found = [], []
         if configs:
+            from freshet.pipeline.running.pipeline_findings import findings_but_of_tables
             from freshet.pipeline.running.pipeline_status import pipeline_statuses
 
             statuses = pipeline_statuses(configs, needs_one=False)
+            for config, status in zip(configs, statuses, strict=True):
+                found += findings_but_of_tables(config, status)
         document = report_document(
             reports,
             document_of(Seen(pipelines=statuses, tables=[each.status for each in reports])),
@@ -96,6 +99,7 @@ def _maker(
             now_ms=time.time_ns() // 1_000_000,
             options=options,
             samples=samples,
+            of_pipelines=found,
         )
         return page(document)
 

@@ -24,6 +24,7 @@ from freshet.storage.model.display import rfc3339
 from freshet.storage.options import without_secrets
 
 if TYPE_CHECKING:
+    from freshet.storage.status.finding import Finding
     from freshet.storage.status.report import ReportedTable
 
 DEAD_TABLES_MAX: Final = 20
@@ -39,15 +40,17 @@ def report_document(
     now_ms: int,
     options: Mapping[str, str],
     samples: bool,
+    of_pipelines: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """All of it; `options` are those of the catalog, whose secrets are nowhere in it."""
-    found = sorted((each for report in reports for each in report.findings), key=attrgetter("severity.rank"))
+    """All of it; `of_pipelines` are findings beside those of the tables, `options` those of the catalog, whose secrets
+    are nowhere in it."""
+    found = [*of_pipelines, *(each for report in reports for each in report.findings)]
     return {
         "made": rfc3339(now_ms),
         "version": __version__,
         "place": without_secrets(place, options),
         "status": _hidden(status, options),
-        "findings": _hidden([each.facts() for each in found], options),
+        "findings": _hidden([each.facts() for each in sorted(found, key=attrgetter("severity.rank"))], options),
         "details": {report.status.name: facts for report in reports if (facts := report.facts())},
         "dead_letters": _hidden(dead_letters, options),
         "has_samples": samples,

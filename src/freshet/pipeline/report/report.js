@@ -146,7 +146,7 @@ function attention() {
     else if (each.is_behind) lines.push([badge("bad", "behind"), " ", tableLink(each.name), each.freshness_ms === null ? " has no rows yet" : ` has rows that are ${span(each.freshness_ms)} old`, `; its target is ${span(each.target_ms)}`, quietText(each)]);
   }
   for (const each of toAct) {
-    if (each.name !== "cannot be read") lines.push([badge(KIND[each.severity], each.severity), " ", tableLink(each.table), `: ${each.name} (${count(each.evidence)} ${each.unit})`]);
+    if (!["cannot be read", "run gone", "run failed"].includes(each.name)) lines.push([badge(KIND[each.severity], each.severity), " ", tableLink(each.table), `: ${each.name} (${count(each.evidence)} ${each.unit})`]);
   }
   const content = lines.length ? h("ul", { class: "card attention" }, lines.slice(0, SHOWN).map((each) => h("li", {}, each)), lines.length > SHOWN && h("li", { class: "muted" }, `and ${count(lines.length - SHOWN)} more, below`)) : empty("Nothing is behind, and doctor finds nothing to act on.");
   return section("attention", "What needs attention", lines.length, content);

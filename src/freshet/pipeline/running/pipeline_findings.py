@@ -47,19 +47,10 @@ def pipeline_findings(
     Raises where no pipeline can be read."""
     found: list[Finding] = []
     for config, status in zip(configs, pipeline_statuses(configs), strict=True):
-        file, warehouse = config.origin.path or "FILE", config.table.warehouse
+        found += findings_but_of_tables(config, status, topics_of)
         if status.error is not None:
-            found.append(_unreadable(config, status.error))
             continue
-        facts = PipelineFacts(
-            status,
-            topics_of(config, status.observed_ms),
-            tuple(toast_columns(config)),
-            config.table.written_options.snapshot_time_retained_ms,
-        )
-        words = {"file": file, "warehouse": warehouse, "table": config.table.name, "dead": config.dead_letter_table}
-        found += findings_of(PIPELINE_RULES, facts, config.name, **words)
-        catalog = target_catalog(config)
+        warehouse, catalog = config.table.warehouse, target_catalog(config)
         for table in status.tables:
             try:
                 found += catalog.table(table.name).doctor(warehouse=warehouse)
@@ -68,6 +59,25 @@ def pipeline_findings(
             except StorageError as error:
                 found.append(cannot_be_read(table.name, error, warehouse))
     return sorted(found, key=attrgetter("severity.rank"))
+
+
+def findings_but_of_tables(
+    config: PipelineConfig,
+    status: PipelineStatus,
+    topics_of: Callable[[PipelineConfig, int], Topics] = lambda *_: Topics(),
+) -> list[Finding]:
+    """Those of the pipeline itself; without `topics_of`, from its files alone."""
+    if status.error is not None:
+        return [_unreadable(config, status.error)]
+    facts = PipelineFacts(
+        status,
+        topics_of(config, status.observed_ms),
+        tuple(toast_columns(config)),
+        config.table.written_options.snapshot_time_retained_ms,
+    )
+    file, warehouse = config.origin.path or "FILE", config.table.warehouse
+    words = {"file": file, "warehouse": warehouse, "table": config.table.name, "dead": config.dead_letter_table}
+    return list(findings_of(PIPELINE_RULES, facts, config.name, **words))
 
 
 def _unreadable(config: PipelineConfig, error: str) -> Finding:
