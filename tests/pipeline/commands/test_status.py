@@ -208,4 +208,5 @@ def test_a_pipeline_that_cannot_be_read_hides_no_other(freshet: Freshet, path: P
 
 @pytest.mark.parametrize("command", ["status", "doctor", "tables"])
 def test_a_place_that_is_no_warehouse(freshet: Freshet, tmp_path: Path, command: str) -> None:
-    assert "is that the folder of a warehouse?" in freshet(command, tmp_path / "none").err
+    called = freshet(command, tmp_path / "none")
+    assert "is that the folder of a warehouse?" in called.err and "nothing is wrong" not in called.out

@@ -59,9 +59,12 @@ def doctor(
     """
     from freshet.pipeline.checks.machine import machine_findings
 
-    found = sorted([*machine_findings(), *_found(places, catalog_option)], key=attrgetter("severity.rank"))
+    looked = _found(places, catalog_option)
+    found = sorted([*machine_findings(), *(looked or ())], key=attrgetter("severity.rank"))
     if as_json:
         print_json({"findings": [each.facts() for each in found]})
+    elif looked is None and not found:
+        say("there is nothing to look at")
     else:
         is_warehouse = len(places) == 1 and not places[0].endswith(PIPELINE_FILES)
         say("\n".join(_in_short(found) if is_warehouse else _in_full(found)))
@@ -69,7 +72,8 @@ def doctor(
         raise typer.Exit(EXIT_FOUND)
 
 
-def _found(places: Sequence[str], catalog_option: Sequence[str] | None) -> list[Finding]:
+def _found(places: Sequence[str], catalog_option: Sequence[str] | None) -> list[Finding] | None:
+    """None where no database is there."""
     files, warehouse, table = files_or_warehouse(places, "doctor")
     if files:
         from freshet.pipeline.config.pipeline_file import load_pipelines
@@ -79,6 +83,7 @@ def _found(places: Sequence[str], catalog_option: Sequence[str] | None) -> list[
     catalog = open_catalog(warehouse, catalog_option)
     if table is None and not catalog.list_databases():
         complain_of_none(catalog)
+        return None
     found = catalog.doctor(warehouse=warehouse) if table is None else catalog.table(table).doctor(warehouse=warehouse)
     arguments = options_text(catalog_options(catalog_option))
     return [each.with_arguments(arguments) for each in found]

@@ -66,6 +66,9 @@ def _store_bytes(facts: Examination) -> Sign | int:
 
 
 def _unmerged_rows(facts: Examination) -> Sign | int:
+    """Of a table that can be compacted: where files are lost no reader is right."""
+    if facts.lost_files:
+        return 0
     rows = sum(each.unmerged_rows for each in facts.buckets)
     total = facts.status.rows or 0
     return Sign(rows, {"total": f"{total:,}"}) if rows else 0
