@@ -66,7 +66,7 @@ def serving(registry: CollectorRegistry, host: str, port: int, *, ready: Probe, 
     except OSError as error:
         raise InvalidRequestError(
             f"metrics cannot be served at {host}:{port}: {error.strerror or error}; choose another port "
-            "(--metrics-port, metrics: in the pipeline file), or end what listens there"
+            "(--metrics-port, metrics: in the pipeline file, --port of the exporter), or end what listens there"
         ) from error
     server.set_app(_app(make_wsgi_app(registry), {"/ready": ready, "/live": live}))
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name="freshet-metrics", daemon=True)
