@@ -122,6 +122,8 @@ def test_a_run_counts_by_rule_and_a_replay_goes_by_the_rules_of_now(freshet: Fre
     said = json.loads(freshet.good("run", path, "--progress", "json").out.splitlines()[0])
     assert said["broken_rules"] == {"positive": 2, "short": 1}
     assert (said["dead_letters"], said["skipped"]) == ({"positive": 2}, {"dropped by short": 1})
+    shown = freshet.good("status", path).out
+    assert "  broken rules    1 × short in the last hour" in shown and "broken rules    2 × positive" not in shown
     put(tmp_path, {"id": 5, "n": -5})
     assert "rules broken so far: 1 × positive" in freshet.good("run", path).out
     commits = freshet.good(

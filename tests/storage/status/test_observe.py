@@ -184,7 +184,9 @@ def test_batches_of_pipelines() -> None:
     committer = Committer(store, "orders")
     for number in range(20):
         now_ms = store.env.now_ms()
-        facts = BatchFacts(100, {"no number": 1}, (now_ms - 2_000, now_ms - 1_000), {"look": 1, "job": 40})
+        facts = BatchFacts(
+            100, {"no number": 1}, (now_ms - 2_000, now_ms - 1_000), {"look": 1, "job": 40}, {"short": 2}
+        )
         committer.commit(number, [], batch=facts)
         disk.now_ms += 10_000
     Committer(store, "other").commit(0, [])
@@ -201,7 +203,7 @@ def test_batches_of_pipelines() -> None:
     assert batches.phases_ms == {"job": 40, "commit": 30, "look": 1}
     assert list(batches.phases_ms) == ["job", "commit", "look"]
     later = batches_by_user(commits_of(store), now_ms + 20 * MINUTE_MS)["orders"]
-    assert (later.batches, later.dead_letters) == (0, {"no number": 20})
+    assert (later.batches, later.dead_letters, later.broken_rules) == (0, {"no number": 20}, {"short": 40})
 
 
 @pytest.mark.dear("six hundred commits")

@@ -142,6 +142,9 @@ def _pipeline(status: PipelineStatus) -> Iterator[str]:
             yield f"  a batch         {', '.join(f'{name} {ms:,} ms' for name, ms in phases)}"
     for cause, count in batches.dead_letters.items():
         yield f"  dead letters    {count:,} × {printable(cause)} in the last hour"
+    for rule, count in batches.broken_rules.items():
+        if rule not in batches.dead_letters:
+            yield f"  broken rules    {count:,} × {printable(rule)} in the last hour"
     if run is not None and run.unknown_fields:
         fields = ", ".join(f"{printable(name)} ({count:,})" for name, count in run.unknown_fields.items())
         yield f"  left out        fields that the table does not have: {fields}"

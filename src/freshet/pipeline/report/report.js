@@ -177,6 +177,7 @@ function pipelineInside(each) {
       ["Running since", run ? time(run.started) : null],
       ["Newest batch committed", each.batches.last ? time(each.batches.last) : DASH],
       ["Batches of the last 15 minutes", data(each.batches.batches, count)], ["Records of these", data(each.batches.records, count)],
+      ["Rules broken in the last hour", sum(each.batches.broken_rules) ? Object.entries(each.batches.broken_rules).map(([rule, number]) => h("div", {}, `${count(number)} × ${rule}`)) : null],
       ["Dead letters of the last hour", Object.entries(each.batches.dead_letters || {}).map(([cause, number]) => h("div", {}, `${count(number)} × ${cause}`))],
       ["Tables", each.tables.length || each.table ? [...each.tables.map((table) => table.name), ...(each.table ? [each.table] : [])].slice(0, 50).map((name) => h("div", {}, tableLink(name))) : DASH],
     ]),

@@ -24,7 +24,7 @@ _POINTS = np.linspace(0, 1, 21)
 
 
 class Batches(Frozen):
-    """The batches of one commit user: dead letters of the last hour, the rest of the last 15 minutes."""
+    """The batches of one commit user: dead letters and broken rules of the last hour, else the last 15 minutes."""
 
     batches: int = 0
     records: int = 0
@@ -38,6 +38,8 @@ class Batches(Frozen):
     """By cause."""
     last_ms: int | None = None
     """When the newest batch was committed."""
+    broken_rules: Mapping[str, int] = field(default_factory=dict)
+    """Records that broke a rule of `expect`, by what it is called."""
 
 
 def batches_by_user(commits: Iterable[Commit], now_ms: int) -> dict[str, Batches]:
@@ -59,9 +61,11 @@ def _with_commit(batch: BatchFacts, commit_ms: int) -> BatchFacts:
 def _batches(found: Sequence[tuple[int, BatchFacts]], now_ms: int) -> Batches:
     lately = [(time_ms, batch) for time_ms, batch in found if time_ms >= now_ms - QUARTER_MS]
     dead: Counter[str] = Counter()
+    broken: Counter[str] = Counter()
     phases: Counter[str] = Counter()
     for _, batch in found:
         dead.update(batch.dead_letters)
+        broken.update(batch.broken)
     for _, batch in lately:
         phases.update(batch.phases_ms)
     records = sum(batch.records or 0 for _, batch in lately)
@@ -78,6 +82,7 @@ def _batches(found: Sequence[tuple[int, BatchFacts]], now_ms: int) -> Batches:
         phases_ms={name: round(ms / len(lately)) for name, ms in phases.most_common()},
         dead_letters=dict(dead.most_common()),
         last_ms=max((time_ms for time_ms, _ in found), default=None),
+        broken_rules=dict(broken.most_common()),
     )
 
 
