@@ -101,9 +101,9 @@ def doom(folder: Path, point: str, batch: int) -> None:
     """Makes this process die at the point; patches what the driver calls."""
     if point in ("in-task", "driver-in-task", "worker-in-task"):
 
-        def doomed(work: KeptValue[BatchWork]) -> WriteTask | DoomedTask:
+        def doomed(work: KeptValue[BatchWork], **more: Any) -> WriteTask | DoomedTask:
             if work.value.tables[0].pipeline != KEYED:
-                return WriteTask(work)
+                return WriteTask(work, **more)
             marker = str(folder / "died")
             return DoomedTask(work, point=point, batch=batch, marker=marker, group=os.getpgid(0), driver=os.getpid())
 

