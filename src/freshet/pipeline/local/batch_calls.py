@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -29,6 +30,7 @@ class RangePiece(Frozen):
     """Groups of ranges as a `Piece`."""
 
     work: RangeWork
+    keeps_together: ClassVar[bool] = False
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """`Piece.run`."""

@@ -164,7 +164,8 @@ class LocalJob:
         assert isinstance(batch.engine, LocalEngine)
         workers = batch.engine.parallelism
         others = [] if is_look else self._pieces(batch, work, _PIECES_PER_WORKER * workers)
-        is_small = len(others) <= 1 and self._is_small(ranges or {}) and not self._work.has_numbered_tasks
+        is_small = (len(others) <= 1 and self._is_small(ranges or {})) or any(each.keeps_together for each in others)
+        is_small = is_small and not self._work.has_numbered_tasks
         hands: dict[int, list[Piece]] = {}
         if ranges:
             if not (is_small or is_look or self._sizes.largest):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -34,6 +35,7 @@ class _PartPiece(Frozen):
     number: int
     work: KeptValue[BatchWork]
     index: int
+    keeps_together: ClassVar[bool] = False
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """`Piece.run`."""

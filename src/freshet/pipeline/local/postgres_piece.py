@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,8 @@ from freshet.pipeline.query.wire.packed_rows import packed_batches
 class ChangesOfStream(Frozen):
     """A `Piece`. `versions` are the forms of each table by its oid (`records_of`), `first_number` that of its first
     record; with `begins_inside` its first transaction has begun in the piece before. `rule` says which changes copies
-    have already. `spilled` are files with its messages, where the stream has none."""
+    have already. `spilled` are files with its messages, where the stream has none. It `keeps_together` where keys
+    change: a value that the row of a new key lacks is with the deletion of the old one, which may be in any task."""
 
     stream: StreamedChanges
     versions: Mapping[int, tuple[Positions, Positions]]
@@ -45,6 +47,7 @@ class ChangesOfStream(Frozen):
     work: KeptValue[BatchWork]
     source_index: int
     spilled: tuple[SpilledMessages, ...] = ()
+    keeps_together: bool = False
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """`Piece.run`."""
@@ -85,6 +88,7 @@ class ChunkOfTable(Frozen):
     work: KeptValue[BatchWork]
     source_index: int
     rate: float | None = None
+    keeps_together: ClassVar[bool] = False
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """`Piece.run`."""

@@ -412,8 +412,8 @@ class PostgresSource:
             weights = np.cumsum(weights_of(messages))
             begins = np.cumsum(messages.kinds == BEGIN) + len(opened)
             whole = len(messages.starts)
-            # one worker where keys change: what the row of a new key lacks is with the deletion of its old one
-            size = whole if parts or _have_moved(messages) else max(PIECE_MESSAGES, -(-whole // max(1, count)))
+            have_moved = _have_moved(messages)
+            size = whole if parts else max(PIECE_MESSAGES, -(-whole // max(1, count)))
             for first in range(0, whole, size):
                 last = min(first + size, whole)
                 before = int(begins[first - 1]) if first else len(opened)
@@ -423,7 +423,7 @@ class PostgresSource:
                 stream = StreamedChanges(sent, forms, own, self._config.slot, self._placeholder)
                 since = number + (int(weights[first - 1]) if first else 0)
                 of_forms = _held_in(versions, first, last)
-                yield ChangesOfStream(stream, of_forms, since, is_inside, rule, work, index, parts)
+                yield ChangesOfStream(stream, of_forms, since, is_inside, rule, work, index, parts, have_moved)
             number += int(weights[-1])
             opened = [] if messages.kinds[-1] == COMMIT else transactions[-1:]
 

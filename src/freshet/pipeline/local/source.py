@@ -26,6 +26,10 @@ from freshet.pipeline.query.wire.kept_value import KeptValue
 class Piece(Protocol):
     """A part of a batch that one worker reads; a value that travels to it."""
 
+    @property
+    def keeps_together(self) -> bool:
+        """Whether all rows of its batch must be written by one task: what one lacks another has."""
+
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """Its records or rows as batches of `PACKED_SCHEMA`."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -148,6 +148,7 @@ class ChangesPiece(Frozen):
     work: KeptValue[BatchWork]
     index: int
     """Of the source."""
+    keeps_together: ClassVar[bool] = False
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """The rows, packed."""

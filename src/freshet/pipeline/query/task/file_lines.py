@@ -30,7 +30,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -101,6 +101,7 @@ class FilePiece(Frozen):
     rule: FileRule
     work: KeptValue[BatchWork]
     source_index: int
+    keeps_together: ClassVar[bool] = False
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """Batches of `PACKED_SCHEMA`."""
