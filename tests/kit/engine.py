@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
@@ -117,6 +117,8 @@ class LinesPiece:
     index: int
     path: Path
     block: int
+
+    keeps_together: ClassVar[bool] = False
 
     def run(self, place: TaskPlace) -> Iterator[pa.RecordBatch]:
         """As `Piece` says."""
