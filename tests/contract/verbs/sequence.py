@@ -504,6 +504,7 @@ class Sequence:
             self.judge(line).expire(retain_max=retain, retain_min=1)
         if line.name == MAIN:
             self._follower.may_be_overtaken = True
+            self._follower.cut_is_forgotten |= not is_ours and self._follower.cut_to is not None
         return None
 
     def _orphans(self, line: Line, is_ours: bool) -> None:

@@ -113,6 +113,19 @@ def test_a_position_of_a_history_that_was_rolled_back_is_refused(tmp_path: Path)
         stream(logged).advance(travelled(end), StreamLimit())
 
 
+def test_a_position_of_a_history_that_was_rolled_back_is_refused_after_expiry(tmp_path: Path) -> None:
+    """The snapshot that took the place of the one before the position is known from the history of commits alone."""
+    logged = make(tmp_path)
+    end = stream(logged).advance(StreamPosition(1), StreamLimit())
+    _rolled_back(logged)
+    for number in range(2):
+        logged.log([row(9 + number, "other")], [row(9 + number, "other")])
+    logged.table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    assert logged.store.snapshots.list_ids() == [5]
+    with pytest.raises(RetryableError, match="rolled back or created anew"):
+        stream(logged).advance(travelled(end), StreamLimit())
+
+
 def test_a_rollback_of_a_snapshot_that_was_read_in_part_is_an_error(tmp_path: Path) -> None:
     logged = make(tmp_path)
     start = stream(logged).advance(StreamPosition(1), StreamLimit())

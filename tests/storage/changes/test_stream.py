@@ -278,6 +278,39 @@ def test_a_rollback_is_noticed_after_the_table_went_on(logged: LoggedTable, env:
         read_changes(reader)
 
 
+def test_a_rollback_is_noticed_after_the_snapshots_that_took_its_place_have_expired(
+    logged: LoggedTable, env: WaitingEnv
+) -> None:
+    def roll_back_go_on_and_expire() -> None:
+        roll_back(logged, 1)
+        for number in range(3):
+            logged.log([row(20 + number, "y")])
+        logged.table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+        assert logged.store.snapshots.list_ids() == [4]
+
+    reader = stream(logged, from_snapshot=1, max_wait_s=60)
+    logged.log([row(10, "x")])
+    env.meanwhile = [roll_back_go_on_and_expire]
+    with pytest.raises(RetryableError, match="was rolled back to a snapshot before 3"):
+        read_changes(reader)
+
+
+@pytest.mark.parametrize("damage", ["none", "history"])
+def test_a_reader_that_lags_goes_on_where_the_snapshot_it_read_last_has_expired(
+    logged: LoggedTable, damage: str
+) -> None:
+    reader = stream(logged, from_snapshot=1)
+    next(reader)
+    for number in range(3):
+        logged.log([row(10 + number, "x")])
+    logged.table.expire_snapshots(retain_max=4, retain_min=4, older_than_ms=0)
+    assert logged.store.snapshots.list_ids() == [2, 3, 4, 5]
+    if damage == "history":
+        for file in Path(logged.store.paths.history_folder).iterdir():
+            file.write_bytes(b"damaged")
+    assert next(reader)["_SNAPSHOT_ID"].to_pylist() == [2, 2]
+
+
 def test_a_table_dropped_while_it_is_followed(logged: LoggedTable, env: WaitingEnv) -> None:
     reader = stream(logged, max_wait_s=60)
     env.meanwhile = [lambda: env.file_io.delete_prefix(logged.location)]

@@ -159,8 +159,9 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
         if position.before_ms is None:
             return None
         before = self._history.find(position.snapshot_id - 1)
-        if before is not None and before.time_ms != position.before_ms:
-            raise self.other_history(before.id, "has read")
+        known = before or self._history.expired(position.snapshot_id - 1)
+        if known is not None and known.time_ms != position.before_ms:
+            raise self.other_history(known.id, "has read")
         return before
 
 

@@ -6,24 +6,34 @@
 Ids have no gap. Where a snapshot and its copy are both there (expiry is at work), they are the same.
 
 A table that was rolled back uses ids a second time. A follower compares the snapshot it read last with the one that
-has that id now.
+has that id now, or had it last, as the history of commits says (`metadata.history_store`). Where Apache Paimon has
+expired that one nothing tells the two apart.
 
 Source: MERGING.md §6.5, §7.1.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
-from freshet.storage.exceptions import InvalidRequestError, MissingFileError, NotFoundError, OvertakenError
+from freshet.storage.exceptions import (
+    CorruptDataError,
+    InvalidRequestError,
+    MissingFileError,
+    NotFoundError,
+    OvertakenError,
+)
 from freshet.storage.io.local_errors import memory_errors
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.moment import TimeGiven, time_ms
 from freshet.storage.model.snapshot import CommitKind, Snapshot
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class ChangeHistory:
@@ -133,9 +143,24 @@ class ChangeHistory:
     def check_not_replaced(self, snapshot: Snapshot) -> None:
         """Raises `OvertakenError` when another snapshot has taken this one's id, or its id is not given out yet."""
         found = self.find(snapshot.id)
-        if found == snapshot or (found is None and self.latest_id() >= snapshot.id):
+        if found == snapshot:
             return
+        if found is None and self.latest_id() >= snapshot.id:
+            found = self.expired(snapshot.id)
+            if found is None or found.delta_manifest_list == snapshot.delta_manifest_list:
+                return
         raise self._rolled_back(snapshot.id)
+
+    def expired(self, snapshot_id: int) -> Snapshot | None:
+        """What is known of a snapshot that has expired; None where another program has removed it.
+
+        A history that cannot be read tells nothing, as if there were none.
+        """
+        try:
+            return self._store.history.newest(snapshot_id)
+        except CorruptDataError as error:
+            _LOG.warning("table %s: %s", self._store.location, error)
+            return None
 
     @contextmanager
     def explained(self, snapshot: Snapshot) -> Iterator[None]:

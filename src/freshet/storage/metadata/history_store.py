@@ -19,7 +19,7 @@ import gzip
 import hashlib
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -44,13 +44,14 @@ JOINED_BYTES_MAX: Final = 256 * 1024
 LISTINGS_MAX: Final = 5
 HISTORY_BYTES_MAX: Final = 16 * 1024 * 1024
 
-_NAME: Final = re.compile(r"commits-(\d{8})-(\d+)-\d+-[0-9a-f]{16}\.json\.gz")
+_NAME: Final = re.compile(r"commits-(\d{8})-(\d+)-(\d+)-[0-9a-f]{16}\.json\.gz")
 _GONE: Final = "gone"
 
 
 class _HistoryFile(Frozen):
     day: str
     first_id: int
+    last_id: int
     status: FileStatus
 
 
@@ -85,8 +86,17 @@ class HistoryStore:
     def snapshots(self, *, since_ms: int = 0) -> list[Snapshot]:
         """Every snapshot that was noted, of the day of that time and later, each once, the oldest first; where files
         are joined meanwhile they are listed again."""
+        return self._found(lambda file: file.day >= _day(since_ms))
+
+    def newest(self, snapshot_id: int) -> Snapshot | None:
+        """The last snapshot of this id that was noted: a table that was cut gives ids a second time. None where it is
+        there still, or another program has expired it."""
+        found = self._found(lambda file: file.first_id <= snapshot_id <= file.last_id)
+        return next((snapshot for snapshot in reversed(found) if snapshot.id == snapshot_id), None)
+
+    def _found(self, is_asked: Callable[[_HistoryFile], bool]) -> list[Snapshot]:
         for attempt in range(LISTINGS_MAX):
-            files = [file.status for file in self._files() if file.day >= _day(since_ms)]
+            files = [file.status for file in self._files() if is_asked(file)]
             with suppress(NotFoundError):
                 return _each_once(self._read(files, skip_missing=attempt == LISTINGS_MAX - 1))
         raise AssertionError("the last attempt skips what is missing")
@@ -112,7 +122,11 @@ class HistoryStore:
         found = self._env.file_io.entries(self._paths.history_folder)
         named = [(_NAME.fullmatch(status.name), status) for status in found if not status.is_folder]
         return sorted(
-            (_HistoryFile(match[1], int(match[2]), status) for match, status in named if match is not None),
+            (
+                _HistoryFile(match[1], int(match[2]), int(match[3]), status)
+                for match, status in named
+                if match is not None
+            ),
             key=lambda file: (file.day, file.first_id, file.status.name),
         )
 
