@@ -85,9 +85,12 @@ def test_a_run_that_failed_and_one_that_is_gone(freshet: Freshet, path: Path) ->
     assert "a: BEHIND: failed" in failed.out and "last error" in failed.out and "dead letters" in failed.out
     note = path.parent / "c" / STATUS_FILE
     said = json.loads(note.read_text())
-    note.write_text(json.dumps({**said, "state": "running", "error": None, "time_ms": said["time_ms"] - 120_000}))
+    ended = {**said, "state": "running", "error": None, "time_ms": said["time_ms"] - 120_000, "lag_records": 0}
+    note.write_text(json.dumps(ended))
     gone = freshet("status", path, "--json")
     assert (gone.code, gone.facts["pipelines"][0]["state"]) == (3, "gone")
+    assert gone.facts["pipelines"][0]["lag_ms"] is None, "records may have come since"
+    assert "0 records behind when it was last heard of" in freshet("status", path).out
     note.write_text("{")
     assert freshet("status", path, "--json").facts["pipelines"][0]["state"] == "unknown"
 

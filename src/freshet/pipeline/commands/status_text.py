@@ -130,7 +130,9 @@ def _pipeline(status: PipelineStatus) -> Iterator[str]:
     if run is None and status.batch is None:
         yield "  checkpoint      nothing has run from it; a relative path begins at the current folder"
     if status.lag_records is not None:
-        yield f"  source          {plural(status.lag_records, 'record')} behind, {span_text(status.lag_ms)}"
+        when = "" if status.state.is_up else " when it was last heard of"
+        lag = "" if status.lag_ms is None else f", {span_text(status.lag_ms)}"
+        yield f"  source          {plural(status.lag_records, 'record')} behind{when}{lag}"
     if batches.batches:
         speed = "" if batches.records_per_s is None else f", {batches.records_per_s:,.0f} records/s"
         yield f"  last 15 min     {_batches(batches.batches)}: {plural(batches.records, 'record')}{speed}"

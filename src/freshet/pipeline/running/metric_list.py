@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from freshet._frozen import Frozen
-from freshet.pipeline.running.run_note import RunState
 
 if TYPE_CHECKING:
     from freshet.pipeline.running.pipeline_status import PipelineStatus
@@ -179,13 +178,11 @@ TABLE_GAUGES: Final = (
     TableGauge("hour_compacted_bytes", "Bytes that they read.", _hour(lambda it: it.compacted_bytes)),
 )
 
-_UP: Final = (RunState.STARTING, RunState.RUNNING, RunState.IDLE)
-
 PIPELINE_GAUGES: Final = (
     PipelineGauge(
         "pipeline_up",
         "1 where it starts, runs or waits for records, else 0.",
-        lambda it: it.state in _UP if it.error is None else None,
+        lambda it: it.state.is_up if it.error is None else None,
     ),
     PipelineGauge(
         "pipeline_readable",

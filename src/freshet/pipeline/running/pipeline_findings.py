@@ -105,7 +105,7 @@ def _failed(facts: PipelineFacts) -> Sign | int:
 
 def _stuck(facts: PipelineFacts) -> Sign | int:
     run, lag = facts.status.run, facts.status.lag_records
-    if run is None or not lag or facts.status.state not in (RunState.STARTING, RunState.RUNNING, RunState.IDLE):
+    if run is None or not lag or not facts.status.state.is_up:
         return 0
     since_ms = facts.status.observed_ms - (run.batch_done_ms or run.started_ms)
     return Sign(lag, {"minutes": since_ms // 60_000}) if since_ms >= STUCK_MS else 0

@@ -34,7 +34,8 @@ class PipelineStatus(Frozen):
     lag_records: int | None
     """When its last batch was planned."""
     lag_ms: int | None
-    """The age of the latest record that it has, where others wait; 0 where none does."""
+    """The age of the latest record that it has, where others wait; 0 where none does. None where it has ended with
+    nothing left: whether records have come since, files do not say."""
     batches: Batches
     last_error: str | None
     tables: tuple[TableStatus, ...] = ()
@@ -109,12 +110,18 @@ def pipeline_status(config: PipelineConfig, now_ms: int | None = None) -> Pipeli
         batch=max(numbers, default=None if note is None else note.batch),
         run=note,
         lag_records=lag,
-        lag_ms=0 if lag == 0 else None if lag is None or event_ms is None else max(0, now_ms - event_ms),
+        lag_ms=_lag_ms(lag, event_ms, now_ms, is_up=state.is_up),
         batches=batches,
         last_error=None if note is None else note.error,
         tables=tuple(tables),
         apart=apart,
     )
+
+
+def _lag_ms(records: int | None, event_ms: int | None, now_ms: int, *, is_up: bool) -> int | None:
+    if records == 0:
+        return 0 if is_up else None
+    return None if records is None or event_ms is None else max(0, now_ms - event_ms)
 
 
 def _committed(folder: CheckpointFolder) -> list[int]:

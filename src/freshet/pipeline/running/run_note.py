@@ -51,6 +51,11 @@ class RunState(StrEnum):
     UNKNOWN = "unknown"
     """No run has said anything."""
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it reads, or is about to."""
+        return self in (RunState.STARTING, RunState.RUNNING, RunState.IDLE)
+
 
 class RunNote(Frozen):
     """One note; times are milliseconds since the epoch."""
