@@ -237,6 +237,18 @@ def test_stores_of_files_that_left_the_bucket_are_removed(tmp_path: Path) -> Non
     assert lookup.metrics.counts()["stores_built"] == 3
 
 
+def test_stores_that_another_process_has_removed_are_let_go(tmp_path: Path) -> None:
+    table, (first, second, third) = _three_files(tmp_path, _Clock())
+    for file in (first, second):
+        table.lookup().find(file, ASKED, None)
+    for path in table.stores:
+        if first.file_name in path.name:
+            path.unlink()
+    before = len(open_stores.stores_of(table.lookup().stores.table.env).open)
+    table.lookup().stores.keep_only([second, third])
+    assert (before, len(open_stores.stores_of(table.lookup().stores.table.env).open)) == (2, 1)
+
+
 def _made_ahead(table: LookupTable, file: DataFileMeta, env: _Clock | None = None) -> None:
     """As the compaction does that writes the file."""
     stores = table.lookup().stores

@@ -284,7 +284,8 @@ class StoreCache(Frozen):
         """Removes the stores of the bucket whose data files are not among these.
 
         A store that this process has not used, whose data file it has not seen either, may have been made ahead of
-        that: it is left for a while.
+        that: it is left for a while. Those that another process has removed are let go: as long as one is mapped, its
+        bytes are on the disk.
         """
         names, now_ms, cache = self._names(files), self.table.env.now_ms(), self._cache
         stores, folder = stores_of(self.table.env), f"{cache.root}/{self._folder}"
@@ -295,6 +296,10 @@ class StoreCache(Frozen):
             is_known = stored.name in before or f"{cache.root}/{stored.name}" in stores.open
             if stored.name not in names and (is_known or now_ms - stored.used_ms > BUSY_MS):
                 self._evict(stored.name)
+        with stores.lock:
+            kept = {self._key(name) for name in names}
+            for key in [key for key in stores.open if key.startswith(f"{folder}/") and key not in kept]:
+                del stores.open[key]
 
     def _opened(self, file: DataFileMeta, kind: StoreKind, now_ms: int) -> LookupStore | None:
         stores, name = stores_of(self.table.env), self._name(file.file_name, kind)
