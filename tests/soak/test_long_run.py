@@ -190,7 +190,7 @@ class Run:
         whole = text[: text.rfind("\n") + 1]
         self._read += len(whole.encode())
         found = [json.loads(line) for line in whole.splitlines()]
-        self.batches += [(self.at_s, each) for each in found if "applied" in each]
+        self.batches += [(self.at_s, each) for each in found if each.get("applied") is not None]
         sizes_mb = [_pss_kb(pid) / 1024 for pid in descendants(self.child.pid)]
         counts = [sum(1 for path in (self.folder / name).rglob("*") if path.is_file()) for name in ("w", "c")]
         self.samples.append(Sample(self.at_s, sum(sizes_mb), [round(each) for each in sizes_mb], *counts))
