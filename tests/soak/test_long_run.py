@@ -44,7 +44,7 @@ SAMPLE_S = 1.0
 WAIT_S = 300
 MORE = 1.25
 """What the last life may have more of than the third one; besides, by the jitter of a busy machine:"""
-MORE_MB, MORE_FILES, MORE_MS = 40, 200, 8
+MORE_MB, MORE_FILES, MORE_OPEN, MORE_MS = 40, 200, 40, 8
 PIPELINE = """
 name: long
 sources:
@@ -70,6 +70,7 @@ class Sample:
     at_s: float
     pss_mb: float
     of_processes_mb: Sequence[int]
+    open_files: int
     table_files: int
     checkpoint_files: int
 
@@ -90,6 +91,10 @@ class Life:
         return statistics.median(each.table_files for each in self.samples)
 
     @property
+    def open_files(self) -> float:
+        return statistics.median(each.open_files for each in self.samples)
+
+    @property
     def commit_ms(self) -> float:
         """Of the quick ones: what other programs of the machine add is not in them."""
         return statistics.quantiles((each["driver_ms"]["commit"] for each in self.batches), n=5)[0]
@@ -102,7 +107,8 @@ class Life:
         return (
             f"{len(self.batches)} batches, PSS {self.pss_mb:.0f} MB (max {max(s.pss_mb for s in self.samples):.0f}, of "
             f"the processes at last {', '.join(map(str, self.samples[-1].of_processes_mb))}), "
-            f"{self.files:.0f} files of the table, {checkpoint} of the checkpoint, {level0} files of level 0; "
+            f"{self.files:.0f} files of the table, {checkpoint} of the checkpoint, {level0} files of level 0, "
+            f"{self.open_files:.0f} are open; "
             f"batch {statistics.median(batch_ms):.1f} ms, p99 {batch_ms[len(batch_ms) * 99 // 100]:.0f}, "
             f"commit, p20 {self.commit_ms:.1f} ms"
         )
@@ -191,9 +197,10 @@ class Run:
         self._read += len(whole.encode())
         found = [json.loads(line) for line in whole.splitlines()]
         self.batches += [(self.at_s, each) for each in found if each.get("applied") is not None]
-        sizes_mb = [_pss_kb(pid) / 1024 for pid in descendants(self.child.pid)]
+        pids = descendants(self.child.pid)
+        sizes_mb, open_files = [_pss_kb(pid) / 1024 for pid in pids], sum(map(_open_files, pids))
         counts = [sum(1 for path in (self.folder / name).rglob("*") if path.is_file()) for name in ("w", "c")]
-        self.samples.append(Sample(self.at_s, sum(sizes_mb), [round(each) for each in sizes_mb], *counts))
+        self.samples.append(Sample(self.at_s, sum(sizes_mb), [round(each) for each in sizes_mb], open_files, *counts))
 
     def life(self, begin_s: float, end_s: float) -> Life:
         return Life(
@@ -230,6 +237,13 @@ def _pss_kb(pid: int) -> int:
     return 0
 
 
+def _open_files(pid: int) -> int:
+    try:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except OSError:  # it is ending
+        return 0
+
+
 def test_nothing_grows(tmp_path: Path) -> None:
     seconds = LONG_RUN.now()
     retained_s = max(10, seconds // LIVES)
@@ -260,4 +274,5 @@ def test_nothing_grows(tmp_path: Path) -> None:
     third, last = lives[2], lives[-1]
     assert last.pss_mb < third.pss_mb * MORE + MORE_MB
     assert last.files < third.files * MORE + MORE_FILES
+    assert last.open_files < third.open_files * MORE + MORE_OPEN
     assert last.commit_ms < third.commit_ms * MORE + MORE_MS
