@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -13,6 +13,7 @@ from freshet.pipeline.commands.arguments import (
     PIPELINE_FILES,
     AsJson,
     CatalogOption,
+    Places,
     catalog_options,
     complain_of_none,
     files_or_warehouse,
@@ -38,15 +39,7 @@ SHOWN_MAX: Final = 15
 
 
 def doctor(
-    places: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILES… | WAREHOUSE [TABLE]",
-            help="Pipeline files (YAML); or a warehouse, as a folder, a URI or the name of a catalog, with a table as "
-            "database.table.",
-            show_default=False,
-        ),
-    ],
+    places: Places,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
