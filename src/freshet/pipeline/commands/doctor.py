@@ -19,12 +19,12 @@ from freshet.pipeline.commands.arguments import (
     files_or_warehouse,
     open_catalog,
 )
-from freshet.pipeline.commands.output import complain, one_line, plural, print_json, say
+from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.table_arguments import options_text
 from freshet.pipeline.exceptions import PipelineError
 from freshet.storage.exceptions import StorageError
-from freshet.storage.model.display import printable
+from freshet.storage.model.display import one_line, plural, printable
 
 if TYPE_CHECKING:
     from freshet.pipeline.config.model import PipelineConfig

@@ -11,7 +11,7 @@ import typer
 
 from freshet.pipeline.commands.arguments import AsJson, SkipRecord, record_places
 from freshet.pipeline.commands.engine_jobs import engine_of
-from freshet.pipeline.commands.output import complain, plural, print_json, say
+from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig
@@ -19,6 +19,7 @@ from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.exceptions import StorageError
+from freshet.storage.model.display import plural
 
 if TYPE_CHECKING:
     from freshet.pipeline.commands.replaying import OpenJobs

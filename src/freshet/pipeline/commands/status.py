@@ -16,9 +16,9 @@ from freshet.pipeline.commands.arguments import (
     files_or_warehouse,
     open_catalog,
 )
-from freshet.pipeline.commands.output import one_line, plural, print_json, say
+from freshet.pipeline.commands.output import print_json, say
 from freshet.pipeline.running.seen import Seen
-from freshet.storage.model.display import printable, rfc3339, shortened, size_text
+from freshet.storage.model.display import one_line, plural, printable, rfc3339, shortened, size_text
 
 if TYPE_CHECKING:
     from freshet.pipeline.running.pipeline_status import PipelineStatus
