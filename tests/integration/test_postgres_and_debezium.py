@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog
-from freshet.jobs.demo import debezium_feed, postgres_feed
+from freshet.jobs.demo import database_demo, debezium_demo
 from freshet.jobs.demo.database_demo import differences
-from freshet.jobs.demo.debezium_feed import connector
+from freshet.jobs.demo.debezium_demo import connector
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.jobs.demo.kafka_connect import KafkaConnect
 from freshet.jobs.demo.postgres_server import PostgresServer
@@ -41,7 +41,7 @@ def test_both_captures_are_equal(
     tmp_path: Path, kafka_broker: ForeignBroker, paimon: PaimonJudge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with PostgresServer.start(DATABASE) as server:
-        database = SourceDatabase(server, postgres_feed.EXACT)
+        database = SourceDatabase(server, database_demo.EXACT)
         monkeypatch.setenv("SHOP_PASSWORD", server.password)
         given = {"SHOP_DSN": server.dsn(), "KAFKA_BOOTSTRAP_SERVERS": kafka_broker.bootstrap_servers}
         ours, theirs = tmp_path / "ours", tmp_path / "theirs"
@@ -49,7 +49,7 @@ def test_both_captures_are_equal(
         database.play("published")
         with KafkaConnect.start(tmp_path, kafka_broker.bootstrap_servers, connector(server)) as connect:
             _until(connect.runs, connect)
-            _run(tmp_path, postgres_feed.PIPELINES, {**given, "WAREHOUSE": str(ours)})  # the copy
+            _run(tmp_path, database_demo.PIPELINES, {**given, "WAREHOUSE": str(ours)})  # the copy
             for number in range(1, ROUNDS + 1):
                 database.play("work", number)
             database.play("alter")
@@ -59,9 +59,9 @@ def test_both_captures_are_equal(
             database.play("work", ROUNDS + 1)
             end = database.position()
             database.play("end")
-            _until(lambda: database.has_sent(end, [debezium_feed.SLOT]), connect)
-        _run(tmp_path, postgres_feed.PIPELINES, {**given, "WAREHOUSE": str(ours)})
-        _run(tmp_path, debezium_feed.PIPELINES, {**given, "WAREHOUSE": str(theirs)})
+            _until(lambda: database.has_sent(end, [debezium_demo.SLOT]), connect)
+        _run(tmp_path, database_demo.PIPELINES, {**given, "WAREHOUSE": str(ours)})
+        _run(tmp_path, debezium_demo.PIPELINES, {**given, "WAREHOUSE": str(theirs)})
         seen: dict[str, tuple[str, str]] = {}
         for target, sources in TARGETS.items():
             our_table, their_table = Catalog(ours).table(target), Catalog(theirs).table(target)

@@ -18,8 +18,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from freshet.jobs.demo.child_process import start_child, stop_child, tail
-from freshet.jobs.demo.free_ports import free_ports
+from freshet.jobs.demo.child_process import free_ports, start_child, stop_child, tail
 from freshet.storage.catalog import Catalog
 from tests.kit.s3_server import ACCESS_KEY, SECRET_KEY, S3Place
 

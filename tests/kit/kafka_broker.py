@@ -17,8 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from testcontainers.community.kafka import KafkaContainer
 
 from freshet.jobs.demo import kafka_broker
-from freshet.jobs.demo.child_process import start_child
-from freshet.jobs.demo.free_ports import free_ports
+from freshet.jobs.demo.child_process import free_ports, start_child
 from freshet.jobs.demo.kafka_broker import CLUSTER_ID, START_TIMEOUT_S, ForeignBroker, KafkaBroker
 
 CONTAINER_IMAGE = "apache/kafka:4.3.1"

@@ -22,8 +22,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Self
 
-from freshet.jobs.demo.child_process import start_child, stop_child, tail
-from freshet.jobs.demo.free_ports import free_ports
+from freshet.jobs.demo.child_process import free_ports, start_child, stop_child, tail
 from tests.kit.components import missing
 
 USER: Final = "freshet"

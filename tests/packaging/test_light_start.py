@@ -85,9 +85,9 @@ def test_commands_load_neither_spark_nor_a_client_of_kafka() -> None:
     modules = loaded(
         "from importlib import import_module\n"
         "from freshet.pipeline.commands.command_list import COMMANDS\n"
-        "[import_module('freshet.pipeline.commands.' + listed.module) for listed in COMMANDS.values()]"
+        "[import_module('freshet.pipeline.commands.' + module) for module in COMMANDS.values()]"
     )
-    assert {f"freshet.pipeline.commands.{listed.module}" for listed in COMMANDS.values()} <= modules
+    assert {f"freshet.pipeline.commands.{module}" for module in COMMANDS.values()} <= modules
     assert not modules & EXTRAS
 
 

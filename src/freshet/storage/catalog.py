@@ -4,7 +4,6 @@ tables there are, and where, a metastore knows (`catalogs`)."""
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final, cast
@@ -19,20 +18,24 @@ from freshet.storage.catalogs.given import (
     named_catalogs,
     options_for_others,
     taken_options,
+    warehouse_folder,
 )
-from freshet.storage.catalogs.metastore import BRANCH, TableName, fault_of_name, split_branch, with_branch
+from freshet.storage.catalogs.metastore import (
+    BRANCH,
+    TableName,
+    check_name,
+    fault_of_name,
+    split_branch,
+    usable_names,
+    with_branch,
+)
 from freshet.storage.catalogs.registry import catalog_settings, is_catalog_option, open_metastore
-from freshet.storage.exceptions import (
-    AlreadyExistsError,
-    InvalidRequestError,
-    NotFoundError,
-)
-from freshet.storage.io.env import Env, absolute_path, open_env, process_environment
+from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
+from freshet.storage.io.env import Env, open_env, process_environment
 from freshet.storage.io.env_settings import WHY_NOT_SENT, check_no_secrets, holds_secret, shown_settings
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.arguments import answering_callers
-from freshet.storage.model.display import shortened
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.shown import ROWS_MAX, HtmlShown, facts_html, note_html, rows_html
 from freshet.storage.model.snapshot import Snapshot
@@ -41,7 +44,7 @@ from freshet.storage.options.declaration import local_folders
 from freshet.storage.options.risky import layout_warnings
 from freshet.storage.options.secrets import shown_text
 from freshet.storage.options.values import option_texts
-from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, scheme_of
+from freshet.storage.paths import TablePaths
 
 if TYPE_CHECKING:
     from freshet.storage.schema.new_table import ColumnTypes
@@ -53,35 +56,15 @@ if TYPE_CHECKING:
     from freshet.storage.table import Table
 
 __all__ = [
-    "ADOPT",
-    "WHY_NOT_SENT",
-    "Catalog",
-    "NamedCatalog",
-    "SystemTable",
-    "TableSummary",
-    "absolute_place",
-    "check_no_secrets",
-    "holds_secret",
-    "is_catalog_option",
-    "is_system_name",
-    "is_word",
-    "known_catalogs",
-    "options_for_others",
-    "place_options",
-    "shown_settings",
-    "split_branch",
-    "split_identifier",
-    "taken_options",
-    "warehouse_location",
-    "with_branch",
-]
+    "ADOPT", "WHY_NOT_SENT", "Catalog", "NamedCatalog", "SystemTable", "TableSummary", "absolute_place",
+    "check_no_secrets", "holds_secret", "is_catalog_option", "is_system_name", "is_word", "known_catalogs",
+    "options_for_others", "place_options", "shown_settings", "split_branch", "split_identifier", "taken_options",
+    "warehouse_location", "with_branch",
+]  # fmt: skip
 """The catalog, and what those who are given its options ask about them."""
 
 
 _LOG: Final = logging.getLogger(__name__)
-_SHOWN_MAX: Final = 100
-_IN_NO_PATH: Final = re.compile("[\\0\\ud800-\\udc7f\\udd00-\\udfff]")
-"""Of halves of characters those between are bytes of a file's name that are no text."""
 
 
 class TableSummary(Frozen):
@@ -127,7 +110,7 @@ class Catalog(HtmlShown):
         processes otherwise. With `env` neither variables nor names of catalogs count."""
         environment = process_environment() if env is None else {}
         given, texts = given_catalog(place, warehouse, option_texts(options), environment)
-        self.warehouse = _warehouse_folder(given)
+        self.warehouse = warehouse_folder(given)
         settings = catalog_settings(self.warehouse, texts)
         self._env = env or open_env(fspath(given), settings)  # as it was typed, for an error to show
         self._metastore = open_metastore(self._env, self.warehouse, texts)
@@ -154,13 +137,13 @@ class Catalog(HtmlShown):
         self, name: str, *, if_not_exists: bool = False, properties: Mapping[str, str] | None = None
     ) -> None:
         """Creates an empty database, with properties where the catalog keeps them."""
-        _check_name("database", name)
+        check_name("database", name)
         if not self._metastore.create_database(name, properties or {}) and not if_not_exists:
             raise AlreadyExistsError(f"database {name!r} exists already in {self.warehouse}")
 
     def list_databases(self) -> list[str]:
         """Names, sorted."""
-        return _usable("database", self._metastore.list_databases(), self.warehouse)
+        return usable_names("database", self._metastore.list_databases(), self.warehouse)
 
     def database_properties(self, name: str) -> dict[str, str]:
         """What the catalog keeps about a database; a warehouse folder keeps nothing."""
@@ -174,7 +157,7 @@ class Catalog(HtmlShown):
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Removes a database; with tables in it only when `cascade` says so."""
-        _check_name("database", name)
+        check_name("database", name)
         if not self._metastore.has_database(name):
             if if_exists:
                 return
@@ -359,7 +342,7 @@ class Catalog(HtmlShown):
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted."""
         self._check_database(database)
-        return _usable("table", self._metastore.list_tables(database), f"database {database}")
+        return usable_names("table", self._metastore.list_tables(database), f"database {database}")
 
     def rename_table(self, identifier: str, new_identifier: str, *, if_exists: bool = False) -> None:
         """Gives a table another name, maybe in another database, which must be there; its snapshots stay.
@@ -397,7 +380,7 @@ class Catalog(HtmlShown):
             raise NotFoundError(self._missing(identifier))
 
     def _check_database(self, name: str) -> None:
-        _check_name("database", name)
+        check_name("database", name)
         if not self._metastore.has_database(name):
             raise NotFoundError(f"there is no database {name!r} in {self.warehouse}; it has {self.list_databases()}")
 
@@ -411,7 +394,7 @@ class Catalog(HtmlShown):
 
 def warehouse_location(place: str, options: Mapping[str, str]) -> str:
     """The warehouse of `Catalog(place, options=options)`, from its root on; opens nothing, raises as that does."""
-    return _warehouse_folder(given_catalog(place, None, options, process_environment())[0])
+    return warehouse_folder(given_catalog(place, None, options, process_environment())[0])
 
 
 def place_options(place: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -453,33 +436,9 @@ def split_identifier(identifier: str) -> TableName:
             f"{of_table}, or a table without $",
             table=identifier,
         )
-    _check_name("database", database)
-    _check_name("table", table)
+    check_name("database", database)
+    check_name("table", table)
     return TableName(database, table)
-
-
-def _warehouse_folder(warehouse: str | PathLike[str]) -> str:
-    folder = canonical_location(absolute_path(fspath(warehouse))) if isinstance(warehouse, (str, PathLike)) else ""
-    is_path = not _IN_NO_PATH.search(folder) and (scheme_of(folder) != FILE_SCHEME or folder.startswith("/"))
-    if not is_path:
-        raise InvalidRequestError(f"warehouse {warehouse!r}: give a path, for example file:///data/warehouse")
-    return folder
-
-
-def _usable(kind: str, names: Sequence[str], place: str) -> list[str]:
-    """The names that can be used; others are what somebody else has put there."""
-    kept = []
-    for name in names:
-        if (fault := fault_of_name(name)) is None:
-            kept.append(name)
-        else:
-            _LOG.warning("a %s in %s is left out: its name %r %s", kind, shown_text(place), name, fault)
-    return kept
-
-
-def _check_name(kind: str, name: str) -> None:
-    if (fault := fault_of_name(name)) is not None:
-        raise InvalidRequestError(f"{kind} name {shortened(ascii(name), _SHOWN_MAX)} {fault}")
 
 
 def _check_column_list(argument: str, names: Sequence[str]) -> None:

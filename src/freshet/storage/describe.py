@@ -23,7 +23,7 @@ from freshet.storage.merge.sorted_runs import LevelRun, build_levels
 from freshet.storage.metadata.live_files import LiveFiles, delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.display import printable, rfc3339, shortened, size_text, time_text
+from freshet.storage.model.display import plural, printable, rfc3339, shortened, size_text, time_text
 from freshet.storage.model.manifest import BucketId, EntryKind
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.shown import Facts, facts_html, rows_html
@@ -58,7 +58,7 @@ def _described(store: TableStore, name: str, snapshot: Snapshot | None) -> str:
     if snapshot is not None:
         live = store.live.at(snapshot)
         sizes = [entry.file.file_size_bytes for entry in live.entries()]
-        lines.append(f"{_count(len(sizes), 'file')}, {size_text(sum(sizes))}")
+        lines.append(f"{plural(len(sizes), 'file')}, {size_text(sum(sizes))}")
         if sizes:
             legend = "levels of each bucket, newest on top; a bar is the share of the bucket's bytes"
             lines += ["", legend, *_bucket_lines(store, live, marked_row_counts(store, snapshot))]
@@ -143,7 +143,7 @@ def _snapshot_lines(snapshot: Snapshot | None) -> list[str]:
         return ["no snapshot yet: nothing was committed"]
     return _wrapped(
         f"snapshot {snapshot.id}: {snapshot.commit_kind} by {snapshot.commit_user} #{snapshot.commit_identifier} "
-        f"at {time_text(snapshot.time_ms)}, {_count(snapshot.total_record_count, 'record')} stored",
+        f"at {time_text(snapshot.time_ms)}, {plural(snapshot.total_record_count, 'record')} stored",
         2,
     )
 
@@ -197,7 +197,7 @@ def _bucket_lines(store: TableStore, live: LiveFiles, marked: Mapping[str, int])
     for (partition, bucket), files in buckets[:BUCKETS_SHOWN]:
         lines += _levels(store, f"{partition_label(store, partition)}bucket-{bucket_name(bucket)}", files, marked)
     if len(buckets) > BUCKETS_SHOWN:
-        lines.append(f"… and {_count(len(buckets) - BUCKETS_SHOWN, 'more bucket')}")
+        lines.append(f"… and {plural(len(buckets) - BUCKETS_SHOWN, 'more bucket')}")
     return lines
 
 
@@ -205,12 +205,12 @@ def _levels(store: TableStore, label: str, files: Sequence[DataFileMeta], marked
     size = sum(file.file_size_bytes for file in files)
     runs = _runs(store, files)
     rows = sum(file.row_count for file in files)
-    lines = _wrapped(f"{label}  {_count(len(runs), 'run')}, {_count(rows, 'row')}, {size_text(size)}", 2)
+    lines = _wrapped(f"{label}  {plural(len(runs), 'run')}, {plural(rows, 'row')}, {size_text(size)}", 2)
     newest, oldest = runs[:RUNS_SHOWN], runs[max(RUNS_SHOWN, len(runs) - RUNS_SHOWN) :]
     between = runs[len(newest) : len(runs) - len(oldest)]
     lines += [_run_line(store, run, size, marked) for run in newest]
     if between:
-        lines.append(f"  … {_count(len(between), 'more run')}, {size_text(sum(run.size_bytes for run in between))}")
+        lines.append(f"  … {plural(len(between), 'more run')}, {size_text(sum(run.size_bytes for run in between))}")
     return lines + [_run_line(store, run, size, marked) for run in oldest]
 
 
@@ -218,14 +218,14 @@ def _run_line(store: TableStore, level_run: LevelRun, bucket_bytes: int, marked:
     files = level_run.run.files
     filled = round(BAR_WIDTH * level_run.size_bytes / max(bucket_bytes, 1))
     bar = "█" * filled if filled else "▏"
-    rows = _count(sum(file.row_count for file in files), "row")
+    rows = plural(sum(file.row_count for file in files), "row")
     deletes = sum(file.delete_row_count or 0 for file in files)
     marked_rows = sum(marked.get(file.file_name, 0) for file in files)
     sequence = f"seq {min(f.min_sequence_number for f in files)}..{max(f.max_sequence_number for f in files)}"
     parts = [
         f"  L{level_run.level}  {bar:<{BAR_WIDTH}}  {rows:>12} {size_text(level_run.size_bytes):>9}",
-        sequence if len(files) == 1 else _count(len(files), "file"),
-        _count(deletes, "delete") if deletes else "",
+        sequence if len(files) == 1 else plural(len(files), "file"),
+        plural(deletes, "delete") if deletes else "",
         f"{marked_rows:,} marked" if marked_rows else "",
         _key_range(store, files),
     ]
@@ -243,10 +243,6 @@ def _key_text(store: TableStore, key: bytes) -> str:
     values = decode_row(key, store.key_types)
     text = ", ".join(str(value) for value in values)
     return shortened(text, KEY_TEXT_MAX)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def table_html(store: TableStore) -> str:

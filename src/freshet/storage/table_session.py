@@ -101,8 +101,8 @@ class TableSession:
         self._pending: _PendingCommit | None = None
 
     def __repr__(self) -> str:
-        user = f"commit user {self._commit_user!r}"
-        return f"TableSession({self._store.name!r}, {user}, {self._row_count:,} rows not committed)"
+        rows = f"{self._row_count:,} rows not committed"
+        return f"TableSession({self._store.name!r}, commit user {self._commit_user!r}, {rows})"
 
     @property
     def merge_metrics(self) -> MergeMetrics:
@@ -163,15 +163,15 @@ class TableSession:
     def commit(self, identifier: int | None = None) -> CommitResult:
         """Makes everything written since the last commit visible, exactly once per identifier.
 
-        Without an identifier the one after the last of this commit user is taken, or the next one if another
-        program takes it meanwhile; a program that crashes and starts again must find out by itself which rows it had
-        committed. A commit whose identifier was committed before, or lies before the last one, is a replay: nothing is
-        committed, and a warning names the snapshot that has it. Where the snapshots that are there show that a number
-        before the last one was never committed, rows under it raise `InvalidRequestError`, and can be committed under
-        another number. When making the snapshot fails or is interrupted, the
-        rows are still there and keep their number: commit again, without a number or with the same one, and they are
-        in the table once whatever became of the first try. When writing the files of the rows fails (a full disk), they
-        may be lost: further calls are refused until `abort`, then write them again.
+        Without an identifier the one after the last of this commit user is taken, or the next one if another program
+        takes it meanwhile; a program that crashes and starts again must find out by itself which rows it had committed.
+        A commit whose identifier was committed before, or lies before the last one, is a replay: nothing is committed,
+        and a warning names the snapshot that has it. Where the snapshots that are there show that a number before the
+        last one was never committed, rows under it raise `InvalidRequestError`, and can be committed under another
+        number. When making the snapshot fails or is interrupted, the rows are still there and keep their number: commit
+        again, without a number or with the same one, and they are in the table once whatever became of the first try.
+        When writing the files of the rows fails (a full disk), they may be lost: further calls are refused until
+        `abort`, then write them again.
         """
         self._check_open()
         pending = self._pending
@@ -232,14 +232,11 @@ class TableSession:
         """Makes files of the rows for a commit of this number, or the next one; None when the number is used up."""
         wanted = 0 if identifier is None else check_identifier(identifier)
         check = self._committer.has_committed(wanted, in_turn=True)
-        if identifier is None:
-            number = 0 if check.last is None else check.last.identifier + 1
-            check_identifier(number)
-        elif check.is_committed:
-            self._refuse_passed_over(wanted, 0 if check.last is None else check.last.identifier)
+        last = -1 if check.last is None else check.last.identifier
+        if identifier is not None and check.is_committed:
+            self._refuse_passed_over(wanted, max(last, 0))
             return None
-        else:
-            number = check_identifier(identifier)
+        number = check_identifier(last + 1) if identifier is None else wanted
         base_id = 0 if check.latest is None else check.latest.id
         # What others have committed since is older than our rows: number ours after it.
         self._writer.rebase(check.latest)
@@ -313,8 +310,7 @@ class TableSession:
                 )
             last = self._committer.has_committed(pending.identifier).last
             assert last is not None, "another program has committed this number"
-            pending.identifier = last.identifier + 1
-            check_identifier(pending.identifier)
+            pending.identifier = check_identifier(last.identifier + 1)
 
     @property
     def _commits_empty(self) -> bool:
@@ -343,10 +339,7 @@ class TableSession:
 
         Raises `LostCommitError` where another program has replaced the last commit (`commit.coordination`).
         """
-        uncommitted = self._uncommitted()
-        self._end()
-        self._leave_tag()
-        if uncommitted is not None:
+        if (uncommitted := self._end()) is not None:
             _LOG.warning(uncommitted)
         self._committer.check_last()
 
@@ -368,17 +361,23 @@ class TableSession:
             "missing before the end of the block, or abort() where the rows are not wanted"
         )
 
-    def _end(self) -> None:
+    def _end(self, *, leaves_tag: bool = True) -> str | None:
+        """Ends it, and gives what to say about rows that were not committed."""
+        uncommitted = self._uncommitted()
         self._is_closed = True
-        self._writer.abort()
-        if self._kept is not None:
-            self._kept.clear()
+        self.abort()
         self._committer.finish()
         if self._log is not None:
             self._log.close()
         if self._publisher is not None:
             self._publisher.close()
         self._store.env.finish_later()
+        if leaves_tag and self._has_committed:
+            from freshet.storage.tags.automatic import leave_batch_tag
+
+            self._has_committed = False
+            leave_batch_tag(self._store)
+        return uncommitted
 
     def __enter__(self) -> TableSession:
         return self
@@ -386,21 +385,12 @@ class TableSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        uncommitted = self._uncommitted()
-        self._end()
-        if error is None:
-            self._leave_tag()
-        if error is None and uncommitted is not None:
+        uncommitted = self._end(leaves_tag=error is None)
+        if error is not None:
+            return
+        if uncommitted is not None:
             raise InvalidRequestError(uncommitted, path=self._store.location)
-        if error is None:
-            self._committer.check_last()
-
-    def _leave_tag(self) -> None:
-        if self._has_committed:
-            from freshet.storage.tags.automatic import leave_batch_tag
-
-            self._has_committed = False
-            leave_batch_tag(self._store)
+        self._committer.check_last()
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet.jobs.demo.row_texts import texts_of_json, texts_of_table
+from freshet.jobs.demo.database_demo import texts_of_json, texts_of_table
 
 UTC = datetime.UTC
 SAME = [

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from freshet.jobs.demo import postgres_server
-from freshet.jobs.demo.debezium_feed import CONNECTOR
+from freshet.jobs.demo.debezium_demo import CONNECTOR
 from freshet.jobs.demo.kafka_connect import properties_text
 from freshet.jobs.demo.postgres_server import PROGRAMS, find_programs
 from freshet.jobs.demo.source_database import TARGETS, exact_query, quoted

@@ -9,7 +9,7 @@ import pytest
 
 from freshet.logstore.kafka.cluster import ClusterAnswer
 from freshet.pipeline.checks import kafka_reach
-from freshet.pipeline.checks.awaited_topics import wait_for_topics
+from freshet.pipeline.checks.kafka_reach import wait_for_topics
 from freshet.pipeline.config.pipeline_file import PipelineConfig, parse_pipeline
 from freshet.storage.exceptions import RetryableError
 

@@ -51,8 +51,8 @@ def arguments(s3: S3Place) -> list[str]:
 
 def test_every_command_that_takes_a_warehouse_takes_its_options() -> None:
     seen = 0
-    for name, listed in COMMANDS.items():
-        module = __import__(f"freshet.pipeline.commands.{listed.module}", fromlist=["_"])
+    for name, module_name in COMMANDS.items():
+        module = __import__(f"freshet.pipeline.commands.{module_name}", fromlist=["_"])
         parameters = signature(getattr(module, name.replace("-", "_")), eval_str=True).parameters
         annotations = [each.annotation for each in parameters.values()]
         takes_one = Warehouse in annotations or name in ("status", "exporter", "doctor", "report")  # or pipeline files

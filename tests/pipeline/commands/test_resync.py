@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import yaml
 
 from freshet import Catalog
-from freshet.pipeline.commands import resuming
+from freshet.pipeline.commands import resume as command
 from freshet.pipeline.config.record_place import RecordPlace
 from freshet.pipeline.config.sync import LEDGER_COLUMNS, LEDGER_KEY, SyncPipelineConfig
+from freshet.pipeline.sync import resume
 from freshet.pipeline.sync.ledger import WHOLE, LedgerRow, write_rows
 from freshet.pipeline.sync.resume import Resumed
 from tests.pipeline.commands.kit import Freshet
@@ -51,6 +53,7 @@ def test_what_goes_with_the_table_is_said_before_it_is_dropped(
     assert wrong.code == 2 and "--skip-record 'shop/0': write topic, partition and offset" in wrong.err
     given: list[SyncPipelineConfig] = []
     done = Resumed("lake.a", 3, 5, 4, 1)
-    monkeypatch.setattr(resuming, "resume", lambda config, table, jobs, anew: [given.append(config), done][1])
+    monkeypatch.setattr(command, "engine_of", lambda config: nullcontext(lambda config, purpose: nullcontext()))
+    monkeypatch.setattr(resume, "resume_table", lambda jobs, config, table, anew, say: [given.append(config), done][1])
     freshet.good("resync", file, "--table", "lake.a", "--yes", "--skip-record", "shop/0/7")
     assert given[0].skipped_records == {RecordPlace("shop", 0, 7)}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from freshet.storage.codec.varints import signed
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
-from freshet.storage.files.avro import decoder
+from freshet.storage.files.avro import reader
 from freshet.storage.files.avro.reader import AvroReader
 from freshet.storage.files.avro.writer import AvroWriter, avro_schema, varints
 from freshet.storage.files.file_format import FileSettings
@@ -34,7 +34,7 @@ NS = "org.apache.paimon.avro.generated.record"
 def by_arrow(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Every test reads by each of the two libraries."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder, "ROWS_MIN", request.param)
+        patch.setattr(reader, "ROWS_MIN", request.param)
         yield request.param == 0
 
 

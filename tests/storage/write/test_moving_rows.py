@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import threading
 from contextlib import closing
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from freshet import Catalog
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, OutdatedAssignmentError, RetryableError
+from freshet.storage.place_index import index_build
 from freshet.storage.place_index.index_database import IndexDatabase, LockedIndexError
 from freshet.storage.place_index.key_rows import KeyShare, bucket_of
 from freshet.storage.place_index.share_index import ShareIndex
@@ -37,8 +37,8 @@ Row = tuple[int, str, int | None, str]
 """Key, partition, value, kind."""
 
 
-PLANS = {"changed_keys": "deltas_at_once", "index_build": "plan_scan"}
-"""What the modules of the index call before they read."""
+PLANS = ("deltas_at_once", "plan_scan")
+"""What is called before changes, and before the whole table, are read for the index."""
 
 
 def create(path: Path, **options: str) -> Table:
@@ -326,9 +326,9 @@ def test_an_index_older_than_history_is_built_again(tmp_path: Path) -> None:
     assert found(table) == {1: ("f", 9), 2: ("a", 0), 3: ("f", 9), 4: ("a", 0), 5: ("a", 0)}
 
 
-@pytest.mark.parametrize("module", ["changed_keys", "index_build"])
+@pytest.mark.parametrize("plan", PLANS)
 def test_snapshots_that_expire_while_the_index_is_made_are_no_damage(
-    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program expires what the index is brought forward by, or built from, between its plan and its reads."""
     table = create(tmp_path)
@@ -336,7 +336,7 @@ def test_snapshots_that_expire_while_the_index_is_made_are_no_damage(
         late.write(given_rows([(1, "a", 1, "+I")]))
         late.commit()
         write(table, (2, "b", 2, "+I"), user="other")
-        read = getattr(importlib.import_module(f"freshet.storage.place_index.{module}"), PLANS[module])
+        read = getattr(index_build, plan)
 
         def then_expires(*arguments: Any, **named: Any) -> Any:
             planned = read(*arguments, **named)
@@ -346,12 +346,12 @@ def test_snapshots_that_expire_while_the_index_is_made_are_no_damage(
             table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
             return planned
 
-        monkeypatch.setattr(f"freshet.storage.place_index.{module}.{PLANS[module]}", then_expires)
-        if module == "index_build":
+        monkeypatch.setattr(index_build, plan, then_expires)
+        if plan == "plan_scan":
             late.close()
             shutil.rmtree(tmp_path / "index")
         rows = [(2, "a", 4, "+I"), (3, "a", 5, "+I")]
-        with opened(tmp_path).writer("next") if module == "index_build" else late as writer:
+        with opened(tmp_path).writer("next") if plan == "plan_scan" else late as writer:
             for _ in range(2):  # the first may be refused: others have committed
                 writer.write(given_rows(rows))
                 try:

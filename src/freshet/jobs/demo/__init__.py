@@ -2,6 +2,6 @@
 
 `shop_demo`, `join_demo` and `database_demo` are the demos; `shop`, `join_streams` and `source_database` (with
 `database/`) are their sources, `pipelines/` the files that run. `live`, `reader` and `shown_rows` belong to the first,
-`postgres_server`, `kafka_connect`, `database_live` and `row_texts` to the last. They share `kafka_broker`,
-`paimon_reader` (with `PaimonReader.java`), `child_process`, `children` and `stage`.
+`postgres_server`, `kafka_connect` and `database_live` to the last. They share `kafka_broker`, `paimon_reader` (with
+`PaimonReader.java`), `child_process` and `stage`.
 """

@@ -5,27 +5,83 @@
     3. each table of the lake is compared with the database, row by row
 
 Exit code 1 on any difference. Ctrl-C at any time ends all of it, with exit code 130. With Debezium: `debezium_demo`.
+
+Values are compared as texts, and counted:
+
+| type of the column in the lake | text |
+|---|---|
+| DECIMAL | the number without zeros at its end |
+| FLOAT, DOUBLE | the shortest text that is this number and no other |
+| DATE, TIME, TIMESTAMP | ISO; WITH LOCAL TIME ZONE in UTC |
+| BYTES | hexadecimal digits |
+| ARRAY | the texts of its items |
+| others | the value as it is |
 """
 
 from __future__ import annotations
 
+import datetime
+import json
+import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from freshet.jobs.demo.database_live import DatabaseLive, Feed
-from freshet.jobs.demo.postgres_feed import EXACT, PIPELINES, PostgresFeed
 from freshet.jobs.demo.postgres_server import PostgresServer, find_programs
-from freshet.jobs.demo.row_texts import texts_of_json, texts_of_table
 from freshet.jobs.demo.source_database import DATABASE, TARGETS, SourceDatabase
 from freshet.jobs.demo.stage import PIPELINES as FOLDER
 from freshet.jobs.demo.stage import DemoError, headline, play
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.table import Table
+
+PIPELINES: Final = ("postgres-database", "postgres-shards")
+"""Their files have these names too."""
+SLOTS: Final = ("freshet_shop", "freshet_shards")
+"""Those of the files."""
+_AS_TEXT: Final = (
+    "numeric", "interval", "bit(1)", "bit(8)", "json", "jsonb", "time without time zone",
+)  # fmt: skip
+EXACT: Final = {
+    "money": "to_json({0}::numeric)",
+    "jsonb[]": "to_json({0}::text[])",
+    **dict.fromkeys(_AS_TEXT, "to_json({0}::text)"),
+}
+"""Types that `to_json` does not show as they are in the lake; `{0}` is the column."""
+
+
+class PostgresFeed:
+    """A `Feed`: the log of the database, a slot for each pipeline."""
+
+    resend = "resend"
+    resend_text = "an UPDATE of all customers: rows that were there have what the new column's default says"
+
+    def __init__(self, database: SourceDatabase) -> None:
+        server = database.server
+        self.environment = {"SHOP_DSN": server.dsn(), "SHOP_PASSWORD": server.password}
+
+    def failure(self) -> str | None:
+        """`Feed.failure`: the writer says it."""
+        return None
+
+    def begin(self, live: DatabaseLive) -> None:
+        """`Feed.begin`."""
+        live.until(lambda: live.first_row_s is not None)
+        live.say(f"the first rows are in the lake {live.first_row_s:.2f} s after the start of the process")
+
+    def catch_up(self, live: DatabaseLive) -> None:
+        """`Feed.catch_up`: what is confirmed to the server is in the lake."""
+        end = live.database.position()
+        live.database.play("end")  # a transaction behind it, which both slots get
+        live.until(lambda: live.database.has_sent(end, SLOTS))
+        live.say(f"all changes up to {end} are in the lake")
+
 
 DEAD_LETTERS: Final = "lake.dead_letters"
 DIFFERENCES_SHOWN: Final = 2
@@ -136,3 +192,62 @@ def _is_there(catalog: Catalog, name: str) -> bool:
     except NotFoundError:
         return False
     return True
+
+
+def texts_of_table(rows: pa.Table, columns: Sequence[str]) -> Counter[str]:
+    """How often each row of a table is there, by its text. Raises `KeyError` for a column that it does not have."""
+    chosen = rows.select(columns)
+    return Counter(_text(row) for row in chosen.to_pylist())
+
+
+def texts_of_json(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Counter[str]:
+    """The same of rows as PostgreSQL shows them in JSON, by the types that the table of the lake has.
+
+    Numbers are `Decimal`. Raises `ValueError` where a value is none of its type.
+    """
+    return Counter(_text({name: _value(value, schema.field(name).type) for name, value in row.items()}) for row in rows)
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    return json.dumps({name: _shown(value) for name, value in row.items()}, ensure_ascii=False)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return f"{value.normalize():f}" if value else "0"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value.astimezone(datetime.UTC).isoformat()
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list):
+        return [_shown(each) for each in value]
+    return value
+
+
+def _value(value: Any, arrow_type: pa.DataType) -> Any:
+    """What a row of the lake holds if it holds this."""
+    if value is None:
+        return None
+    if pa.types.is_list(arrow_type):
+        return [_value(each, arrow_type.value_type) for each in value]
+    if pa.types.is_integer(arrow_type):
+        return int(value)
+    if pa.types.is_decimal(arrow_type):
+        return Decimal(value)
+    if pa.types.is_float32(arrow_type):
+        return struct.unpack("f", struct.pack("f", float(value)))[0]
+    if pa.types.is_float64(arrow_type):
+        return float(value)
+    if pa.types.is_date(arrow_type):
+        return datetime.date.fromisoformat(value)
+    if pa.types.is_time(arrow_type):
+        return datetime.time.fromisoformat(value)
+    if pa.types.is_timestamp(arrow_type):
+        return datetime.datetime.fromisoformat(value)
+    if pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type):
+        return bytes.fromhex(value.removeprefix("\\x"))
+    return value

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from freshet.jobs.demo.children import Child, Line
+from freshet.jobs.demo.child_process import Child, Line
 from freshet.jobs.demo.source_database import SourceDatabase
 from freshet.jobs.demo.stage import DemoError
 

@@ -15,7 +15,6 @@ comes after it may be swapped, late or repeated. Source: MERGING.md §2.5; what 
 
 from __future__ import annotations
 
-import base64
 import datetime
 import json
 import random
@@ -25,7 +24,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from freshet._frozen import Frozen
-from freshet.jobs.demo.shop import UNAVAILABLE, Message
+from freshet.jobs.demo.shop import UNAVAILABLE, Message, decimal_text, order_key
 
 ORDERS, PAYMENTS, SHIPMENTS = "orders", "payments", "shipments"
 STREAMS: Final = (ORDERS, PAYMENTS, SHIPMENTS)
@@ -122,7 +121,7 @@ class JoinStreams:
         self._latest[stream, number] = _State(lsn, None)
         yield self._message("d", stream, number, before, lsn)
         if stream != PAYMENTS:
-            yield self._count(stream, Message(topic_of(stream), _key(number), None))
+            yield self._count(stream, Message(topic_of(stream), order_key(number), None))
 
     def without_order(self, number: int) -> Iterator[Message]:
         """A payment that does not say where it belongs in time: it can become no row."""
@@ -182,7 +181,7 @@ class JoinStreams:
     def _message(self, op: str, stream: str, number: int, row: Row, lsn: int | None) -> Message:
         document = _flat(op, number, row, lsn) if stream == PAYMENTS else _envelope(stream, op, number, row, lsn)
         value = json.dumps(document, ensure_ascii=False).encode()
-        return self._count(stream, Message(topic_of(stream), _key(number), value))
+        return self._count(stream, Message(topic_of(stream), order_key(number), value))
 
     def _tick(self) -> int:
         self._lsn += self._random.randint(2, 300)
@@ -216,7 +215,7 @@ def _payload(stream: str, op: str, number: int, row: Row) -> Row:
     note = UNAVAILABLE if op == "u" and row["note"] == _LONG_NOTE else row["note"]
     return {
         "order_id": number, "customer": row["customer"], "status": row["status"],
-        "total": _decimal_text(row["total"]), "note": note,
+        "total": decimal_text(row["total"]), "note": note,
     }  # fmt: skip
 
 
@@ -230,13 +229,3 @@ def _flat(op: str, number: int, row: Row, lsn: int | None) -> Row:
         "__op": op,
         "__source_lsn": lsn,
     }
-
-
-def _decimal_text(number: Decimal) -> str:
-    """Unscaled two's complement, big endian, base64: how Kafka Connect writes decimals."""
-    unscaled = int(number.scaleb(2))
-    return base64.b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
-
-
-def _key(number: int) -> bytes:
-    return json.dumps({"order_id": number}).encode()

@@ -30,8 +30,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 
-from freshet.jobs.demo.child_process import start_child, stop_child, tail
-from freshet.jobs.demo.free_ports import free_ports
+from freshet.jobs.demo.child_process import free_ports, start_child, stop_child, tail
 from freshet.pipeline.spark.jars import ensure_jars, java_command
 
 CLUSTER_ID: Final = "FreshetTestsClusterAAA"

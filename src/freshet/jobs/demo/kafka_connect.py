@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from freshet.jobs.demo.child_process import start_child, stop_child, tail
-from freshet.jobs.demo.free_ports import free_ports
+from freshet.jobs.demo.child_process import free_ports, start_child, stop_child, tail
 from freshet.pipeline.spark.jars import ensure_jars, java_command
 
 DEBEZIUM_GROUP: Final = "debezium"

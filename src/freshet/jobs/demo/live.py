@@ -22,7 +22,7 @@ from typing import Any, Final
 import pyarrow.compute as pc
 from confluent_kafka import Producer
 
-from freshet.jobs.demo.children import Child, Line
+from freshet.jobs.demo.child_process import Child, Line
 from freshet.jobs.demo.reader import TABLE
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
 from freshet.jobs.demo.shown_rows import SentChanges

@@ -26,8 +26,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Self
 
-from freshet.jobs.demo.child_process import start_child, stop_child, tail
-from freshet.jobs.demo.free_ports import free_ports
+from freshet.jobs.demo.child_process import free_ports, start_child, stop_child, tail
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError
 from freshet.pipeline.postgres.server import ServerPlace
 

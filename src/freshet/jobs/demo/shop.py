@@ -190,16 +190,16 @@ class Shop:
             "order_id": row["order_id"],
             "customer_id": row["customer_id"],
             "status": row["status"],
-            "total": _decimal_text(row["total"]),
+            "total": decimal_text(row["total"]),
             "ordered": (row["ordered"] - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1),
             "note": UNAVAILABLE if is_toast else row["note"],
         }
-        return self._count(Message(ORDERS_TOPIC, _order_key(row["order_id"]), self._envelope(op, None, after, lsn)))
+        return self._count(Message(ORDERS_TOPIC, order_key(row["order_id"]), self._envelope(op, None, after, lsn)))
 
     def _deletion(self, number: int, lsn: int) -> Iterator[Message]:
         before = {"order_id": number, "customer_id": 0, "status": None, "total": None, "ordered": None, "note": None}
-        yield self._count(Message(ORDERS_TOPIC, _order_key(number), self._envelope("d", before, None, lsn)))
-        yield self._count(Message(ORDERS_TOPIC, _order_key(number), None))
+        yield self._count(Message(ORDERS_TOPIC, order_key(number), self._envelope("d", before, None, lsn)))
+        yield self._count(Message(ORDERS_TOPIC, order_key(number), None))
 
     def _customer(self, op: str, before: dict[str, Any] | None, after: dict[str, Any]) -> Message:
         payload = json.loads(self._envelope(op, _customer_json(before), _customer_json(after)))
@@ -247,14 +247,15 @@ def _customer_json(row: dict[str, Any] | None) -> dict[str, Any] | None:
     if row is None:
         return None
     days = (row["since"] - datetime.date(1970, 1, 1)).days
-    return {**row, "credit": _decimal_text(row["credit"]), "since": days}
+    return {**row, "credit": decimal_text(row["credit"]), "since": days}
 
 
-def _decimal_text(number: Decimal) -> str:
+def decimal_text(number: Decimal) -> str:
     """Unscaled two's complement, big endian, base64: how Kafka Connect writes decimals."""
     unscaled = int(number.scaleb(2))
     return base64.b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
 
 
-def _order_key(number: int) -> bytes:
+def order_key(number: int) -> bytes:
+    """The key of the records of an order."""
     return json.dumps({"order_id": number}).encode()

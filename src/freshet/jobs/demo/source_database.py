@@ -1,6 +1,6 @@
 """The shop's database in PostgreSQL: its tables, what happens to them (`database/*.sql`), and who has read how much.
 
-What a table holds is asked in a form that JSON keeps exactly; `row_texts` makes of it what it makes of a lake's rows.
+What a table holds is asked in a form that JSON keeps exactly; `database_demo` compares it with the rows of a lake.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A checkpoint that says it counts; else the options of the source (`config.starting_offsets`). Its topics are to be those
 that it was written for (`identity.checkpoint_topics`), and what it goes on at is to be there still. Topics that are not
-there are for `awaited_topics`. Clusters that only the Java client can reach are not asked, nor patterns that only Java
+there are for `kafka_reach`. Clusters that only the Java client can reach are not asked, nor patterns that only Java
 knows.
 """
 

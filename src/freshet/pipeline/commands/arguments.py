@@ -35,6 +35,15 @@ Warehouse = Annotated[
     str,
     typer.Argument(help="A folder, a URI such as s3://bucket/lake, or the name of a catalog (see freshet catalogs)."),
 ]
+Places = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILES… | WAREHOUSE [TABLE]",
+        help="Pipeline files (YAML); or a warehouse, as a folder, a URI or the name of a catalog, with a table as "
+        "database.table.",
+        show_default=False,
+    ),
+]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Table as database.table.")]
 AtTime = Annotated[
     str | None,

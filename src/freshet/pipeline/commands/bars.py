@@ -23,11 +23,7 @@ LINE_EVERY_S: Final = 10.0
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Shows that something takes time, while it does, and how far it is, where the verb below says so."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with _bar(what, console) as advance:
+    with _terminal_bar(what) as advance:
         put_back = show_work(lambda _: nullcontext(advance))
         try:
             yield

@@ -14,10 +14,10 @@ from freshet.logstore.kafka.log_client import KafkaLogClient
 from freshet.logstore.protocol.client import TopicFacts
 from freshet.logstore.protocol.control import CONTROL_SUFFIX, ControlKind
 from freshet.logstore.protocol.topic import NEW_TABLE, check_topic, refuse_foreign
-from freshet.pipeline.checks import awaited_topics, kafka_reach, offset_check
+from freshet.pipeline.checks import kafka_reach, offset_check
 from freshet.pipeline.checks.kafka_reach import Brokers, Clusters, ask_once, brokers_of, first_read, sample_records
 from freshet.pipeline.checks.open_transactions import WatchedTransactions, waiting_texts
-from freshet.pipeline.checks.record_places import refuse_wrong_places
+from freshet.pipeline.checks.unread_records import refuse_wrong_places
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig
@@ -31,24 +31,15 @@ TOPIC = "kafka.topic"
 
 _CLIENTS: Final = Clusters()
 wait_for_brokers = partial(kafka_reach.wait_for_brokers, clients=_CLIENTS)
-wait_for_topics = partial(awaited_topics.wait_for_topics, clients=_CLIENTS)
+wait_for_topics = partial(kafka_reach.wait_for_topics, clients=_CLIENTS)
 offset_problems = partial(offset_check.offset_problems, clients=_CLIENTS)
 topic_ids = partial(kafka_reach.topic_ids, clients=_CLIENTS)
 watched_brokers = partial(kafka_reach.watched_brokers, clients=_CLIENTS)
 
 __all__ = [
-    "WatchedTransactions",
-    "broker_problems",
-    "log_problems",
-    "offset_problems",
-    "refuse_wrong_places",
-    "sample_records",
-    "topic_ids",
-    "wait_for_brokers",
-    "wait_for_topics",
-    "waiting_texts",
-    "watched_brokers",
-]
+    "WatchedTransactions", "broker_problems", "log_problems", "offset_problems", "refuse_wrong_places",
+    "sample_records", "topic_ids", "wait_for_brokers", "wait_for_topics", "waiting_texts", "watched_brokers",
+]  # fmt: skip
 
 
 def broker_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:

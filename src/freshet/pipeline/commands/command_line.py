@@ -34,7 +34,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from freshet.pipeline.commands.command_list import COMMANDS, DEBUG, PANELS, REMOVED
+from freshet.pipeline.commands.command_list import COMMANDS, DEBUG, PANELS, REMOVED, summary_of
 from freshet.pipeline.errors.error_kind import EXIT_DONE, EXIT_FAILED
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.model.display import printable
@@ -58,6 +58,11 @@ _STYLE: Final[dict[str, Any]] = {
 class _Commands(TyperGroup):
     """Lists commands without loading their modules; the one that is called is loaded."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        for name, command in self.commands.items():
+            command.help = summary_of(name)
+        return list(self.commands)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in REMOVED:
             from freshet.pipeline.commands.removed import refuse_removed
@@ -69,7 +74,7 @@ class _Commands(TyperGroup):
 
 def _loaded(name: str) -> Any:
     gc.disable()  # modules are there to stay
-    module = import_module(f"freshet.pipeline.commands.{COMMANDS[name].module}")
+    module = import_module(f"freshet.pipeline.commands.{COMMANDS[name]}")
     gc.freeze()
     gc.enable()
     alone = typer.Typer(add_completion=False, **_STYLE)
@@ -85,8 +90,8 @@ app = typer.Typer(
     **_STYLE,
 )
 for _panel, _commands in PANELS.items():
-    for _name, _listed in _commands.items():
-        app.command(_name, help=_listed.text, rich_help_panel=_panel)(lambda: None)
+    for _name in _commands:
+        app.command(_name, rich_help_panel=_panel)(lambda: None)
 
 
 @app.callback()

@@ -30,7 +30,7 @@ from freshet.pipeline.commands.arguments import (
 )
 from freshet.pipeline.commands.bars import bar
 from freshet.pipeline.commands.failure_report import while_running
-from freshet.pipeline.commands.output import complain, in_snapshots, plural, print_json, say
+from freshet.pipeline.commands.output import complain, in_snapshots, print_json, say
 from freshet.pipeline.commands.partitions import partitions_given
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.sections import interval_ms, spark_interval
@@ -42,7 +42,7 @@ from freshet.storage.exceptions import ConflictError, InvalidRequestError, Retry
 from freshet.storage.maintenance.partition_choice import PartitionText
 from freshet.storage.maintenance.rescale import RescaleResult
 from freshet.storage.maintenance.table_compaction import CompactionBudget, CompactionResult, Elsewhere
-from freshet.storage.model.display import size_text
+from freshet.storage.model.display import plural, size_text
 from freshet.storage.table import Table
 
 MEGABYTE: Final = 1024 * 1024

@@ -11,22 +11,16 @@ import typer
 
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, Warehouse, catalog_options, open_table
 from freshet.pipeline.commands.engine_jobs import engine_of
-from freshet.pipeline.commands.output import plural, print_columns, print_json, say
+from freshet.pipeline.commands.output import print_columns, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import target_location
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.identity.checkpoint_folder import local_folder
-from freshet.pipeline.report.dead_letters import (
-    VALUE_MAX,
-    by_reason,
-    dead_letter_rows,
-    holds_dead_letters,
-    in_utc,
-)
+from freshet.pipeline.report.dead_letters import VALUE_MAX, by_reason, dead_letter_rows, holds_dead_letters, in_utc
 from freshet.storage.catalog import split_branch, warehouse_location
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.model.display import printable, shortened
+from freshet.storage.model.display import plural, printable, shortened
 from freshet.storage.table import Table
 
 LAST: Final = 5

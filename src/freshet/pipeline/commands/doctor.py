@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -13,17 +13,18 @@ from freshet.pipeline.commands.arguments import (
     PIPELINE_FILES,
     AsJson,
     CatalogOption,
+    Places,
     catalog_options,
     complain_of_none,
     files_or_warehouse,
     open_catalog,
 )
-from freshet.pipeline.commands.output import complain, one_line, plural, print_json, say
+from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.table_arguments import options_text
 from freshet.pipeline.exceptions import PipelineError
 from freshet.storage.exceptions import StorageError
-from freshet.storage.model.display import printable
+from freshet.storage.model.display import one_line, plural, printable
 
 if TYPE_CHECKING:
     from freshet.pipeline.config.model import PipelineConfig
@@ -38,15 +39,7 @@ SHOWN_MAX: Final = 15
 
 
 def doctor(
-    places: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILES… | WAREHOUSE [TABLE]",
-            help="Pipeline files (YAML); or a warehouse, as a folder, a URI or the name of a catalog, with a table as "
-            "database.table.",
-            show_default=False,
-        ),
-    ],
+    places: Places,
     catalog_option: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from freshet.pipeline.commands.arguments import CatalogOption
+from freshet.pipeline.commands.arguments import CatalogOption, Places
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.commands.publishing import address_of
 from freshet.pipeline.commands.spark_part import spark_part
@@ -22,15 +22,7 @@ DETAILED_MAX: Final = 100
 
 
 def exporter(
-    places: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILES… | WAREHOUSE [TABLE]",
-            help="Pipeline files (YAML); or a warehouse, as a folder, a URI or the name of a catalog, with a table as "
-            "database.table.",
-            show_default=False,
-        ),
-    ],
+    places: Places,
     port: Annotated[str, typer.Option(metavar="[HOST:]PORT", help="Where /metrics is. Default host: 127.0.0.1.")] = str(
         METRICS_PORT
     ),

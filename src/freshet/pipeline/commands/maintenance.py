@@ -21,12 +21,12 @@ from freshet.pipeline.commands.arguments import (
     open_table,
 )
 from freshet.pipeline.commands.bars import bar, working
-from freshet.pipeline.commands.output import plural, print_json, say, since_text
+from freshet.pipeline.commands.output import print_json, say, since_text
 from freshet.pipeline.errors.error_kind import EXIT_DATA
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.lost_commits import LostCommit
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.model.display import printable, rfc3339, size_text
+from freshet.storage.model.display import plural, printable, rfc3339, size_text
 from freshet.storage.table import Table
 
 

@@ -102,16 +102,6 @@ def latest_facts(snapshot: Any) -> dict[str, Any]:
     }
 
 
-def one_line(text: str) -> str:
-    """A text of several lines on one, printable."""
-    return printable(" ".join(text.split()))
-
-
-def plural(number: int, noun: str) -> str:
-    """`1 file`, `2 files`, `1,000 files`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 def since_text(time_ms: int) -> str:
     """`2026-11-29 08:00:00 UTC (2.5 h ago)`."""
     return f"{time_text(time_ms)} ({age_text(int(time.time() * 1000) - time_ms)} ago)"

@@ -10,9 +10,10 @@ import typer
 
 from freshet.pipeline.commands.arguments import AsJson, CatalogOption, TableName, Warehouse, open_table
 from freshet.pipeline.commands.bars import working
-from freshet.pipeline.commands.output import complain, plural, print_json, say
+from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.maintenance.partition_choice import PartitionText
+from freshet.storage.model.display import plural
 
 AGE: Final = "partition.expiration-time"
 

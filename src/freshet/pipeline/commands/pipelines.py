@@ -12,7 +12,7 @@ import typer
 from freshet.pipeline.checks.local_engine import local_remarks
 from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
 from freshet.pipeline.commands.arguments import Adopt, AsJson, PipelineFiles, RunsOn, SkipRecord, record_places
-from freshet.pipeline.commands.command_run import on_one_engine
+from freshet.pipeline.commands.command_run import needs_kafka, on_one_engine
 from freshet.pipeline.commands.engine_jobs import started
 from freshet.pipeline.commands.failure_report import NO_FAILURE, Refusals, failure_facts, report_failure
 from freshet.pipeline.commands.output import complain, print_json, say
@@ -123,7 +123,7 @@ def run(
 def start_text(configs: Sequence[PipelineConfig]) -> str:
     """What a run waits for before its first batch."""
     name = configs[0].name if len(configs) == 1 else f"{len(configs)} pipelines"
-    kind = "brokers" if _reads_kafka(configs) else "databases" if _reads_databases(configs) else "files"
+    kind = "brokers" if needs_kafka(configs) else "databases" if _reads_databases(configs) else "files"
     looked_at = f"tables and {kind}"
     engine = "" if all(config.is_local for config in configs) else ", then starting Spark (up to a minute)"
     return f"{name}: looking at {looked_at}{engine}"
@@ -176,7 +176,7 @@ def check(
         problems = _problems(configs, no_spark=no_spark, offline=offline)
         if not problems:
             for each, found in zip(configs, warnings, strict=True):
-                if not offline and _reads_kafka([each]):
+                if not offline and needs_kafka([each]):
                     found += _warn(each, spark_part("brokers").waiting_texts(each, each.checkpoint))
                 if not offline and _reads_databases([each]):
                     from freshet.pipeline.checks.postgres_reach import database_warnings
@@ -211,7 +211,7 @@ def check(
 
 def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -> list[Problem]:
     problems = [problem for config in configs for problem in problems_before_start(config)]
-    if not offline and _reads_kafka(configs):
+    if not offline and needs_kafka(configs):
         problems += spark_part("brokers").broker_problems(configs)
         problems += spark_part("brokers").offset_problems(configs, say=complain)
     if not offline and _reads_databases(configs):
@@ -245,7 +245,7 @@ def _kafka_is_there(configs: list[PipelineConfig], wait_s: float, stop: threadin
     """Waits for brokers and topics; False when it was asked to stop meanwhile."""
     if _reads_avro(configs):
         spark_part("registries")  # says what is not installed; tasks wait for the registry itself
-    if _reads_kafka(configs):
+    if needs_kafka(configs):
         brokers = spark_part("brokers")
         if not brokers.wait_for_brokers(configs, say=complain, stop=stop):
             return False
@@ -256,7 +256,7 @@ def _kafka_is_there(configs: list[PipelineConfig], wait_s: float, stop: threadin
 def _kafka_problems(configs: list[PipelineConfig]) -> list[Problem]:
     """What is wrong with the topics that are read, and with those of logs."""
     problems: list[Problem] = []
-    if _reads_kafka(configs):
+    if needs_kafka(configs):
         problems += spark_part("brokers").offset_problems(configs, say=complain)
     if _reads_databases(configs):
         from freshet.pipeline.checks.postgres_reach import database_problems
@@ -294,10 +294,6 @@ def jars(
 def prepare() -> None:
     """Make what this machine needs once, so that pipelines start sooner: the jars and an archive of Java's classes."""
     spark_part("preparing").prepare_machine(complain)
-
-
-def _reads_kafka(configs: Sequence[PipelineConfig]) -> bool:
-    return any(source.kafka is not None for config in configs for source in config.sources)
 
 
 def _reads_databases(configs: Sequence[PipelineConfig]) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, SkipRecord, record_places
 from freshet.pipeline.commands.engine_jobs import engine_of
-from freshet.pipeline.commands.output import complain, plural, print_json, say
+from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.model import PipelineConfig
@@ -19,10 +19,12 @@ from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.exceptions import StorageError
+from freshet.storage.model.display import plural
 
 if TYPE_CHECKING:
     from freshet.pipeline.commands.replaying import OpenJobs
 
+_ENGINE_PART: Final = ("resume", "freshet.pipeline.sync")
 _File = Annotated[Path, typer.Argument(help="The pipeline file, one with sync.", show_default=False)]
 _Table = Annotated[str, typer.Option("--table", metavar="TABLE", help="Table as database.table.", show_default=False)]
 
@@ -65,7 +67,7 @@ def resync(
     if table is None:
         raise InvalidRequestError("--table says which table of the pipeline is read anew")
     with engine_of(config) as open_jobs:
-        spark_part("resuming").held_back(config, table, anew=True)
+        spark_part(*_ENGINE_PART).held_back(config, table, anew=True)
         if not yes:
             typer.confirm(
                 f"Drop {table}{_what_goes(config, table)} in {config.warehouse} and read it anew?", abort=True
@@ -110,7 +112,9 @@ def _what_goes(config: SyncPipelineConfig, name: str) -> str:
 
 
 def _resume(config: SyncPipelineConfig, table: str, open_jobs: OpenJobs, *, anew: bool, as_json: bool) -> None:
-    done = spark_part("resuming").resume(config, table, open_jobs, anew=anew)
+    part = spark_part(*_ENGINE_PART)
+    with open_jobs(config, "resume") as jobs:
+        done = part.resume_table(jobs, config, table, anew=anew, say=complain)
     if as_json:
         print_json({"table": table, "batch": done.batch, "read": done.read_count, "rows": done.row_count,
                     "dead_letters": done.dead_count})  # fmt: skip

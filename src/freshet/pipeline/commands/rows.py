@@ -27,11 +27,11 @@ from freshet.pipeline.commands.arguments import (
 )
 from freshet.pipeline.commands.bars import counted
 from freshet.pipeline.commands.failure_report import while_running
-from freshet.pipeline.commands.output import complain, json_line, plural, print_columns
+from freshet.pipeline.commands.output import complain, json_line, print_columns
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.gather import limited
 from freshet.storage.model.arrow_types import PLAIN_SCALE_MAX, decimal_texts
-from freshet.storage.model.display import printable, shortened
+from freshet.storage.model.display import plural, printable, shortened
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.system_tables.system_scan import SystemScan
 

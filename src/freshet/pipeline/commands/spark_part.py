@@ -7,10 +7,17 @@ from typing import Any, Final
 
 from freshet.pipeline.exceptions import InvalidRequestError
 
-_OF_AVRO: Final = frozenset(
-    {"polars", "polars_avro", "fsspec", "attr", "attrs", "authlib", "cachetools", "certifi", "httpx", "httpx2"}
+_OF_AVRO: Final = (
+    *("polars", "polars_avro", "fsspec", "attr", "attrs", "authlib", "cachetools", "certifi", "httpx", "httpx2"),
 )
-"""What the extra `avro` brings, by the names that are imported."""
+_MISSING: Final = {
+    "confluent_kafka": ("kafka", "this command asks Kafka brokers, and the client is"),
+    "psycopg": ("postgres", "this command connects to PostgreSQL, and psycopg is"),
+    "prometheus_client": ("metrics", "metrics need {}, which is"),
+    **dict.fromkeys(_OF_AVRO, ("avro", "records in Avro need {}, which is")),
+    **dict.fromkeys(("pyspark", "py4j"), ("spark", "this command needs Spark, which is")),
+}
+"""The extra that brings a library, by the name that is imported, and what is said where it is missing."""
 _OF_PIPELINES: Final = "running"
 """The module that runs pipelines on Spark, which may run without it."""
 
@@ -21,27 +28,13 @@ def spark_part(name: str, package: str = "freshet.pipeline.commands") -> Any:
     try:
         return import_module(f"{package}.{name}")
     except ModuleNotFoundError as error:
-        if error.name == "confluent_kafka":
-            raise InvalidRequestError(
-                f"this command asks Kafka brokers, and the client is not installed here; {_extra_text('kafka')}"
-            ) from error
-        if error.name == "psycopg":
-            raise InvalidRequestError(
-                f"this command connects to PostgreSQL, and psycopg is not installed here; {_extra_text('postgres')}"
-            ) from error
-        if error.name == "prometheus_client":
-            raise InvalidRequestError(
-                f"metrics need prometheus_client, which is not installed here; {_extra_text('metrics')}"
-            ) from error
-        if error.name in _OF_AVRO:
-            raise InvalidRequestError(
-                f"records in Avro need {error.name}, which is not installed here; {_extra_text('avro')}"
-            ) from error
-        if error.name not in ("pyspark", "py4j"):
+        if error.name not in _MISSING:
             raise
-        without = "; or run without it: run_on: local in the file, or --on local" if name == _OF_PIPELINES else ""
+        extra, text = _MISSING[error.name]
+        is_run = extra == "spark" and name == _OF_PIPELINES
+        without = "; or run without it: run_on: local in the file, or --on local" if is_run else ""
         raise InvalidRequestError(
-            f"this command needs Spark, which is not installed here; {_extra_text('spark')}{without}"
+            f"{text.format(error.name)} not installed here; {_extra_text(extra)}{without}"
         ) from error
 
 

@@ -19,9 +19,9 @@ from freshet.pipeline.commands.arguments import (
     time_ms,
 )
 from freshet.pipeline.commands.bars import working
-from freshet.pipeline.commands.output import plural, print_facts, print_json, say
+from freshet.pipeline.commands.output import print_facts, print_json, say
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.model.display import rfc3339
+from freshet.storage.model.display import plural, rfc3339
 
 _HEADER: Final = {
     "tag": "tag", "snapshot": "snapshot", "committed": "committed (UTC)", "records": "records",

@@ -15,12 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from freshet.logstore.kafka.java_options import READ_COMMITTED, READ_UNCOMMITTED, java_client_option
-from freshet.pipeline.config.model import (
-    KAFKA_OPTIONS,
-    PipelineConfig,
-    SourceConfig,
-    revealed,
-)
+from freshet.pipeline.config.model import KAFKA_OPTIONS, PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.postgres_rules import wrong_postgres
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.exceptions import KeyPath, Problem

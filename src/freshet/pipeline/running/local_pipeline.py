@@ -95,7 +95,7 @@ class LocalPipeline:
             return LocalJob(work, sources, config.table.name, planned_before=tables.planned_before)
 
         if isinstance(config, SyncPipelineConfig):
-            from freshet.pipeline.sync.sync_run import sync_run
+            from freshet.pipeline.sync.sync_tables import sync_run
 
             assert tables.dead_letters is not None
             self._writer, _ = sync_run(config, tables.table, tables.dead_letters, self._engine, job_of)
@@ -179,7 +179,7 @@ def _source(config: PipelineConfig, source: SourceConfig, checkpoint: WritableCh
         from freshet.pipeline.local.postgres_source import postgres_source
 
         if isinstance(config, SyncPipelineConfig):
-            from freshet.pipeline.sync.sync_run import last_batch_of
+            from freshet.pipeline.sync.sync_tables import last_batch_of
 
             return postgres_source(source, checkpoint, index, partial(last_batch_of, config))
         return postgres_source(source, checkpoint, index)

@@ -31,7 +31,7 @@ from freshet.pipeline.query.driver.unread_columns import unread_column_text
 from freshet.pipeline.query.wire.task_result import summed_counts
 from freshet.pipeline.running.progress import PipelineState, Progress
 from freshet.pipeline.sync.routes import NO_RULE
-from freshet.storage.model.display import rfc3339, shortened, size_text
+from freshet.storage.model.display import plural, rfc3339, shortened, size_text
 
 SUMMARY_EVERY: Final = 50
 """Batches between two summaries of a pipeline."""
@@ -63,10 +63,10 @@ def progress_line(progress: Progress, first: int | None = None, *, width: int | 
     if report.is_replay:
         return f"{start}{'were' if many else 'was'} committed already, nothing to do"
     outcome = [f"{result.applied:,} applied"]
-    outcome += [_plural(result.dead_count, "dead letter")] if result.dead_count else []
+    outcome += [plural(result.dead_count, "dead letter")] if result.dead_count else []
     outcome += [f"{result.skipped_count:,} skipped"] if result.skipped_count else []
     seconds = progress.batch_ms / 1000
-    parts = [(0, _plural(report.read_count, "record")), (2, f" in {seconds:.2f} s")]
+    parts = [(0, plural(report.read_count, "record")), (2, f" in {seconds:.2f} s")]
     parts += [(4, f" ({_speed(progress.records_per_s)})")] if progress.records_per_s else []
     parts += [(0, f": {', '.join(outcome)}")]
     parts += [(1, f"; {sum(report.broken.values()):,} broke rules")] if report.broken else []
@@ -74,7 +74,7 @@ def progress_line(progress: Progress, first: int | None = None, *, width: int | 
     parts += [(5, f"; {_merged(result.keys_merged, result.keys_in_python)}")] if result.keys_merged else []
     if report.rewrite_count:
         parts.append((5, f"; {report.rewritten_bytes:,} bytes written again after another writer's commit"))
-    parts += [(5, f"; {_plural(report.level0_count, 'level-0 file')}"), *_compaction(report), *_times(progress)]
+    parts += [(5, f"; {plural(report.level0_count, 'level-0 file')}"), *_compaction(report), *_times(progress)]
     return (
         start + _fitting(parts, None)
         if width is None
@@ -323,26 +323,26 @@ class ProgressReporter:
 def _counted(counter: Counter[str]) -> str:
     shown = [f"{count:,} × {name}" for name, count in counter.most_common(REASONS_SHOWN)]
     rest = len(counter) - len(shown)
-    return ", ".join(shown) + (f" and {_plural(rest, 'other reason')}" if rest else "")
+    return ", ".join(shown) + (f" and {plural(rest, 'other reason')}" if rest else "")
 
 
 def _compaction(report: BatchReport) -> Iterator[tuple[int, str]]:
     """What background compaction did, and what the batch did in its place."""
     waited, background = report.result.waited_buckets, report.background
     if waited:
-        yield 1, f"; WAITED for the compaction of {_plural(waited, 'bucket')} with too many sorted runs"
+        yield 1, f"; WAITED for the compaction of {plural(waited, 'bucket')} with too many sorted runs"
     if background is None:
         return
     if background.units:
-        yield 5, f"; {_plural(background.units, 'background compaction')}, {size_text(background.input_bytes)} read"
+        yield 5, f"; {plural(background.units, 'background compaction')}, {size_text(background.input_bytes)} read"
     if background.aborted:
-        yield 5, f"; {_plural(background.aborted, 'background compaction')} dropped: another commit was faster"
+        yield 5, f"; {plural(background.aborted, 'background compaction')} dropped: another commit was faster"
     if background.failure is not None:
         yield 1, f"; background compaction is failing; batches compact instead: {background.failure}"
 
 
 def _merged(keys: int, in_python: int) -> str:
-    return f"{_plural(keys, 'key')} merged" + (f", {in_python:,} of them value by value" if in_python else "")
+    return f"{plural(keys, 'key')} merged" + (f", {in_python:,} of them value by value" if in_python else "")
 
 
 def _times(progress: Progress) -> Iterator[tuple[int, str]]:
@@ -360,7 +360,3 @@ def _times(progress: Progress) -> Iterator[tuple[int, str]]:
 
 def _speed(records_per_s: float) -> str:
     return f"{records_per_s:,.0f}/s" if records_per_s >= 10 else f"{records_per_s:.2g}/s"
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -47,7 +47,7 @@ from freshet.pipeline.spark.java_process import JavaDiedError, java_death
 from freshet.pipeline.spark.job import SparkJob
 from freshet.pipeline.spark.packed_way import PackedWay
 from freshet.pipeline.spark.table_sink import TableSink
-from freshet.pipeline.sync.sync_run import sync_run
+from freshet.pipeline.sync.sync_tables import sync_run
 
 
 class SparkPipelines:

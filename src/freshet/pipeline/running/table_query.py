@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +63,9 @@ class TableQuery:
             for index in range(len(config.sources)):
                 plan_decoding(config, index)
         else:
-            decoded = _united([decoded_frame(each, config, index) for index, each in enumerate(records)])
+            decoded = reduce(
+                DataFrame.unionByName, [decoded_frame(each, config, index) for index, each in enumerate(records)]
+            )
             self._columns = decoded if self._is_planned else _numbered(records)
 
     @classmethod
@@ -126,11 +129,12 @@ class TableQuery:
     def _outcomes(self, records: DataFrame) -> DataFrame:
         """The outcomes of the raw records of a batch, by the columns that the table has now."""
         config = self._config
-        return _united(
+        return reduce(
+            DataFrame.unionByName,
             [
                 decoded_frame(records.where(F.col(_SOURCE) == index).drop(_SOURCE), config, index)
                 for index in range(len(config.sources))
-            ]
+            ],
         )
 
 
@@ -141,13 +145,8 @@ def is_packed(config: PipelineConfig) -> bool:
     return not any(plan_decoding(config, at).needs_spark for at in range(len(config.sources)))
 
 
-def _united(frames: Sequence[DataFrame]) -> DataFrame:
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionByName(frame)
-    return whole
-
-
 def _numbered(records: Sequence[DataFrame]) -> DataFrame:
     """The raw records of all sources, with the index of their source."""
-    return _united([frame.withColumn(_SOURCE, F.lit(index)) for index, frame in enumerate(records)])
+    return reduce(
+        DataFrame.unionByName, [frame.withColumn(_SOURCE, F.lit(index)) for index, frame in enumerate(records)]
+    )

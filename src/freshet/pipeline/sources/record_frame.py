@@ -4,6 +4,7 @@ changes of a table as a streaming frame with the columns of the table that a pip
 
 from __future__ import annotations
 
+from functools import partial, reduce
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -67,7 +68,4 @@ def table_frame(
 def followed_frame(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     """The rows of all sources of a pipeline that follows tables."""
     frames = [table_frame(spark, source, source.table, config) for source in config.sources if source.table is not None]
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionByName(frame, allowMissingColumns=True)
-    return whole
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)

@@ -31,8 +31,8 @@ Source: docs/explanation/spark.md.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from typing import Final
 
@@ -111,15 +111,24 @@ class ArrowBatches:
                 session.conf.set(key, value)
 
 
-@contextmanager
-def batch_settings(spark: SparkSession, *, rows: int = RECORDS_MAX, size_bytes: int | None = None) -> Iterator[None]:
+def batch_settings(
+    spark: SparkSession, *, rows: int = RECORDS_MAX, size_bytes: int | None = None
+) -> AbstractContextManager[None]:
     """The settings of the table above hold inside; `size_bytes` is None for no limit."""
-    before = {key: spark.conf.get(key, None) for key in (_ADAPTIVE, BYTES_OPTION, RECORDS_OPTION)}
-    wanted = {
-        _ADAPTIVE: "false",
-        BYTES_OPTION: NO_BYTE_LIMIT if size_bytes is None else str(size_bytes),
-        RECORDS_OPTION: str(min(rows, _records_allowed(spark))),
-    }
+    return settings_in_force(
+        spark,
+        {
+            _ADAPTIVE: "false",
+            BYTES_OPTION: NO_BYTE_LIMIT if size_bytes is None else str(size_bytes),
+            RECORDS_OPTION: str(min(rows, _records_allowed(spark))),
+        },
+    )
+
+
+@contextmanager
+def settings_in_force(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session that hold inside, and are put back."""
+    before = {key: spark.conf.get(key, None) for key in wanted}
     changed = {key: value for key, value in wanted.items() if before[key] != value}
     try:
         for key, value in changed.items():

@@ -36,8 +36,7 @@ from freshet.pipeline.query.driver.jobs import Jobs, RecordParts
 from freshet.pipeline.query.driver.replay_journal import QUERY_ID, ReplayJournal, replay_user
 from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.query.wire.stopwatch import Stopwatch
-from freshet.pipeline.sync.sync_run import task_count
-from freshet.pipeline.sync.sync_tables import SyncTables
+from freshet.pipeline.sync.sync_tables import SyncTables, task_count
 from freshet.storage.table import Table
 from freshet.storage.table_engine import Committer
 

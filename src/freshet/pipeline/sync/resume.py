@@ -49,8 +49,7 @@ from freshet.pipeline.sync.ledger import (
     write_rows,
 )
 from freshet.pipeline.sync.routes import Route, route_of
-from freshet.pipeline.sync.sync_run import task_count
-from freshet.pipeline.sync.sync_tables import SyncTables
+from freshet.pipeline.sync.sync_tables import SyncTables, task_count
 from freshet.storage.table import Table
 from freshet.storage.table_engine import CommitCheck, CommitTrace
 

@@ -15,9 +15,10 @@ travels by `KeptValue`: what is the same as in the round before is not sent agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Final, TypeVar
 
+from freshet.pipeline.config.catalogs import target_catalog
 from freshet.pipeline.config.sync import SyncPipelineConfig
 from freshet.pipeline.decode.expectations import lacking_column
 from freshet.pipeline.decode.outcome_batches import outcome_schema
@@ -28,9 +29,11 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.query.driver.broken_rules import TableRules
-from freshet.pipeline.query.driver.engine import Engine
+from freshet.pipeline.query.driver.engine import Engine, Job
+from freshet.pipeline.query.driver.query_run import Accepts, QueryRun
 from freshet.pipeline.query.driver.table_commit import TableCommit
 from freshet.pipeline.query.driver.table_rounds import BackgroundReport
+from freshet.pipeline.query.driver.work import Work
 from freshet.pipeline.query.task.batch_work import BatchWork, TableWork
 from freshet.pipeline.query.wire.batch_pin import BatchPin
 from freshet.pipeline.query.wire.kept_value import KeptValue
@@ -41,6 +44,7 @@ from freshet.pipeline.sync.known_tables import KnownTables, Target
 from freshet.pipeline.sync.ledger import APART, WHOLE, LedgerRow, Offsets, ledger_rows, lost_batches_text, read_ledger
 from freshet.pipeline.sync.many_decoder import ManyDecoder
 from freshet.pipeline.sync.many_plan import HELD, LEFT, NOTHING, Held, ManyPlan
+from freshet.pipeline.sync.routes import Route, route_of
 from freshet.pipeline.sync.table_decoding import TableDecoding, nameless_plan, plan_table
 from freshet.storage import exceptions as storage
 from freshet.storage.table import Table, TableHandle
@@ -316,3 +320,29 @@ class _RoundWork:
             dead_letters=self._dead_letters,
             number=number,
         )
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
+def task_count(engine: Engine) -> int:
+    """Tasks that write a batch of many tables."""
+    return max(1, min(engine.tasks_max, engine.parallelism))
+
+
+def sync_run(
+    config: SyncPipelineConfig, ledger: Table, dead_letters: Table, engine: Engine, job_of: Callable[[Work], AnyJob]
+) -> tuple[QueryRun, AnyJob]:
+    """What writes the batches of its source, and their job, which `job_of` makes."""
+    tables = SyncTables(config, ledger, dead_letters, task_count(engine))
+    job = job_of(tables)
+    return QueryRun(tables, job, config.name, Accepts(config.max_dead_letters), dead_letters=dead_letters), job
+
+
+def last_batch_of(config: SyncPipelineConfig, source: SourceTable) -> int | None:
+    """The last batch of a pipeline that the target of a source table has; None where there is none."""
+    route, catalog = route_of(config.sync, source), target_catalog(config)
+    if not isinstance(route, Route) or not catalog.has_table(route.target):
+        return None
+    last = catalog.table(route.target).engine.committer(config.name).last_commit()
+    return None if last is None else last.identifier

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike, fspath
@@ -46,10 +47,22 @@ from freshet.storage.io.env_settings import (
     variable_reference,
 )
 from freshet.storage.io.registry import option_identity
+from freshet.storage.paths import FILE_SCHEME, canonical_location, scheme_of
 
 CATALOG_OPTIONS_VARIABLE: Final = "FRESHET_CATALOG_OPTIONS"
 
 _LOG: Final = logging.getLogger(__name__)
+_IN_NO_PATH: Final = re.compile("[\\0\\ud800-\\udc7f\\udd00-\\udfff]")
+"""Of halves of characters those between are bytes of a file's name that are no text."""
+
+
+def warehouse_folder(warehouse: str | PathLike[str]) -> str:
+    """A place as a location; `InvalidRequestError` for what is none."""
+    folder = canonical_location(absolute_path(fspath(warehouse))) if isinstance(warehouse, (str, PathLike)) else ""
+    is_path = not _IN_NO_PATH.search(folder) and (scheme_of(folder) != FILE_SCHEME or folder.startswith("/"))
+    if not is_path:
+        raise InvalidRequestError(f"warehouse {warehouse!r}: give a path, for example file:///data/warehouse")
+    return folder
 
 
 def given_catalog(

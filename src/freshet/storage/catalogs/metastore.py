@@ -14,15 +14,18 @@ A new catalog is a module of this room, an entry of `registry.METASTORES`, which
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from freshet._frozen import Frozen
 from freshet.storage.catalogs.claims import TableClaims
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.display import shortened
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.secrets import shown_text
 
 BRANCH: Final = CoreOptions.branch.key
 """The option that opens a branch."""
@@ -32,6 +35,9 @@ _BRANCH_MARK: Final = "$branch_"
 NAME_BYTES_MAX: Final = 250
 """Of 255 that file systems allow; a database's folder has a suffix."""
 _BRANCH_BYTES_MAX: Final = 200
+
+_SHOWN_MAX: Final = 100
+_LOG: Final = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[^\s/\\.$@][^/\\$@]*")
 
@@ -176,3 +182,20 @@ def fault_of_name(name: object, bytes_max: int = NAME_BYTES_MAX) -> str | None:
         return "cannot be used; avoid '/', '\\', '$', '@', a leading dot, blanks at the ends and control characters"
     size = len(name.encode())
     return f"has {size} bytes; at most {bytes_max} fit into a folder name" if size > bytes_max else None
+
+
+def usable_names(kind: str, names: Sequence[str], place: str) -> list[str]:
+    """The names that can be used; others are what somebody else has put there."""
+    kept = []
+    for name in names:
+        if (fault := fault_of_name(name)) is None:
+            kept.append(name)
+        else:
+            _LOG.warning("a %s in %s is left out: its name %r %s", kind, shown_text(place), name, fault)
+    return kept
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raises `InvalidRequestError` for a name that cannot be used; `kind` is what it is of."""
+    if (fault := fault_of_name(name)) is not None:
+        raise InvalidRequestError(f"{kind} name {shortened(ascii(name), _SHOWN_MAX)} {fault}")

@@ -1,4 +1,5 @@
-"""Work in threads of the process besides its callers': what follows a commit, and what takes long and may wait."""
+"""Work in threads of the process besides its callers': what follows a commit, what takes long and may
+wait, and calls that mostly wait themselves (`Helpers`)."""
 
 from __future__ import annotations
 
@@ -6,15 +7,17 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 _NICENESS: Final = 10
 """Measured, 100 M rows in 16 buckets, lookups back to back on two cores while mapped stores are built: batches of 8 to
 10.1 s where reading alone takes 9 to 10, all stores after 115 s; at 0 batches up to 13.4 s, all stores after 70 s."""
 _LOG: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Background:
@@ -143,3 +146,25 @@ class _Works:
                 self._changed.notify_all()
         if again is not None:
             self._next(name, again())
+
+
+class Helpers:
+    """Threads for calls that mostly wait for a disk or a store. May be used by several threads, and after a fork."""
+
+    def __init__(self, threads_max: int) -> None:
+        self._threads_max = threads_max
+        self._executors: dict[int, ThreadPoolExecutor] = {}
+
+    def together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """The results, in order, once all calls have ended; the first error in order is raised."""
+        process = os.getpid()
+        if process not in self._executors:
+            made = ThreadPoolExecutor(self._threads_max, thread_name_prefix="freshet-files")
+            self._executors.setdefault(process, made)
+        executor = self._executors[process]
+        futures = [executor.submit(call) for call in calls[1:]]
+        try:
+            first = [call() for call in calls[:1]]
+        finally:
+            wait(futures)
+        return [*first, *(future.result() for future in futures)]

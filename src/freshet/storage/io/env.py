@@ -16,14 +16,13 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Final, Never, Self, TypeVar
 from urllib.parse import unquote
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.io.background import Background, GradualWork
+from freshet.storage.io.background import Background, GradualWork, Helpers
 from freshet.storage.io.env_settings import EnvSettings
 from freshet.storage.io.file_cache import CACHE_OPTIONS, FOLDER, CacheKind, CacheSettings, FileCache, cache_settings
 from freshet.storage.io.file_io import FileIO, create_or_ask
@@ -152,28 +151,6 @@ class CrashPoint(StrEnum):
 
     TAG_REMOVED = "tag-removed"
     """A tag is gone, what only it named is still there."""
-
-
-class Helpers:
-    """Threads for calls that mostly wait for a disk or a store. May be used by several threads, and after a fork."""
-
-    def __init__(self, threads_max: int) -> None:
-        self._threads_max = threads_max
-        self._executors: dict[int, ThreadPoolExecutor] = {}
-
-    def together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """The results, in order, once all calls have ended; the first error in order is raised."""
-        process = os.getpid()
-        if process not in self._executors:
-            made = ThreadPoolExecutor(self._threads_max, thread_name_prefix="freshet-files")
-            self._executors.setdefault(process, made)
-        executor = self._executors[process]
-        futures = [executor.submit(call) for call in calls[1:]]
-        try:
-            first = [call() for call in calls[:1]]
-        finally:
-            wait(futures)
-        return [*first, *(future.result() for future in futures)]
 
 
 class Env:

@@ -33,12 +33,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import (
-    NotFoundError,
-    RetryableError,
-    StorageError,
-    UnsupportedFeatureError,
-)
+from freshet.storage.exceptions import NotFoundError, RetryableError, StorageError, UnsupportedFeatureError
 from freshet.storage.io.file_io import (
     Created,
     Deleted,

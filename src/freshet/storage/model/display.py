@@ -90,3 +90,8 @@ def printable_lines(text: str) -> str:
 def one_line(text: str) -> str:
     """The text on one line, with control characters written as escapes."""
     return printable(" ".join(text.split()))
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 file`, `2 files`, `1,000 files`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -8,7 +8,7 @@ follows from the table. It never has places of rows that are not committed (`wri
 
 | what is found | what is done |
 |---|---|
-| an index of an older snapshot | it is brought forward by what the commits since have changed (`changed_keys`) |
+| an index of an older snapshot | it is brought forward by what the commits since have changed (`index_build`) |
 | it is locked: another writer uses it | the next slot is taken |
 | none, or a damaged one, or of another table; snapshots since it have expired; a commit since has overwritten rows | it is built from the table (`index_build`) |
 | it is found to be damaged while keys are looked up | the same, at the snapshot that it stood for |
@@ -43,8 +43,14 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.place_index.changed_keys import GONE, ChangedKeys, changed_keys, moves_keys
-from freshet.storage.place_index.index_build import LoggedBuild, build_index
+from freshet.storage.place_index.index_build import (
+    GONE,
+    ChangedKeys,
+    LoggedBuild,
+    build_index,
+    changed_keys,
+    moves_keys,
+)
 from freshet.storage.place_index.index_database import (
     BrokenIndexError,
     IndexDatabase,

@@ -10,12 +10,7 @@ from typing import Final
 
 from freshet._frozen import Frozen
 from freshet.storage.cleaning.expiry_plan import Retention, expire_end
-from freshet.storage.cleaning.orphan_files import (
-    LOOK_FILES_MAX,
-    LOOK_FOLDERS_MAX,
-    files_at_a_look,
-    orphans_at_a_look,
-)
+from freshet.storage.cleaning.orphan_files import LOOK_FILES_MAX, LOOK_FOLDERS_MAX, files_at_a_look, orphans_at_a_look
 from freshet.storage.codec.commit_facts import parse_facts
 from freshet.storage.commit.foreign_writers import ADOPTED_PROPERTY
 from freshet.storage.commit.iceberg_lag import snapshots_behind

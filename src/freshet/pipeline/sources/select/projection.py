@@ -18,7 +18,6 @@ decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
@@ -56,6 +55,7 @@ from freshet.pipeline.sources.select.cases import OTHER, SELF, Case, Cases, Comp
 from freshet.pipeline.sources.select.expression import SelectExpression, cast_class, parse_select, tried
 from freshet.pipeline.sources.select.failures import possible_failures
 from freshet.pipeline.sources.select.stored_value import stored_value, zero_text
+from freshet.pipeline.spark.arrow_batches import settings_in_force
 from freshet.pipeline.spark.arrow_bridge import spark_type
 
 _ANALYSIS_SETTINGS: Final = {
@@ -77,13 +77,13 @@ def select_columns(frame: DataFrame, plan: DecodePlan) -> DataFrame:
     Raises `ConfigurationError` naming the entry of `select` that Spark cannot analyse or whose type does not go with
     its column.
     """
-    with _analysis_settings(frame.sparkSession):
+    with settings_in_force(frame.sparkSession, _ANALYSIS_SETTINGS):
         return _Projection(frame, plan).frame()
 
 
 def select_failures(frame: DataFrame, plan: DecodePlan) -> dict[str, tuple[str, ...]]:
     """What may go wrong while Spark computes a column, by the column's name; such records become dead letters."""
-    with _analysis_settings(frame.sparkSession):
+    with settings_in_force(frame.sparkSession, _ANALYSIS_SETTINGS):
         return _Projection(frame, plan).failures()
 
 
@@ -255,21 +255,6 @@ def _scope(
     read = {each.name for each in plan.scope if not each.is_member}
     columns += [in_head(inner).alias(name) for name, inner in _IN_HEAD.items() if name in read]
     return columns
-
-
-@contextmanager
-def _analysis_settings(spark: SparkSession) -> Iterator[None]:
-    before = {key: spark.conf.get(key, None) for key in _ANALYSIS_SETTINGS}
-    try:
-        for key, value in _ANALYSIS_SETTINGS.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, earlier in before.items():
-            if earlier is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, earlier)
 
 
 class _JudgedRule(Frozen):
