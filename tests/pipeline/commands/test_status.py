@@ -209,7 +209,9 @@ def test_a_pipeline_that_cannot_be_read_hides_no_other(freshet: Freshet, path: P
     assert freshet("status", other).code != 3, "alone it is an error"
 
 
-@pytest.mark.parametrize("command", ["status", "doctor", "tables"])
+@pytest.mark.parametrize("command", ["status", "doctor", "report"])
 def test_a_place_that_is_no_warehouse(freshet: Freshet, tmp_path: Path, command: str) -> None:
-    called = freshet(command, tmp_path / "none")
-    assert "is that the folder of a warehouse?" in called.err and "nothing is wrong" not in called.out
+    """A mistyped place is not told that all is well."""
+    called = freshet(command, tmp_path / "mistyped")
+    assert (called.code, called.out) == (2, "")
+    assert f"no databases in {tmp_path}/mistyped; is that the folder of a warehouse?" in called.err

@@ -111,9 +111,20 @@ def open_catalog(warehouse: str, catalog_option: Sequence[str] | None) -> Catalo
     return Catalog(warehouse, options=catalog_options(catalog_option))
 
 
+def refuse_none(catalog: Catalog) -> None:
+    """Raises `InvalidRequestError` where a warehouse has no databases: a wrong place looks as if all were well."""
+    if not catalog.list_databases():
+        raise InvalidRequestError(_none_text(catalog))
+
+
 def complain_of_none(catalog: Catalog) -> None:
-    """Says that the warehouse has no databases: a wrong place looks as one where all is well."""
-    complain(f"there are no databases in {catalog.warehouse}; is that the folder of a warehouse?")
+    """The same, said by what lists or waits and goes on."""
+    if not catalog.list_databases():
+        complain(_none_text(catalog))
+
+
+def _none_text(catalog: Catalog) -> str:
+    return f"there are no databases in {catalog.warehouse}; is that the folder of a warehouse?"
 
 
 def open_table(warehouse: str, table: str, catalog_option: Sequence[str] | None) -> Table:

@@ -15,9 +15,9 @@ from freshet.pipeline.commands.arguments import (
     CatalogOption,
     Places,
     catalog_options,
-    complain_of_none,
     files_or_warehouse,
     open_catalog,
+    refuse_none,
 )
 from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
@@ -52,12 +52,9 @@ def doctor(
     """
     from freshet.pipeline.checks.machine import machine_findings
 
-    looked = _found(places, catalog_option)
-    found = sorted([*machine_findings(), *(looked or ())], key=attrgetter("severity.rank"))
+    found = sorted([*machine_findings(), *_found(places, catalog_option)], key=attrgetter("severity.rank"))
     if as_json:
         print_json({"findings": [each.facts() for each in found]})
-    elif looked is None and not found:
-        say("there is nothing to look at")
     else:
         is_warehouse = len(places) == 1 and not places[0].endswith(PIPELINE_FILES)
         say("\n".join(_in_short(found) if is_warehouse else _in_full(found)))
@@ -65,8 +62,7 @@ def doctor(
         raise typer.Exit(EXIT_FOUND)
 
 
-def _found(places: Sequence[str], catalog_option: Sequence[str] | None) -> list[Finding] | None:
-    """None where no database is there."""
+def _found(places: Sequence[str], catalog_option: Sequence[str] | None) -> list[Finding]:
     files, warehouse, table = files_or_warehouse(places, "doctor")
     if files:
         from freshet.pipeline.config.pipeline_file import load_pipelines
@@ -74,9 +70,8 @@ def _found(places: Sequence[str], catalog_option: Sequence[str] | None) -> list[
 
         return pipeline_findings(load_pipelines(files), _topics)
     catalog = open_catalog(warehouse, catalog_option)
-    if table is None and not catalog.list_databases():
-        complain_of_none(catalog)
-        return None
+    if table is None:
+        refuse_none(catalog)
     found = catalog.doctor(warehouse=warehouse) if table is None else catalog.table(table).doctor(warehouse=warehouse)
     arguments = options_text(catalog_options(catalog_option))
     return [each.with_arguments(arguments) for each in found]

@@ -50,7 +50,7 @@ def exporter(
         raise InvalidRequestError("--every is of --file; by HTTP the files are read when somebody asks")
     host, number = address_of(port)
     metrics = spark_part("metrics", "freshet.pipeline.running")
-    look = look_of(places, catalog_option, detailed=DETAILED_MAX)
+    look = look_of(places, catalog_option, detailed=DETAILED_MAX, may_wait=True)
     look()  # what cannot be read from the beginning is refused; later it is absent until it can
     collector = metrics.FreshetCollector(metrics.KeptLook(look, share=metrics.SHARE_OF_EXPORTER))
     stop = threading.Event()

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from freshet.pipeline.commands.arguments import CatalogOption, catalog_options, complain_of_none, open_catalog
+from freshet.pipeline.commands.arguments import CatalogOption, catalog_options, open_catalog, refuse_none
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.commands.status import document_of
 from freshet.pipeline.config.table_arguments import options_text
@@ -56,11 +56,11 @@ def report(
     Of the 200 tables that are furthest behind there are curves, levels and history, of others what costs little. Reads
     files alone, so it works where nothing runs. Samples of dead letters hold data of users: see --no-samples.
     """
+    if not serve and sys.stdout.isatty():
+        raise InvalidRequestError("the report is a file for a browser: redirect it (> report.html), or --serve it")
     make = _maker(warehouse, table, pipeline or [], catalog_option, samples=not no_samples)
     if serve:
         _serve(make, port)
-    elif sys.stdout.isatty():
-        raise InvalidRequestError("the report is a file for a browser: redirect it (> report.html), or --serve it")
     else:
         sys.stdout.buffer.write(make().encode())
 
@@ -72,8 +72,8 @@ def _maker(
     from freshet.pipeline.report.page import page
 
     catalog, options = open_catalog(warehouse, catalog_option), catalog_options(catalog_option)
-    if table is None and not catalog.list_databases():
-        complain_of_none(catalog)
+    if table is None and not pipelines:  # a pipeline that failed before its first table has a report
+        refuse_none(catalog)
     arguments = options_text(options)
     configs = []
     if pipelines:

@@ -15,6 +15,7 @@ from freshet.pipeline.commands.arguments import (
     complain_of_none,
     files_or_warehouse,
     open_catalog,
+    refuse_none,
 )
 from freshet.pipeline.commands.output import print_json, say
 from freshet.pipeline.running.seen import Seen
@@ -57,9 +58,11 @@ def status(
         raise typer.Exit(EXIT_BEHIND)
 
 
-def look_of(places: Sequence[str], catalog_option: Sequence[str] | None, *, detailed: int = 0) -> Callable[[], Seen]:
+def look_of(
+    places: Sequence[str], catalog_option: Sequence[str] | None, *, detailed: int = 0, may_wait: bool = False
+) -> Callable[[], Seen]:
     """Looks at the pipelines of files, at a table, or at those of a warehouse: at a glance, but for the first
-    `detailed`."""
+    `detailed`. Whoever `may_wait` looks at a warehouse before it has a table."""
     files, warehouse, table = files_or_warehouse(places, "status")
     if files:
         from freshet.pipeline.config.pipeline_file import load_pipelines
@@ -70,8 +73,7 @@ def look_of(places: Sequence[str], catalog_option: Sequence[str] | None, *, deta
     catalog = open_catalog(warehouse, catalog_option)
     if table is not None:
         return lambda: Seen(tables=[catalog.table(table).status()])
-    if not catalog.list_databases():
-        complain_of_none(catalog)
+    (complain_of_none if may_wait else refuse_none)(catalog)
     return lambda: Seen(tables=catalog.status(detailed=detailed), warehouse=catalog.warehouse)
 
 

@@ -66,7 +66,7 @@ def tables(
     """
     catalog = open_catalog(warehouse, catalog_option)
     databases = catalog.list_databases() if database is None else [database]
-    if not databases:
+    if database is None:
         complain_of_none(catalog)
     facts = [_table_line(catalog, f"{each}.{name}") for each in databases for name in catalog.list_tables(each)]
     if as_json:

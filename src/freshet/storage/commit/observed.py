@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from freshet._frozen import Frozen
 from freshet.storage.commit.changes import SnapshotChange
@@ -20,7 +20,9 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.snapshot import CommitKind
 
-_SIZE = attrgetter("file_size_bytes")
+_ADD, _DELETE = EntryKind.ADD, EntryKind.DELETE
+_NAME, _SIZE, _ROWS = map(attrgetter, ("file_name", "file_size_bytes", "row_count"))
+_OF_KIND = tuple(map(itemgetter, range(4)))
 
 
 class Met(Frozen):
@@ -53,20 +55,21 @@ def commit_facts(
 ) -> CommitFacts:
     """The facts; `live` are the files and bytes of the table before. `makes_changelog`: readers get its changes from
     changelog files, not from data files."""
-    came = [entry.file for entry in change.entries if entry.kind is EntryKind.ADD]
-    went = [entry.file for entry in change.entries if entry.kind is EntryKind.DELETE]
-    moved = {file.file_name for file in came} & {file.file_name for file in went}
-    added = [file for file in came if file.file_name not in moved]
-    deleted = [file for file in went if file.file_name not in moved]
+    added = [entry.file for entry in change.entries if entry.kind is _ADD]
+    deleted = [entry.file for entry in change.entries if entry.kind is _DELETE]
+    if moved := set(map(_NAME, added)).intersection(map(_NAME, deleted)):
+        added = [file for file in added if file.file_name not in moved]
+        deleted = [file for file in deleted if file.file_name not in moved]
     changelog = [entry.file for entry in change.changelog_entries]
+    bytes_added, bytes_deleted = _bytes(added), _bytes(deleted)
     return CommitFacts(
         kinds=_kinds(change.kind, added, changelog, makes_changelog=makes_changelog),
-        rows_written=sum(file.row_count for file in added),
+        rows_written=sum(map(_ROWS, added)),
         files_added=len(added),
         files_deleted=len(deleted),
         changelog_files=len(changelog),
-        bytes_added=_bytes(added),
-        bytes_deleted=_bytes(deleted),
+        bytes_added=bytes_added,
+        bytes_deleted=bytes_deleted,
         changelog_bytes=_bytes(changelog),
         duration_ms=max(0, met.duration_ms),
         tries=met.tries,
@@ -76,7 +79,7 @@ def commit_facts(
         rewritten_bytes=given.rewritten_bytes,
         batch=given.batch,
         compactions=_placed(change, partition_path),
-        live=None if live is None else (live[0] + len(added) - len(deleted), live[1] + _bytes(added) - _bytes(deleted)),
+        live=None if live is None else (live[0] + len(added) - len(deleted), live[1] + bytes_added - bytes_deleted),
     )
 
 
@@ -103,11 +106,11 @@ def _kinds(
     return _summed(added) if kind is CommitKind.APPEND else None
 
 
-def _summed(files: Iterable[DataFileMeta]) -> KindCounts | None:
-    counts = [file.kind_counts for file in files]
-    if None in counts:
+def _summed(files: Sequence[DataFileMeta]) -> KindCounts | None:
+    counts = [file.kind_counts for file in files if file.kind_counts is not None]
+    if len(counts) < len(files):
         return None
-    added, before, after, deleted = map(sum, zip((0, 0, 0, 0), *filter(None, counts), strict=True))
+    added, before, after, deleted = (sum(map(kind, counts)) for kind in _OF_KIND)
     return added, before, after, deleted
 
 

@@ -72,20 +72,18 @@ class CompactionFacts(Frozen):
     """Buckets that it is about."""
 
 
-_COUNTS = attrgetter(*CompactionFacts.__struct_fields__[3:])
+_REASON, _FROM_LEVEL, _TO_LEVEL, *_COUNTS = map(attrgetter, CompactionFacts.__struct_fields__)
 
 
 def together(compactions: Iterable[CompactionFacts]) -> list[CompactionFacts]:
     """One for each reason, of several buckets."""
-    by_reason: dict[CompactionReason, list[CompactionFacts]] = {}
-    for each in compactions:
-        by_reason.setdefault(each.reason, []).append(each)
+    given = list(compactions)
     found = []
-    for reason, some in by_reason.items():
-        levels = {(each.from_level, each.to_level) for each in some}
-        from_level, to_level = levels.pop() if len(levels) == 1 else (None, None)
-        counts = map(sum, zip(*map(_COUNTS, some), strict=True))
-        found.append(CompactionFacts(reason, from_level, to_level, *counts))
+    for reason in dict.fromkeys(map(_REASON, given)):
+        some = [each for each in given if each.reason is reason]
+        levels = [set(map(level, some)) for level in (_FROM_LEVEL, _TO_LEVEL)]
+        from_level, to_level = (each.pop() for each in levels) if list(map(len, levels)) == [1, 1] else (None, None)
+        found.append(CompactionFacts(reason, from_level, to_level, *(sum(map(count, some)) for count in _COUNTS)))
     return found
 
 
