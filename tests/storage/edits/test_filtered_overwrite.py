@@ -156,6 +156,7 @@ def test_histories(tmp_path_factory: pytest.TempPathFactory, kind: str) -> None:
     check()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "kind", ["keyed", "append", pytest.param("marking, with buckets", marks=SLOW), pytest.param("vectors", marks=SLOW)]
 )

@@ -64,7 +64,7 @@ def test_the_rows_of_each_snapshot_come_back(tmp_path: Path, kind: str) -> None:
     assert {(77, "d1", 9), (5, "d1", 9)} <= set(rows_of(table))
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ALL)
 def test_nothing_is_left_but_what_snapshots_name(tmp_path: Path, kind: str) -> None:
     """Copies have names of their own: neither expiry nor orphan cleaning takes what the rollback brought back."""

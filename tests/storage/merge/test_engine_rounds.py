@@ -69,7 +69,7 @@ def flushes(shape: Shape, source: Random, oracle: EngineOracle) -> list[pa.Table
     return tables
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("shape", ROUNDS, ids=lambda shape: shape.name)
 def test_small_rounds_and_raw_runs_give_what_the_oracle_says(shape: Shape) -> None:
     check(shape, Random(21))
