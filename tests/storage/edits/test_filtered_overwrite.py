@@ -187,7 +187,7 @@ def test_rivals(tmp_path: Path, kind: str, act: Callable[[Table], object]) -> No
         assert there <= named_ever(table), "a given-up attempt leaves no files"
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.judge
 @pytest.mark.parametrize("kind", ALL)
 def test_paimon_reads_it_and_goes_on(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:

@@ -182,6 +182,7 @@ def test_streams_follow_as_the_option_says(tmp_path: Path) -> None:
     assert ids == [0, 1, 6], "an overwrite emits no changes unless streaming-read-overwrite says so"
 
 
+@pytest.mark.few(4)
 @pytest.mark.judge
 @pytest.mark.parametrize("kind", KINDS)
 def test_paimon_reads_it_and_goes_on(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:

@@ -416,6 +416,7 @@ class TestDeleteNewer:
         assert table.consumers() == {"ahead": 2}, "it would pass over the snapshots that get these ids"
 
 
+@pytest.mark.few(4)
 @pytest.mark.judge
 @pytest.mark.parametrize("kind", KINDS)
 def test_paimon_reads_it_lets_it_expire_and_goes_on(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:

@@ -481,6 +481,7 @@ class TestEngines:
             table.delete("id = 1")
 
 
+@pytest.mark.few(5)
 @pytest.mark.judge
 @pytest.mark.parametrize("kind", ALL)
 def test_paimon_reads_what_is_left(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:
