@@ -48,7 +48,7 @@ MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_brok
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for room, name in ROOMS.items():
-            if room in item.path.parents:
+            if item.path.is_relative_to(room):
                 item.add_marker(name)
         for fixture, marker in MARKERS.items():
             if fixture in getattr(item, "fixturenames", ()) and item.get_closest_marker(marker) is None:

@@ -73,6 +73,7 @@ def test_paimon_reads_what_freshet_writes_and_the_other_way_round(
         check(table, judge, expected)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", CASES[:6], ids=lambda case: case.name)
 def test_full_compaction_by_freshet_changes_no_row_and_leaves_no_delete(
     case: Case, tmp_path: Path, paimon: PaimonJudge

@@ -87,6 +87,7 @@ def table_of(tmp_path: Path, keys: dict[str, str], partitions: list[tuple[Any, .
     return table
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_expire_the_same_partitions(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:
     keys, partitions, options = KINDS[kind]

@@ -49,6 +49,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str], tuple[str, ...]]] = {
 DAY = 86_400
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", some_now(TABLES))
 def test_both_leave_out_the_same_rows(paimon: PaimonJudge, tmp_path: Path, name: str) -> None:
     kind, extra, kinds = TABLES[name]

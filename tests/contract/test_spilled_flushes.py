@@ -47,6 +47,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_flush_of_many_spilled_runs(engine: str, tmp_path: Path, paimon: PaimonJudge) -> None:
     options: Mapping[str, str] = {"bucket": "1", **ENGINES[engine]}

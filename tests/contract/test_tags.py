@@ -196,6 +196,7 @@ MORE = {
 }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("case", [*VECTORS, *MORE])
 def test_automatic_tags_are_those_of_paimon_and_each_goes_on_for_the_other(
     tmp_path: Path, paimon: PaimonJudge, case: str

@@ -5,7 +5,8 @@ theirs. A session's fixture counts for the first test that asks for it. `python 
 dearest tests and what each file costs.
 
 Runs of the quick tests (`-m "not slow"`) name those that take more than half a second and have no marker `dear` that
-says why. None fails of it: on another machine, or beside others, the same test takes several times as much.
+says why; of the processes that a test has started they count those that have ended. None fails of it: on another
+machine, or beside others, the same test takes several times as much.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import sys
 import time
 from collections import defaultdict
@@ -44,7 +46,7 @@ def _children(process: int | str) -> Iterator[int]:
 
 
 def _below(process: int | str) -> int:
-    """Ticks of everything that a process has started."""
+    """Ticks of everything that a process has started and that goes on, and of what that has waited for."""
     total = 0
     for child in _children(process):
         with contextlib.suppress(OSError):  # it has ended meanwhile, and counts where it is waited for
@@ -53,8 +55,22 @@ def _below(process: int | str) -> int:
 
 
 def spent() -> float:
-    """Seconds of CPU so far, of this process and of all that it has started."""
-    return time.process_time() + (_ticks("self")[1] + _below("self")) / TICKS
+    """Seconds of CPU so far, of this process and of those that it has started and that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
+
+
+def spent_by_all() -> float:
+    """Seconds of CPU so far, also of those that go on: milliseconds to ask, where there are many threads."""
+    return spent() + (_below("self") / TICKS if _has_children() else 0.0)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 class Times:
@@ -67,12 +83,13 @@ class Times:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        before = spent()
+        if self.path is None:
+            return (yield)
+        before = spent_by_all()
         done = yield
-        if self.path is not None:
-            line = json.dumps({"test": item.nodeid, "cpu": round(spent() - before, 3)})
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
+        line = json.dumps({"test": item.nodeid, "cpu": round(spent_by_all() - before, 3)})
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
         return done
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,7 +1,7 @@
 """Settings of Hypothesis for all suites; where there is no conftest, a plugin: `-p tests.kit.hypothesis_profile`.
 
 Examples are reproducible and never timed: the machine is shared, a slow example is not a failure. `make test` draws a
-quarter of them; with `FRESHET_ALL_EXAMPLES=1`, as in `make test-all`, all are drawn.
+tenth of them; with `FRESHET_ALL_EXAMPLES=1`, as in `make test-all`, all are drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXAMPLES_MIN = 3
 
 def examples(count: int) -> int:
     """How many of a property's examples are drawn in this run."""
-    return count if os.environ.get(ALL_EXAMPLES) else max(min(count, EXAMPLES_MIN), count // 4)
+    return count if os.environ.get(ALL_EXAMPLES) else max(min(count, EXAMPLES_MIN), count // 10)
 
 
 settings.register_profile(

@@ -78,7 +78,7 @@ def in_buckets(table: Table, count: int) -> Table:
     return more
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("policy", ["apply", "skip"])
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2)])
 def test_keys_that_change_their_bucket_within_a_batch_keep_their_order(

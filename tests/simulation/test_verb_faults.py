@@ -257,7 +257,7 @@ ALL = [(kind, name, way) for kind, name in CASES for way in WAYS]
 SOME = [each for each in ALL if each[1] not in OFTEN_TESTED]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("kind", "name", "way"), ALL[::17])
 def test_some_faults(kind: str, name: str, way: str) -> None:
     check(kind, name, spread(list(WAYS[way](made(kind), VERBS[name])), 3))

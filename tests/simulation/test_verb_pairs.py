@@ -107,7 +107,7 @@ def interrupted(env: SimEnv, at: int, work: Callable[[], object]) -> None:
     file_io.folders.rename = hooked(file_io.folders.rename)  # type: ignore[method-assign]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("kind", "one", "other"), PAIRS[::97])
 def test_two_verbs_at_once(kind: str, one: str, other: str) -> None:
     check(kind, one, other)

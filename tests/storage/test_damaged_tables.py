@@ -124,6 +124,7 @@ def damage(request: pytest.FixtureRequest, tmp_path: Path, warehouses: dict[str,
 # ------------------------------------------------------------------------------------------------- cut, missing, mad
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0, 0.5, 1])
 def test_files_cut_short(damage: Damage, kind: str, share: float) -> None:
@@ -180,7 +181,7 @@ def test_a_table_whose_latest_snapshot_was_removed_is_not_the_one_before(damage:
             damage.rows(snapshot_id=2)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_flipped_bytes(damage: Damage, kind: str) -> None:
     """Wherever a bit flips: an error of the package, or rows; in a text of JSON or Avro they may be other rows."""
@@ -243,6 +244,7 @@ def test_a_manifest_of_another_number_of_entries_is_not_taken(damage: Damage) ->
 # ----------------------------------------------------------------------------------------------------- hints, strays
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("damage", ["keyed"], indirect=True)
 @pytest.mark.parametrize(
     "hint", [b"", b"-1", b"0", b"1", b"two", b"\xff\xfe", b"2.5", b"1_0", b"9" * 4000, b"9" * 400, "٣".encode()]
@@ -310,6 +312,7 @@ def test_newer_versions_are_named(damage: Damage, kind: str) -> None:
             assert path.name in str(caught.value)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("damage", ["keyed"], indirect=True)
 @pytest.mark.parametrize(
     ("kind", "key", "value"),

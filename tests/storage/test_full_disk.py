@@ -121,6 +121,7 @@ def _load(catalog: Catalog, identifier: int) -> None:
         writer.commit(identifier)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.45, 0.6, 0.75, 0.85, 0.93, 0.97, 0.999])
 def test_a_commit_on_a_disk_that_fills_up(tmp_path: Path, share: float) -> None:
     disk = _FullDisk()
@@ -211,6 +212,7 @@ VERBS: dict[str, Callable[[Table], EditResult]] = {
 VECTORS, FIRST_ROW = {"deletion-vectors.enabled": True}, {"merge-engine": "first-row"}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("options", "verb"), [*((VECTORS, verb) for verb in VERBS), (FIRST_ROW, "upsert"), (FIRST_ROW, "append")], ids=str
 )

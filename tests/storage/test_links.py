@@ -128,7 +128,7 @@ def _run(verb: str, warehouse: Path) -> StorageError | None:
     return None
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("verb", "name"), [("drop_table", ""), ("drop_database", ""), *some_now(product(VERBS, FOLDERS), 5)]
 )
@@ -166,6 +166,7 @@ def test_the_commands_as_processes(made: Path, tmp_path: Path) -> None:
     assert [path.name for path in home.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("verb", "link"), some_now(product(VERBS, ("none", "warehouse", "parent", "database")), 3, first=2)
 )

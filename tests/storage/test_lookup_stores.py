@@ -98,7 +98,7 @@ def _follow(
     return rows, changes, asked
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("kind", ["mapped", "rocksdb"])
@@ -194,6 +194,7 @@ class _Opened(LocalFileIO):
         return super().open_input(path)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_small_batches_read_none_of_the_files_they_look_keys_up_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, producer: str

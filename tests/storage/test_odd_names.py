@@ -342,7 +342,7 @@ def faults(kind: str, names: tuple[str, ...], lake: Path) -> list[str]:
     return found
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_names(kind: str, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.parent.mkdir(parents=True)

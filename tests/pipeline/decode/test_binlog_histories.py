@@ -138,7 +138,7 @@ def _folded(decoder: RecordDecoder, records: list[Any], *, is_whole: bool) -> di
     return rows
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("is_careful", [False, True])
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("format_name", ["canal-json", "maxwell-json"])

@@ -22,6 +22,7 @@ TARGETS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("target", TARGETS)
 def test_each_change_arrives_once_and_in_its_order(tmp_path: Path, target: str) -> None:
     there = Followed(tmp_path, **TARGETS[target])

@@ -58,6 +58,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.dear("a pipeline on a real server")
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -118,6 +118,7 @@ STOPPING: dict[str, tuple[str, list[Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", STOPPING)
 def test_a_batch_that_must_stop_leaves_nothing_and_names_rule_count_and_records(tmp_path: Path, case: str) -> None:
     expect, rows, wanted = STOPPING[case]

@@ -99,6 +99,7 @@ def test_asking_again_distinguishes_ours_from_anothers_and_from_none(place: Plac
     assert (store.claims.ask_again(ours), store.claims.ask_again(theirs)) == (WON, LOST)
 
 
+@pytest.mark.few(3)
 def test_of_twenty_that_race_for_each_id_one_wins(place: Place) -> None:
     store = place.table()
     for snapshot_id in range(1, 11):

@@ -88,6 +88,7 @@ def _can_be(shape: Shape, producer: str, _changes: str = "") -> bool:
     return producer == "lookup" or not shape.name.startswith("first-row")
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("shape", "producer", "changes"),
     some_now(
@@ -105,6 +106,7 @@ VECTORS = {"deletion-vectors.enabled": "true"}
 WITH_VECTORS = tuple(shape for shape in EMITTING if not shape.name.startswith("first-row"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shape", some_now(WITH_VECTORS, 3), ids=_id)
 def test_what_changed_is_emitted_with_deletion_vectors(shape: Shape, tmp_path: Path) -> None:
     play(_with(shape, {**LOOKUP, **VECTORS, **ONCE}), Random(7), tmp_path, keys=6, steps=7, rows=14)
@@ -158,6 +160,7 @@ FOLDED = (*PLAIN[:4], *SCHEDULE_FREE)
 FOLDED_WITH_VECTORS = tuple(shape for shape in FOLDED if not shape.name.startswith("first-row"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("shape", "producer"), some_now((case for case in product(FOLDED, PRODUCERS) if _can_be(*case)), 4), ids=_id
 )

@@ -52,6 +52,7 @@ def applied(batches: Iterable[pa.RecordBatch], before: Rows | None = None) -> Ro
     return rows
 
 
+@pytest.mark.few(1)
 @pytest.mark.dear("the changes of six commits, read twice")
 def test_a_copy_of_the_changes_has_each_row(table: Table) -> None:
     assert applied(table.changelog().to_batches()) == found(table)
@@ -59,6 +60,7 @@ def test_a_copy_of_the_changes_has_each_row(table: Table) -> None:
     assert applied(rows) == found(table)
 
 
+@pytest.mark.few(1)
 def test_a_filter_leaves_out_rows_and_keeps_the_order(table: Table) -> None:
     kept = applied(table.changelog(filter="k < 20").to_batches())
     assert kept == {key: row for key, row in found(table).items() if key < 20}
@@ -81,7 +83,7 @@ def test_a_difference_of_two_snapshots_begins_with_the_rows_that_left(tmp_path: 
     assert applied(table.changes_between(3, latest.id, mode="diff").to_batches(), middle) == found(table)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("files", [None, 1, 3])
 def test_readers_of_an_engine_get_them_in_groups_whose_order_counts(files: int | None, table: Table) -> None:
     stream = table.engine.split_stream(StreamRequest(scan_mode="from-snapshot", from_snapshot=1))

@@ -334,6 +334,7 @@ def four_compactions() -> SimDisk:
     return disk
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize("fault", crash_faults(), ids=str)
 def test_crash_anywhere_leaves_readable_snapshots_and_orphans(fault: Fault) -> None:
     disk = four_compactions().copy()

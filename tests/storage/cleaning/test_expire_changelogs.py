@@ -228,7 +228,7 @@ def five_rounds(producer: str) -> SimDisk:
     return disk
 
 
-@pytest.mark.few(48)
+@pytest.mark.few(20)
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_crash_anywhere_leaves_readable_changes(fault: Fault, producer: str) -> None:

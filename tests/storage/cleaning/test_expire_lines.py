@@ -166,7 +166,7 @@ def test_snapshots_of_another_line_are_read_anew_when_their_ids_are_used_again()
     assert live_names(fresh) == ["a1@0", "c0@5"]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_lines_expire_and_all_stay_readable(seed: int) -> None:
     chance = random.Random(seed)

@@ -171,7 +171,7 @@ def assert_whole(disk: SimDisk) -> None:
                 assert store.env.file_io.exists(path), f"{path} is gone"
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("before", "meanwhile", "act"),
     [case[1:] for case in CASES],

@@ -90,6 +90,7 @@ def write(table: Table, user: str, number: int, rows: range) -> None:
         writer.commit()
 
 
+@pytest.mark.few(3)
 @pytest.mark.judge
 @pytest.mark.parametrize("kind", KINDS)
 def test_paimon_reads_an_emptied_table_and_continues_it(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:

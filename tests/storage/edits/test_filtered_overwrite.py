@@ -156,6 +156,7 @@ def test_histories(tmp_path_factory: pytest.TempPathFactory, kind: str) -> None:
     check()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "kind", ["keyed", "append", pytest.param("marking, with buckets", marks=SLOW), pytest.param("vectors", marks=SLOW)]
 )
@@ -186,7 +187,7 @@ def test_rivals(tmp_path: Path, kind: str, act: Callable[[Table], object]) -> No
         assert there <= named_ever(table), "a given-up attempt leaves no files"
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.judge
 @pytest.mark.parametrize("kind", ALL)
 def test_paimon_reads_it_and_goes_on(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:

@@ -21,7 +21,7 @@ from tests.storage.edits.test_row_edits import folded, rival
 KEYED = {**{kind: made for kind, made in KINDS.items() if made[1]}, "moving": MOVING}
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KEYED)
 def test_matched_and_not_matched(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, KEYED[kind])
@@ -70,7 +70,7 @@ def test_columns_that_are_no_key(tmp_path: Path) -> None:
     assert rows_of(table)[-1] == (30, "new", None), "NULL matches nothing"
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_merges(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -128,7 +128,7 @@ def merged(held: dict[int, Row], source: dict[int, Row], clauses: list[Change]) 
     return result
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KEYED)
 def test_rows_that_others_change_meanwhile(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, KEYED[kind])

@@ -20,6 +20,7 @@ from tests.storage.edits.tables import KINDS, MOVING, arrow, days, make, rows_of
 HAS_PARTITIONS = [kind for kind in KINDS if KINDS[kind][2]]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", HAS_PARTITIONS)
 def test_the_partitions_of_the_rows_are_replaced(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, KINDS[kind])
@@ -38,6 +39,7 @@ def test_the_partitions_of_the_rows_are_replaced(tmp_path: Path, kind: str) -> N
     assert ((5, "d1", 7) in after) is not bool(table.schema.primary_keys), "of a key the later row counts"
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_whole_table_is_replaced(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, KINDS[kind])
@@ -180,6 +182,7 @@ def test_streams_follow_as_the_option_says(tmp_path: Path) -> None:
     assert ids == [0, 1, 6], "an overwrite emits no changes unless streaming-read-overwrite says so"
 
 
+@pytest.mark.few(4)
 @pytest.mark.judge
 @pytest.mark.parametrize("kind", KINDS)
 def test_paimon_reads_it_and_goes_on(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:

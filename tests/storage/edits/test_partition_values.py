@@ -104,6 +104,7 @@ def held(table: Table) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.scan().to_arrow().sort_by("id").to_pylist()]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("legacy", ["true", pytest.param("false", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "value", "others"), some_now(KINDS))
 def test_one_value_has_all_its_names(

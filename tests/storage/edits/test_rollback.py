@@ -64,7 +64,7 @@ def test_the_rows_of_each_snapshot_come_back(tmp_path: Path, kind: str) -> None:
     assert {(77, "d1", 9), (5, "d1", 9)} <= set(rows_of(table))
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ALL)
 def test_nothing_is_left_but_what_snapshots_name(tmp_path: Path, kind: str) -> None:
     """Copies have names of their own: neither expiry nor orphan cleaning takes what the rollback brought back."""
@@ -416,6 +416,7 @@ class TestDeleteNewer:
         assert table.consumers() == {"ahead": 2}, "it would pass over the snapshots that get these ids"
 
 
+@pytest.mark.few(4)
 @pytest.mark.judge
 @pytest.mark.parametrize("kind", KINDS)
 def test_paimon_reads_it_lets_it_expire_and_goes_on(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:

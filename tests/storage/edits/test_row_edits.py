@@ -23,7 +23,7 @@ ALL = {**KINDS, "marking": MARKING, "marking, with buckets": MARKING_BUCKETS, "m
 KEYED = [kind for kind in ALL if ALL[kind][1]]
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", ALL)
 def test_rows_are_deleted_and_updated(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, ALL[kind])
@@ -186,7 +186,7 @@ def test_rows_that_others_change_meanwhile_are_looked_at_again(tmp_path: Path, k
     assert table.check(all_snapshots=True).damage == []
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ALL)
 def test_two_deletes_and_a_compaction_at_the_same_time(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, ALL[kind])
@@ -481,6 +481,7 @@ class TestEngines:
             table.delete("id = 1")
 
 
+@pytest.mark.few(5)
 @pytest.mark.judge
 @pytest.mark.parametrize("kind", ALL)
 def test_paimon_reads_what_is_left(tmp_path: Path, paimon: PaimonJudge, kind: str) -> None:

@@ -51,7 +51,7 @@ def create_both(
     return judge, Catalog(str(folder)).table("db.ours")
 
 
-@pytest.mark.few(24)
+@pytest.mark.few(12)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_entries_are_equal(case: Case, tmp_path: Path, paimon: PaimonJudge) -> None:
     options = {**case.options, "write-only": "true"}

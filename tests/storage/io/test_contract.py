@@ -232,7 +232,7 @@ def test_a_name_is_won_once(store: Store) -> None:
     assert store.io.create_exclusive(target, b"two") is Created.WON
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("round_number", range(5))
 def test_of_many_who_create_one_name_one_wins(store: Store, round_number: int) -> None:
     target = store.path(f"snapshot-{round_number}")

@@ -30,7 +30,7 @@ def live_names(table: Table) -> set[str]:
     return {entry.file.file_name for entry in table.files()}
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("producer", ["none", "lookup"])
 @pytest.mark.parametrize("visit", [1, 2, 3])
 @pytest.mark.parametrize(

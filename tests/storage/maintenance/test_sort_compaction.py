@@ -105,6 +105,7 @@ VALUES: Mapping[str, Sequence[Any]] = {
 }
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("strategy", SortStrategy)
 @pytest.mark.parametrize("sql_type", VALUES)
 def test_columns_of_every_type(tmp_path: Path, sql_type: str, strategy: str) -> None:

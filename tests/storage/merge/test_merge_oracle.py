@@ -112,7 +112,7 @@ def test_every_key_type_merges_like_a_dict(key_type: pa.DataType) -> None:
     run()
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(5)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("sequence_type", KEY_VALUES, ids=str)
 @pytest.mark.parametrize("descending", [False, True])

@@ -45,6 +45,7 @@ def rows(table: Table, predicate: Any) -> list[dict[str, Any]]:
     return sorted(table.scan(filter=predicate).to_arrow().to_pylist(), key=lambda row: (row["k"], str(row)))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("threshold", ["0 b", "10 mb"])
 def test_a_value_is_looked_for_in_the_files_that_may_have_it(keyed: bool, threshold: str, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def test_only_blocks_that_may_hold_them_are_decoded(
     assert decoded or not wanted
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "text", [f"dt = '{day(7)}'", f"dt > '{day(38)}' AND hh = 3", "hh = 3", "dt IS NULL AND hh = 3"]
 )

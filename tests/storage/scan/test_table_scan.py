@@ -286,6 +286,7 @@ def test_batches_are_the_same_with_any_number_of_threads(tmp_path: Path) -> None
     assert results[0] == results[1] == results[2] == table.rows()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories(tmp_path: Path, seed: int) -> None:
     print(f"seed {seed}")

@@ -54,6 +54,7 @@ def rows_of(table: Table, noun: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
 def test_counts_by_kind_are_those_of_the_changes(tmp_path: Path, producer: str) -> None:
     options = {"full-compaction.delta-commits": "3"} if producer == "full-compaction" else {}

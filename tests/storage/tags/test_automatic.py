@@ -236,7 +236,7 @@ def paimon_tags(rule: TagRule, snapshots: list[Snapshot]) -> dict[str, int]:
     return made
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(25))
 def test_like_the_rules_whoever_commits_and_whenever_processes_begin(seed: int) -> None:
     chance = random.Random(seed)

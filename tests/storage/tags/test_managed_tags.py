@@ -290,6 +290,7 @@ def test_a_tag_that_is_replaced_while_tags_expire_stays() -> None:
     assert kept(tags) == {"b": 5}
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("fault", [Fault(at=at, takes_effect=effect) for at in range(9) for effect in (False, True)])
 def test_a_crash_while_tags_expire_leaves_each_whole_or_gone(fault: Fault) -> None:
     disk = SimDisk()
@@ -536,7 +537,7 @@ ACTS: dict[str, Callable[[TableTags], object]] = {
 }
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("kind", FaultKind)
 @pytest.mark.parametrize("takes_effect", [False, True])
@@ -580,7 +581,7 @@ def test_crash_points(point: CrashPoint) -> None:
 # ----------------------------------------------------------------------------------------------------------- histories
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(30))
 def test_histories(seed: int) -> None:
     """Commits, compactions, overwrites, tags, expiries: each tag has its files, and at the end nothing is left over."""

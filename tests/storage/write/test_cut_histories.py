@@ -16,7 +16,7 @@ from tests.kit.quick import some_now
 from tests.soak.counts import CUT_HISTORIES, seeds_of
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "producer", "trigger"), some_now(cases()[::3], stride=4))
 def test_any_cut_and_any_compaction_give_the_same(name: str, producer: str, trigger: str, tmp_path: Path) -> None:
     played = play(name, producer, trigger, Random(f"{name}/{producer}"), tmp_path)

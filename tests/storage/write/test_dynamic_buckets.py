@@ -128,6 +128,7 @@ KINDS: Mapping[str, tuple[dict[str, str], Merge]] = {
 """Options of producers and engines, and what they make of two rows of a key."""
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_a_refused_writer_keeps_its_rows_and_assigns_them_anew(tmp_path: Path, kind: str, partitioned: bool) -> None:

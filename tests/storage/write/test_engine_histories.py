@@ -95,7 +95,7 @@ def with_options(shape: Shape, options: Mapping[str, str]) -> Shape:
     return replace(shape, options={**shape.options, **options})
 
 
-@pytest.mark.few(19)
+@pytest.mark.few(7)
 @pytest.mark.parametrize(("seed", "filters"), [(1, 1), pytest.param(2, 5, marks=pytest.mark.slow)], ids=["1", "2"])
 @pytest.mark.parametrize("shape", [*some_now(SHAPES, first=1), *LATER_SHAPES], ids=lambda shape: shape.name)
 def test_the_table_equals_the_oracle(shape: Shape, seed: int, filters: int, tmp_path: Path) -> None:
@@ -103,6 +103,7 @@ def test_the_table_equals_the_oracle(shape: Shape, seed: int, filters: int, tmp_
     play(shape, Random(seed), seed, tmp_path, filters=filters, keys=10, steps=5, rows=25)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("shape", some_now(SHAPES[::3], stride=3), ids=lambda shape: shape.name)
 def test_spilled_rows_are_one_flush(shape: Shape, tmp_path: Path) -> None:
     play(with_options(shape, SMALL_BUFFER), Random(3), 3, tmp_path, filters=3, keys=40, steps=3, rows=200)
@@ -142,6 +143,7 @@ SCHEDULE_FREE = (
 )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("seed", "filters"), [(0, 1), pytest.param(1, 5, marks=pytest.mark.slow)], ids=["0", "1"])
 @pytest.mark.parametrize("trigger", ["2", "3"])
 @pytest.mark.parametrize("shape", SCHEDULE_FREE, ids=lambda shape: shape.name)

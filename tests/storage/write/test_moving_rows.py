@@ -290,7 +290,7 @@ def damage_files(folder: Path) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("damage", [damage_nothing, damage_remove, damage_cut, damage_manifest, damage_files])
 def test_a_damaged_index_is_built_again(damage: Any, tmp_path: Path) -> None:
-    table = create(tmp_path)
+    table = create(tmp_path, **{"dynamic-bucket.target-row-num": "100"})
     write(table, *((key, "abc"[key % 3], key, "+I") for key in range(1000)))
     write(table, (2000, "a", 0, "+I"))
     (folder,) = index_folders(tmp_path)
@@ -420,10 +420,9 @@ def test_a_full_disk_below_the_index_is_said_and_loses_nothing(tmp_path: Path) -
     assert found(table) == {1: ("a", 1)}
 
 
-@pytest.mark.dear("more places than a batch keeps in memory")
 def test_places_of_a_batch_are_spilled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("freshet.storage.write.partition_moves.PendingPlaces.__init__.__defaults__", (50,))
-    table = create(tmp_path)
+    table = create(tmp_path, **{"dynamic-bucket.target-row-num": "100"})
     with table.writer("w") as writer:
         for start in range(0, 400, 40):
             writer.write(given_rows([(key, "a", start, "+I") for key in range(start, start + 80)]))

@@ -176,6 +176,7 @@ class _Reads(MemoryFileIO):
         return super().open_input(path)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", [{}, {"sequence_field": "v"}, {"merge_engine": "first-row"}])
 def test_small_files_of_this_process_are_not_read_again(tmp_path: Path, options: dict[str, str]) -> None:
     """Compactions of 23 runs; what other processes wrote is read, and gives the same rows."""

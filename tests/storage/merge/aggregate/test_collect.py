@@ -161,6 +161,7 @@ def _comparable(arrays: list[Any], ordered: bool) -> list[Any]:
     return [None if array is None else order([identity(item) for item in array]) for array in arrays]
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("distinct", [False, True])
 @pytest.mark.parametrize("ignore_retract", [False, True])
