@@ -133,7 +133,8 @@ class ManifestStore:
         self._manifests = _KeptManifests(cache_entries)
         self._lists: SizedCache[str, tuple[ManifestFileMeta, ...]] = SizedCache(CACHED_METAS)
         self._rows: dict[bytes, tuple[Any, ...]] = {}
-        self._without_deletion_vectors: set[str] = set()
+        self._without_deletion_vectors: str | None = None
+        """The index manifest that was looked through last."""
         self._index: tuple[str, tuple[IndexEntry, ...]] | None = None
         """The index manifest that was read or written last."""
 
@@ -309,7 +310,7 @@ class ManifestStore:
 
         A file that names none, as a full compaction leaves it, is fine.
         """
-        if index_manifest is None or index_manifest in self._without_deletion_vectors:
+        if index_manifest is None or index_manifest == self._without_deletion_vectors:
             return
         for entry in self.read_index_manifest(index_manifest):
             if entry.file.index_type == DELETION_VECTORS_INDEX and entry.file.deletion_vectors:
@@ -318,7 +319,7 @@ class ManifestStore:
                     "written: marked rows would reappear, since its options have no deletion-vectors.enabled=true; "
                     "write it with Apache Paimon"
                 )
-        self._without_deletion_vectors.add(index_manifest)
+        self._without_deletion_vectors = index_manifest
 
     def delete(self, names: Sequence[str]) -> None:
         """Removes manifests, lists or index manifests, best effort, and forgets them."""
