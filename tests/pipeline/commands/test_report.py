@@ -184,7 +184,7 @@ def test_served_until_it_is_asked_to_stop(lake: Path) -> None:
         with urllib.request.urlopen(address) as second:
             assert "s.later" in second.read().decode() and "s.later" not in text
         served.send_signal(signal.SIGTERM)
-        assert served.wait(30) == 0
+        assert served.wait(300) == 0
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def same(streamed: Streamed, *tables: str) -> bool:
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
