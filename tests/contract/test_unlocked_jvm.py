@@ -103,7 +103,7 @@ def test_its_copy_over_our_snapshot_is_found_named_and_repaired(
             assert held(versitygw) == {1: "ours", 2: "ours", 3: "ours"}, "our conditional put has won"
         finally:
             held_copy.release()
-        answer = commit.result(timeout=120)
+        answer = commit.result(timeout=300)
     assert answer["latest"] == 2, "and the JVM's copy went over it: both were told that they have committed"
     assert held(versitygw) == {1: "ours", 100: "theirs"}
 

@@ -99,7 +99,7 @@ class Run:
                         for pid in workers if chance.random() < 0.5 else chance.sample(workers, 1):
                             with suppress(ProcessLookupError):
                                 os.kill(pid, signal.SIGKILL)
-                assert child.wait(60) == 0, tail(self.log)
+                assert child.wait(300) == 0, tail(self.log)
             finally:
                 child.kill()
                 child.wait()

@@ -213,7 +213,7 @@ def test_two_processes(tmp_path: Path, names: tuple[str, str], options: dict[str
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(120)
+        worker.join(600)
         assert worker.exitcode == 0
     found = []
     while not failures.empty():

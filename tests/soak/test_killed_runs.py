@@ -142,8 +142,8 @@ class Runs:
         try:
             kill(child.pid, signal.SIGKILL)
         except ProcessLookupError:  # it has read everything meanwhile
-            assert child.wait(60) == 0, tail(log)
-        assert child.wait(60) in (0, -signal.SIGKILL), tail(log)
+            assert child.wait(300) == 0, tail(log)
+        assert child.wait(300) in (0, -signal.SIGKILL), tail(log)
 
     def readers(self) -> BothReaders | None:
         """Of the log; None as long as there is nothing to read."""

@@ -127,7 +127,7 @@ trigger: {trigger}
             assert child.poll() is None, tail(log)
             self.anything()
         os.killpg(child.pid, signal.SIGKILL)
-        child.wait(60)
+        child.wait(300)
 
     def assert_equal(self) -> None:
         catalog = Catalog(str(self._folder / "w"))

@@ -124,7 +124,7 @@ def test_waiting_ends_with_a_record(cluster: MockKafka) -> None:
     servers = cluster.bootstrap_servers
     own, ends = watch(servers, {"a", "b"}), {("a", 0): 5, ("a", 1): 0, ("b", 0): 0}
     begun_s = time.monotonic()
-    assert not own.wait(ends, 0.05) and 0.04 < time.monotonic() - begun_s < 2
+    assert not own.wait(ends, 0.05) and 0.04 < time.monotonic() - begun_s < 60
     for place in ends:
         late = threading.Timer(0.05, send, (servers, place))
         late.start()

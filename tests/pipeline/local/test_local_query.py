@@ -249,6 +249,7 @@ def test_several_sources_wait_in_turn(tmp_path: Path) -> None:
 def test_stop_ends_a_wait_and_a_pause(tmp_path: Path) -> None:
     class Slow(Counted):
         def wait(self, start: str | None, timeout_s: float) -> bool:
+            assert timeout_s < 0.5
             time.sleep(timeout_s)
             return False
 
@@ -264,7 +265,7 @@ def test_stop_ends_a_wait_and_a_pause(tmp_path: Path) -> None:
         begun = time.monotonic()
         query.stop()
         thread.join()
-        assert time.monotonic() - begun < 0.5
+        assert time.monotonic() - begun < 60
         assert source.is_closed
 
 
@@ -274,7 +275,7 @@ def test_the_plan_is_written_while_the_job_runs(tmp_path: Path) -> None:
 
     class Slow(LocalCheckpoint):
         def create(self, *names: str, text: str) -> bool:
-            assert names[0] != "offsets" or written.wait(10)
+            assert names[0] != "offsets" or written.wait(300)
             return super().create(*names, text=text)
 
     folder, seen = Slow(tmp_path), []

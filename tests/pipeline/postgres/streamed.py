@@ -89,7 +89,7 @@ class Streamed:
             yield came
         finally:
             runner.request_stop()
-            thread.join(60)
+            thread.join(300)
             assert not thread.is_alive()
 
     def rows(self, name: str = "db.t") -> list[dict[str, Any]]:

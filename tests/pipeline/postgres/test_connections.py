@@ -18,7 +18,7 @@ from tests.kit.postgres_proxy import postgres_proxy
 from tests.kit.postgres_source import PostgresSource, logical_server, new_source
 from tests.pipeline.postgres.streamed import SYNC, Streamed
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 ACTIVE = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{}' AND active"
 
 
@@ -80,7 +80,7 @@ def test_a_server_that_shuts_down_is_let_go_and_found_again(tmp_path: Path) -> N
                 _until(lambda: bool(postgres.rows(ACTIVE.format(streamed.slot))))
                 begun = time.monotonic()
                 server.stop()
-                assert time.monotonic() - begun < 20
+                assert time.monotonic() - begun < 45
                 server.start()
                 _until(partial(has, number + 1))
 
@@ -121,11 +121,11 @@ def test_a_commit_that_takes_long_keeps_the_stream(
     tmp_path: Path, postgres: PostgresSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Data that flow do not count for the server, only replies."""
-    streamed = _begun(tmp_path, postgres, dsn=f"{postgres.dsn}?options=-c%20wal_sender_timeout%3D3s")
+    streamed = _begun(tmp_path, postgres, dsn=f"{postgres.dsn}?options=-c%20wal_sender_timeout%3D8s")
 
     def waits(query: LocalQuery, point: BatchPoint) -> None:
         if point is BatchPoint.PLANNED:
-            time.sleep(9)
+            time.sleep(20)
 
     monkeypatch.setattr(LocalQuery, "reach", waits)
     with streamed.running(SYNC):

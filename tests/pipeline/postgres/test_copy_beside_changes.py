@@ -52,7 +52,7 @@ def same(streamed: Streamed, *tables: str) -> bool:
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
@@ -274,7 +274,7 @@ def test_counters_are_right_whatever_writers_do(
                     f"{chance.choice(['ROLLBACK TO b;', 'RELEASE b;'])} COMMIT".encode()
                 )
                 written += 1
-                time.sleep(0.01)
+                time.sleep(0.01 if written < 300 else 0.3)  # or a busy machine is ever further behind
         return written
 
     def let_go() -> None:

@@ -86,7 +86,7 @@ def test_a_standby_that_is_promoted_goes_on_with_its_slot(tmp_path: Path) -> Non
         streamed.run(SYNC)
         primary.run("UPDATE t SET v = v + 1")
         streamed.run(SYNC)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         ready = f"SELECT FROM pg_replication_slots WHERE slot_name = '{streamed.slot}' AND synced AND NOT temporary"
         while not standby.query(ready):
             primary.run("UPDATE t SET v = v + 1 WHERE id = 3", "SELECT pg_log_standby_snapshot()")

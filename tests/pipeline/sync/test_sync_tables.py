@@ -132,7 +132,7 @@ def test_tables_are_created_side_by_side(world: World, monkeypatch: pytest.Monke
     both, create = threading.Barrier(2), Catalog.create_table
 
     def together(catalog: Catalog, name: str, **given: Any) -> Table:
-        both.wait(60)
+        both.wait(300)
         return create(catalog, name, **given)
 
     monkeypatch.setattr(Catalog, "create_table", together)

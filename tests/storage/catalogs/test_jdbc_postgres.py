@@ -150,7 +150,7 @@ def test_a_server_that_is_stopped_and_started_again(
             time.sleep(1)
             assert not commit.done()
             server.start()
-            commit.result(timeout=120)
+            commit.result(timeout=300)
     finally:
         if server._process is None:
             server.start()

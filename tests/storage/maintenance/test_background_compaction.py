@@ -431,7 +431,7 @@ def test_two_streams_of_the_same_tables_never_wait_for_each_other(tmp_path: Path
 
     def stream(order: Sequence[int]) -> None:
         own = [tables[number].engine.background_compaction(f"s{order}-compact") for number in order]
-        wanted.wait(60)
+        wanted.wait(300)
         for _ in range(300):
             first, last = sorted(own, key=lambda each: each.location)
             with first.batch(0), last.batch(0):
@@ -440,7 +440,7 @@ def test_two_streams_of_the_same_tables_never_wait_for_each_other(tmp_path: Path
 
     def units(order: Sequence[int]) -> None:
         own = [tables[number].engine.background_compaction(f"u{order}-compact") for number in order]
-        wanted.wait(60)
+        wanted.wait(300)
         for _ in range(300):
             with alone_together(own):
                 pass
@@ -451,5 +451,5 @@ def test_two_streams_of_the_same_tables_never_wait_for_each_other(tmp_path: Path
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     assert sorted(done) == ["batches", "batches", "units", "units"]

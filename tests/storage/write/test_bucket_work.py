@@ -28,11 +28,11 @@ def test_a_value_is_made_while_the_block_runs(executor: Executor) -> None:
 
     def make() -> str:
         has_begun.set()
-        assert may_end.wait(10)
+        assert may_end.wait(300)
         return "made"
 
     with made_beside(executor, make, undone.append) as made:
-        assert has_begun.wait(10)
+        assert has_begun.wait(300)
         may_end.set()
         assert made() == "made"
     assert not undone
@@ -56,7 +56,7 @@ def test_it_is_undone_where_the_block_fails(executor: Executor) -> None:
 
     def fail() -> None:
         with made_beside(executor, make, undone.append):
-            assert has_begun.wait(10)
+            assert has_begun.wait(300)
             raise OSError("full")
 
     with pytest.raises(OSError, match="full"):
@@ -87,7 +87,7 @@ def test_a_failed_flush_leaves_no_hash_index(tmp_path: Path, monkeypatch: pytest
             is_written.set()
 
     def fail(*_: object) -> None:
-        assert is_written.wait(10)
+        assert is_written.wait(300)
         raise OSError("full")
 
     monkeypatch.setattr(HashIndexStore, "write", noted)
